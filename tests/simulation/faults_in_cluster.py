@@ -38,7 +38,7 @@ ISOLATIONS = 3
 
 def _lose_node(u: Universe, target: int) -> None:
     box = box_of(u, target)
-    if box is not None and len(u.lost) < MAX_LOST:
+    if box is not None and len(u.lost) < MAX_LOST and not u.setup.local:  # One machine is the only node that there is.
         u.lost |= {box.node}
         partition(u, target)
         if box.pod in u.pods:
@@ -104,7 +104,7 @@ def _restart(u: Universe, _target: int) -> None:
 def _lose_kubelet(u: Universe, target: int) -> None:
     """The node does not answer, and what runs on it runs on and speaks."""
     box = box_of(u, target)
-    if box is not None and len(u.lost) < MAX_LOST:
+    if box is not None and len(u.lost) < MAX_LOST and not u.setup.local:  # One machine is the only node that there is.
         u.lost |= {box.node}
         if box.pod in u.pods:
             u.note_lost(box.pod)

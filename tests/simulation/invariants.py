@@ -305,7 +305,8 @@ def _budget(u: Universe, leader: Leader, old: Status, new: Status) -> None:
     attempts = [entry.attempt for entry in new.ledger]
     require(len(attempts) == len(set(attempts)), 5, f"an attempt is in the ledger twice: {attempts}")
     budget = leader.spec.recovery.budget
-    charges = any(entry.charged and entry not in old.ledger for entry in new.ledger)
+    known = {entry.attempt for entry in old.ledger if entry.charged}  # Their times change with the leader's clock.
+    charges = any(entry.attempt not in known for entry in charged)
     if isinstance(budget, Windowed) and new.phase is GangPhase.RUNNING and charges:
         since = seconds(u.clock(leader)) - budget.window_seconds
         used = sum(entry.time > since for entry in charged)

@@ -14,6 +14,7 @@ from tests.simulation import controller, invariants, moves, power, queues
 from tests.simulation.engine import plain
 from tests.simulation.faults import FAULTS, heal
 from tests.simulation.moves import Kind, Move
+from tests.simulation.policies import redrawn
 from tests.simulation.setups import setups
 from tests.simulation.universe import Universe, new_universe
 from tests.simulation.violations import require
@@ -58,16 +59,26 @@ class Run:
     trace: list[str] = field(default_factory=list)
 
 
-def simulate(setup: str, seed: int, injections: Sequence[Injection], *, disorder: int = 3, warm: bool = False) -> Run:
+def simulate(
+    setup: str,
+    seed: int,
+    injections: Sequence[Injection],
+    *,
+    disorder: int = 3,
+    warm: bool = False,
+    policies: int | None = None,
+) -> Run:
     """Faults among moves in a random order, then none, until the gang is settled.
 
     ``warm``: the first fault finds the gang running, with checkpoints.
     ``disorder``: how far a scheduler may look for a move that isn't the next; 0 = everything happens in its order.
+    ``policies``: the seed of the gang's policies; None = its own.
 
     Raises:
         ViolationError: an invariant doesn't hold; it has the run's trace as notes.
     """
-    run = Run(new_universe(setups()[setup], plain()))
+    gang = setups()[setup]
+    run = Run(new_universe(gang if policies is None else redrawn(gang, policies), plain()))
     try:
         if warm:
             settle(run)
@@ -79,7 +90,8 @@ def simulate(setup: str, seed: int, injections: Sequence[Injection], *, disorder
         if run.universe.status.phase is GangPhase.RUNNING:
             _end(run, FINALES[seed % len(FINALES)])
     except Exception as error:
-        error.add_note(f"setup {setup}, seed {seed}, disorder {disorder}, warm {warm}, injections {list(injections)}")
+        life = f"setup {setup}, seed {seed}, disorder {disorder}, warm {warm}, policies {policies}"
+        error.add_note(f"{life}, injections {list(injections)}")
         error.add_note("\n".join(run.trace[-400:]))
         raise
     return run

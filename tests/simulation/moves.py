@@ -98,7 +98,8 @@ def _of_box(u: Universe, uid: str, box: Box) -> Iterator[Move]:
     if any(parking.parks(proc) for proc in box.procs):
         yield Move(Kind.PARK, uid)
     awake = box.node not in u.lost
-    if box.machine is None and not box.exited and awake and not any(proc.stuck for proc in box.procs):
+    stuck, left = any(proc.stuck for proc in box.procs), any(not proc.stuck for proc in box.procs)
+    if box.machine is None and not box.exited and awake and (not stuck or left):
         yield Move(Kind.SESSION, uid)
     if box.ending and (not box.up or box.link is None):
         yield Move(Kind.EXIT, uid)

@@ -37,6 +37,8 @@ class Life:
     injections: tuple[Injection, ...]
     disorder: int
     warm: bool
+    policies: int | None = None
+    """The seed of the gang's policies; None = its own."""
 
     def run(self) -> Run:
         """Live it.
@@ -44,7 +46,14 @@ class Life:
         Raises:
             ViolationError: an invariant doesn't hold.
         """
-        return simulate(self.setup, self.seed, self.injections, disorder=self.disorder, warm=self.warm)
+        return simulate(
+            self.setup,
+            self.seed,
+            self.injections,
+            disorder=self.disorder,
+            warm=self.warm,
+            policies=self.policies,
+        )
 
 
 def drawn(seed: int) -> Life:
@@ -81,6 +90,11 @@ def drawn(seed: int) -> Life:
     setup = random.choice(theme.setups or SMALL)
     life = Life(setup, seed, tuple(injections), random.randrange(5), random.random() < 0.5)
     return _parking(life, random) if random.random() < PARKING else life
+
+
+def with_any_policies(seed: int) -> Life:
+    """The same life of a gang whose policies are drawn, too."""
+    return replace(drawn(seed), policies=seed)
 
 
 def _parking(life: Life, random: Random) -> Life:
@@ -139,6 +153,8 @@ def _smaller(life: Life) -> Iterator[Life]:
             yield replace(life, injections=(*life.injections[:at], changed, *life.injections[at + 1 :]))
     if life.disorder:
         yield replace(life, disorder=life.disorder - 1)
+    if life.policies is not None:
+        yield replace(life, policies=None)
 
 
 def _broken(life: Life) -> ViolationError | None:

@@ -252,3 +252,14 @@ def test_the_scan_sees_steps_that_are_written_and_pruned_while_the_workers_stop(
     assert is_in(u, GangPhase.RUNNING, 2)
     assert u.status.restore_point is not None
     assert u.status.restore_point.step == newest + 3
+
+
+def test_beside_a_process_that_is_stuck_nothing_outlives_a_supervisor_of_local_mode() -> None:
+    u = running("duo on one machine")
+    uid, box = next(iter(u.boxes.items()))
+    first = box.procs[0]
+    u.boxes[uid] = box._replace(procs=(replace(first, stuck=True, stubborn=True), *box.procs[1:]))
+    kubelets.crash_supervisor(u, uid)
+    go_on(u)
+    assert [proc.local_rank for proc in u.boxes[uid].procs] == [first.local_rank]
+    assert u.boxes[uid].machine is None

@@ -16,7 +16,7 @@ from tests.simulation.invariants import CHANGES, Change
 from tests.simulation.lives import Injection, Run, settle, simulate
 from tests.simulation.moves import moves, perform
 from tests.simulation.parking import SCRIPTS_PARK
-from tests.simulation.seeds import PAUSES, Life, drawn
+from tests.simulation.seeds import PAUSES, Life, drawn, with_any_policies
 from tests.simulation.setups import QUEUED, SMALL, setups
 from tests.simulation.universe import Universe, new_universe
 
@@ -117,6 +117,11 @@ def test_the_invariants_hold_whatever_goes_wrong(setup: str, capsys: pytest.Capt
 def test_drawn_lives_hold_the_invariants(first: int) -> None:
     for seed in range(first, first + 10):
         drawn(seed).run()
+
+
+def test_lives_with_any_policies_hold_the_invariants() -> None:
+    for seed in range(100, 110):
+        with_any_policies(seed).run()
 
 
 @pytest.mark.nightly

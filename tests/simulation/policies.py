@@ -1,0 +1,75 @@
+"""Policies that are drawn: every field of them, from the least that the API takes to much more than is usual.
+
+What takes longest ends within hours, so that a gang still comes to rest while a life lasts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from random import Random
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from gangctl.api.gangjob import GangJob
+from tests.simulation.setups import Setup
+
+Values = Mapping[str, tuple[Any, ...]]
+BUDGETS: Final = (
+    {"type": "Unlimited"},
+    *({"type": "Windowed", "maxRestarts": most, "windowSeconds": 3600} for most in (0, 1, 3)),
+    {"type": "Windowed", "maxRestarts": 12, "windowSeconds": 60},
+)
+RECOVERY: Final[Values] = {
+    "budget": BUDGETS,
+    "evidenceWindowSeconds": (0, 1, 60, 300),
+    "stopGracePeriodSeconds": (0, 1, 20, 120),
+    "plannedStopGracePeriodSeconds": (0, 1, 20, 300),
+    "coalesceSeconds": (0, 1, 60, 600),
+    "barrierTimeoutSeconds": (1, 10, 60, 600),
+    "podStartTimeoutSeconds": (1, 60, 1800),
+    "schedulingTimeoutSeconds": (None, 1, 1800),
+    "replacementTimeoutSeconds": (1, 60, 1800),
+    "onReplacementTimeout": ("Hold", "Suspend", "Fail"),
+    "lostPodGraceSeconds": (0, 1, 30, 300),
+    "isolationTimeoutSeconds": (None, 10, 120, 600),
+    "orphanTimeoutSeconds": (5, 60, 3600),
+    "replaceAfter": (1, 2, 100),
+    "avoidNodeSeconds": (0, 60, 3600),
+    "onExhausted": ("Fail", "Hold"),
+    "holdTimeoutSeconds": (None, 1, 600),
+}
+PROGRESS: Final[Values] = {
+    "timeoutSeconds": (None, 60, 300, 3600),
+    "adaptive": (None, {"factor": 2}, {"factor": 1000}),
+    "startupTimeoutSeconds": (60, 300, 1800),
+    "onHang": ("Observe", "Restart"),
+}
+CHECKPOINT: Final[Values] = {"fallbackAfter": (1, 2, 100)}
+SHARE: Final = 0.3
+"""So many fields are drawn."""
+
+
+def redrawn(setup: Setup, seed: int) -> Setup:
+    """The same gang with the policies of this seed."""
+    random = Random(seed)
+    while True:
+        job = setup.job.model_dump(mode="json", by_alias=True, exclude_none=True)
+        spec = job["spec"]
+        spec["recovery"] = _drawn(random, spec.get("recovery", {}), RECOVERY)
+        spec["progress"] = _drawn(random, spec.get("progress", {}), PROGRESS)
+        if "checkpoint" in spec:
+            spec["checkpoint"] = _drawn(random, spec["checkpoint"], CHECKPOINT)
+        if random.random() < SHARE:
+            first = {"type": "Roles", "roles": [spec["roles"][0]["name"]]}
+            spec["successPolicy"] = random.choice(({"type": "AllRoles"}, {"type": "Never"}, first))
+        try:
+            return replace(setup, job=GangJob.model_validate(job))
+        except ValidationError:
+            continue  # Some fields need others.
+
+
+def _drawn(random: Random, before: Mapping[str, Any], values: Values) -> dict[str, Any]:
+    new = {name: random.choice(some) for name, some in values.items() if random.random() < SHARE}
+    return {name: value for name, value in {**before, **new}.items() if value is not None}
