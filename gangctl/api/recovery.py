@@ -67,7 +67,8 @@ class Recovery(Model):
     gang fails."""
     pod_start_timeout_seconds: PositiveSeconds = 1800
     """Seconds from the scheduling of a pod to the first message of its supervisor, after which only this pod is
-    replaced. Raise the value for large images or slow volumes."""
+    replaced. So is a pod whose containers have ended and have not started again within this time of a restart. Raise
+    the value for large images or slow volumes."""
     scheduling_timeout_seconds: PositiveSeconds | None = None
     """Seconds that the gang may wait for its pods to be scheduled. If absent, it waits without limit in phase Pending,
     which is not a fault."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gangctl.core.facts.world import SidecarEnd, StartFailure
-from tests.core.given import ended
+from tests.core.given import ended, silent
 from tests.core.world import World
 
 
@@ -20,6 +20,13 @@ def start_fails(world: World, member: str, reason: str, words: str) -> None:
         start_failure=StartFailure(reason, words, 128 if reason == "StartError" else None),
         restarts=pod.restarts + again,
     )
+
+
+def never_again(world: World, member: str, reason: str, words: str) -> None:
+    """The worker's container ends, with its supervisor, and the kubelet can't start it again."""
+    silent(world, member)
+    world.pod(member, started_at=None, ended_at=world.now, ended_reason="Error")
+    start_fails(world, member, reason, words)
 
 
 def init_container_fails(world: World, member: str) -> None:

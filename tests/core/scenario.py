@@ -63,6 +63,7 @@ from tests.core.given_of_nodes import cordon, lose_node, node_lacks, node_of, no
 from tests.core.given_starts import (
     init_container_fails,
     init_container_runs,
+    never_again,
     not_executed,
     sidecar_ended,
     sidecar_unreached,
@@ -186,6 +187,7 @@ SENTENCES: list[tuple[str, Callable[..., list[str] | None]]] = [
     (rf"the pod of {M} has been started", lambda world, member: world.starts(member)),
     (rf"the pod of {M} can't start: (\S+)", lambda world, member, why: world.pod(member, reason=why)),
     (rf"the container of {M} can't be started: (\w+): (.+)", start_fails),
+    (rf"the container of {M} has ended, and can't be started again: (\w+): (.+)", never_again),
     (rf"an init container of {M} fails again", init_container_fails),
     (rf"{M} finds no free port", lambda world, member: world.again(member, ports=())),
     (rf"{M} finds a free port", lambda world, member: world.again(member, ports=(29401,))),

@@ -218,6 +218,7 @@ def _box(keep: Any, box: Box) -> tuple[Any, ...]:
         box.ran,
         box.ending,
         box.exited,
+        box.dead,
         box.kill_at,
         box.step,
         box.poisoned,
@@ -273,6 +274,7 @@ def _begun(leader: Leader) -> tuple[Any, ...] | None:
 KILLED, CRASHED, DELETED = "a worker is killed", "a supervisor crashes", "a pod is deleted"
 FORGOTTEN, FINISHED = "a pod is deleted by force", "a worker finishes"
 LED, USURPED, CUT = "the controller crashes", "another controller leads", "a connection ends"
+DEAD = "a container can't be started again"
 THAWED, AHEAD = "a controller freezes or thaws", "one rank trains"
 SUSPENDED, ASKED, LOST = "the user suspends or resumes", "the user asks for a restart", "a node is lost"
 
@@ -283,12 +285,13 @@ QUICK = (
     Search("trio", (KILLED, CRASHED, LED)),
     Search("duo on one machine", (CRASHED, FORGOTTEN)),
     Search("duo", (KILLED, USURPED, THAWED), count=2),
+    Search("duo", (DEAD, KILLED), count=2),
     Search("duo", (SUSPENDED, ASKED), fresh=True),
     Search("duo", (LOST, KILLED), jumps=(35_000,)),
     Search("pair", (KILLED, "train", LED)),
 )
 """What is searched completely: the first LONG at night, the others with every test run."""
-LONG = 6
+LONG = 7
 
 MANY = (
     Search("duo", (SUSPENDED,)),

@@ -91,6 +91,13 @@ def _crash_supervisor(u: Universe, target: int) -> None:
         kubelets.crash_supervisor(u, box.pod)
 
 
+def _end_for_good(u: Universe, target: int) -> None:
+    """Where containers are started again at all. On one machine there are none."""
+    box = box_of(u, target)
+    if box is not None and box.machine is not None and u.setup.restarts_containers and not u.setup.local:
+        kubelets.end_for_good(u, box.pod)
+
+
 def _cut(u: Universe, target: int) -> None:
     box = box_of(u, target)
     if box is not None:
@@ -180,6 +187,7 @@ IN_PODS: dict[str, Fault] = {
     "a framework asks for a restart": _request,
     "a framework watches for its stop": _watch,
     "a supervisor crashes": _crash_supervisor,
+    "a container can't be started again": _end_for_good,
     "a sidecar crashes": _crash_sidecar,
     "a connection ends": _cut,
     "a member is cut off": partition,

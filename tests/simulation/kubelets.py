@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from gangctl.core.facts.world import LastWords
+from gangctl.core.facts.world import LastWords, StartFailure
 from gangsidecar.supervisor import machine
 from gangsidecar.supervisor.machine import history as histories
 from gangsidecar.wire import from_words, to_words
@@ -40,6 +40,19 @@ def crash_supervisor(u: Universe, uid: str) -> None:
         u.pods[uid] = replace(u.pods[uid], started_at=None)
     if not u.setup.restarts_containers:
         end_containers(u, uid)
+
+
+def end_for_good(u: Universe, uid: str) -> None:
+    """The container ends, and can't be started again in its pod, however often that is tried: a device is gone."""
+    words = last_words(u, u.boxes[uid], killed=True)
+    crash_supervisor(u, uid)
+    sidecars.cut(u, uid)  # A supervisor that reports no more does not count as connected.
+    u.boxes[uid] = u.boxes[uid]._replace(dead=True)
+    pod = u.pods.get(uid)
+    if pod is not None:
+        words = words or pod.last_words
+        why = StartFailure("RunContainerError", "the device is gone")
+        u.pods[uid] = replace(pod, ended_at=kubelet_time(u), reason=why.reason, start_failure=why, last_words=words)
 
 
 def restart_container(u: Universe, uid: str) -> None:

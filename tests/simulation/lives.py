@@ -9,6 +9,8 @@ from random import Random
 from gangctl.api.restart import RestartFrom
 from gangctl.api.status import GangPhase
 from gangctl.core.facts.gang import holders, incarnation
+from gangctl.core.facts.silence import SETTLING_SECONDS
+from gangctl.core.policy.restart_backoff import LONGEST_SECONDS
 from gangsidecar.wire import Progress
 from tests.simulation import controller, invariants, moves, power, queues
 from tests.simulation.engine import plain
@@ -161,11 +163,28 @@ def _perform(run: Run, move: Move) -> None:
         run.trace.append(f"{'':9} = attempt {u.status.attempt} {u.status.phase}: {u.status.message}")
 
 
+def longest_seconds(u: Universe) -> float:
+    """How long an attempt gathers at most, by the gang's spec: each wait of the barrier, and what is granted before."""
+    spec = u.spec.recovery
+    grace = max(spec.stop_grace_period_seconds, spec.planned_stop_grace_period_seconds)
+    lost = max(spec.lost_pod_grace_seconds, spec.isolation_timeout_seconds or 0)
+    granted = grace + lost + spec.evidence_window_seconds + spec.coalesce_seconds + LONGEST_SECONDS + SETTLING_SECONDS
+    starts = spec.pod_start_timeout_seconds + spec.replacement_timeout_seconds
+    return 3 * (spec.barrier_timeout_seconds + granted + starts)
+
+
 def settle(run: Run) -> None:
-    """6: without faults, the gang comes to rest within a bounded number of moves and a bounded time."""
+    """6: without faults, the gang comes to rest within a bounded number of moves and a bounded time.
+
+    No attempt gathers for longer than the spec allows.
+    """
     u = run.universe
     limit, until = run.moves + MOVES_TO_SETTLE, u.now + MS_TO_SETTLE
+    began, attempt = u.now, u.status.attempt
     while True:
+        if attempt != u.status.attempt or u.status.phase not in {GangPhase.PENDING, GangPhase.GATHERING}:
+            began, attempt = u.now, u.status.attempt
+        require(u.now <= began + longest_seconds(u) * 1000, 6, f"attempt {attempt} gathers for too long: {_rest(u)}")
         for move in moves.moves(u):
             _perform(run, move)
             break

@@ -89,7 +89,7 @@ def _of_box(u: Universe, uid: str, box: Box) -> Iterator[Move]:
     if box.late:
         yield Move(Kind.LATE, uid)
     hears = box.is_reached and not u.unreachable and not box.late
-    speaks = box.link is None and hears and not box.exited and box.newest is not None
+    speaks = box.link is None and hears and not (box.exited or box.dead) and box.newest is not None
     # A token is good as long as its pod is there, as far as the controller sees.
     if speaks and host is not None and any(pod.uid == uid for pod in host.pods):
         yield Move(Kind.CONNECT, uid)
@@ -99,7 +99,7 @@ def _of_box(u: Universe, uid: str, box: Box) -> Iterator[Move]:
         yield Move(Kind.PARK, uid)
     awake = box.node not in u.lost
     stuck, left = any(proc.stuck for proc in box.procs), any(not proc.stuck for proc in box.procs)
-    if box.machine is None and not box.exited and awake and (not stuck or left):
+    if box.machine is None and not (box.exited or box.dead) and awake and (not stuck or left):
         yield Move(Kind.SESSION, uid)
     if box.ending and (not box.up or box.link is None):
         yield Move(Kind.EXIT, uid)

@@ -28,7 +28,7 @@ from tests.simulation.seeds import drawn
 ROOT = Path(__file__).parents[2]
 REGRESSIONS = ("", "adaptive_", "disk_", "finished_", "hang_", "request_", "signal_", "silence_", "vanished_")
 MACHINE = "any_order directives ends framework parked parked_searched parking run stacks timers"
-ORACLES = "oracles granted restart_backoff ties brake checkpoint_oracle failed_starts log_lines rolling"
+ORACLES = "oracles granted dead_containers restart_backoff ties brake checkpoint_oracle failed_starts log_lines rolling"
 CORE = "bounds stored_times degradation node_signals directives older_step suspects"
 CALLED = {
     "regression": (

@@ -110,6 +110,8 @@ class Box(NamedTuple):
     """The shared directory isn't there."""
     unable: bool = False
     """Its command can't be executed."""
+    dead: bool = False
+    """Its container has ended, and can't be started again."""
     # The sidecar.
     link: int | None = None
     """The controller that it is connected to."""

@@ -2,8 +2,8 @@
 
 The rule: the end of a worker's container, with its supervisor, is evidence of the attempt that it fell into, whether
 the cluster or the new session reports it first. Its reason (OOMKilled) is shown a moment after the new session reports.
-The time that a kubelet gives must not open an attempt where the leader has heard the pod: the new session does that.
-An end that an earlier attempt failed for must not count again.
+The time that a kubelet gives must not open an attempt where the leader has heard the pod: the new session does that, or
+that there is none. An end that an earlier attempt failed for must not count again.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase
 from gangctl.core.facts.evidence import Fault
 from gangctl.core.facts.gang import Gang
-from gangctl.core.facts.world import Pod
-from gangsidecar.wire import Level
+from gangctl.core.facts.world import Heard, Pod
+from gangsidecar.wire import Level, Phase
 
 WHOLE_SECOND: Final = 1.0
 """The kubelet's times are cut to whole seconds: what has happened may be as much later."""
@@ -35,6 +35,12 @@ def attempt_began(gang: Gang) -> float:
 def has_ended(gang: Gang, pod: Pod) -> bool:
     """Whether the cluster shows that the pod's container has ended in the attempt that evidence is looked for."""
     return pod.ended_at is not None and attempt_began(gang) < pod.ended_at + WHOLE_SECOND
+
+
+def is_dead(gang: Gang, pod: Pod, heard: Heard) -> bool:
+    """Whether the container has ended in this attempt, or can't be started: nothing in it will speak, nor trains."""
+    ended = pod.start_failure is not None or has_ended(gang, pod)
+    return ended and pod.started_at is None and not heard.connected
 
 
 def ends_of_container(gang: Gang, pod: Pod) -> Iterator[Fault]:

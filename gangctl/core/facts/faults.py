@@ -15,7 +15,7 @@ from typing import Final
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase
 from gangctl.core.facts import fitness
-from gangctl.core.facts.containers import container_end, ends_of_container, has_ended
+from gangctl.core.facts.containers import container_end, ends_of_container, has_ended, is_dead
 from gangctl.core.facts.defaults import Strength
 from gangctl.core.facts.ends import faults_of_ends, says_why
 from gangctl.core.facts.evidence import (
@@ -270,9 +270,9 @@ def _of_inaction(gang: Gang, pod: Pod, heard: Heard | None) -> Iterator[Fault]:
     """
     status, deadline = gang.status, start_deadline(gang, pod, heard)
     late = deadline is not None and gang.now >= deadline
-    if heard is None:
+    if heard is None or is_dead(gang, pod, heard):
         if late:
-            said = f": {told(pod)}" if pod.start_failure is not None else ""
+            said = f": {told(pod)}" if pod.reason else ""
             yield _start_failed(gang, pod, f"its container ended, and its supervisor has not reported since{said}")
         return
     report = heard.report
@@ -299,14 +299,14 @@ def _start_failed(gang: Gang, pod: Pod, message: str) -> Fault:
 def start_deadline(gang: Gang, pod: Pod, heard: Heard | None) -> float | None:
     """When a supervisor must have reported that its worker was started: it is Ready, or its container was restarted.
 
-    None where this leader has never heard it, and its own watch has not shown an end of its container since it listens:
-    an older end may be of an older attempt, since the status was written by the clock of another.
+    None where this leader has never heard it, its container can be started, and its watch has not shown an end of it
+    since it listens: an older end may be of an older attempt, since the status was written by the clock of another.
     """
     began = max(gang.status.phase_time, gang.observed.listening_since)
-    if heard is None and (pod.ended_at is None or pod.ended_at <= began):
+    if heard is None and pod.start_failure is None and (pod.ended_at is None or pod.ended_at <= began):
         return None
-    told = max(began, pod.started_at or 0.0)
-    return max(told, pod.ended_at or 0.0 if heard is None else heard.since) + START_SECONDS
+    since = pod.ended_at or 0.0 if heard is None or is_dead(gang, pod, heard) else heard.since
+    return max(began, pod.started_at or 0.0, since) + START_SECONDS
 
 
 def has_joined(report: Report, attempt: int) -> bool:

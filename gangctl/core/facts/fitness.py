@@ -121,8 +121,9 @@ def silent_over_restarts(pod: Pod) -> str:
 def must_report_by(gang: Gang, member: str) -> float | None:
     """When a member whose supervisor hasn't reported counts as failed to start; None = that isn't counted now.
 
-    Time without a leader doesn't count: a new one has heard of no member yet. Nor does the silence of a pod that runs
-    while this leader hears no pod of the gang: a new pod would be as silent.
+    It is one that was never heard, or one whose containers have ended since: they may not start again. Time without a
+    leader doesn't count: a new one has heard of no member yet. Nor does the silence of a pod that runs while this
+    leader hears no pod of the gang: a new pod would be as silent.
     """
     return must_report(gang).get(member)
 
@@ -130,18 +131,26 @@ def must_report_by(gang: Gang, member: str) -> float | None:
 @once
 def must_report(gang: Gang) -> Mapping[str, float]:
     """The same for each member for which it is counted now."""
-    times = {pod.member: _must_report_by(gang, pod) for pod in gang.never_heard}
+    times = {
+        pod.member: _must_report_by(gang, pod)
+        for pod in gang.unheard
+        if pod.started_at is None or pod.uid not in gang.heard
+    }
     return {name: time for name, time in times.items() if time is not None}
 
 
 def _must_report_by(gang: Gang, pod: Pod) -> float | None:
-    listening = gang.observed.listening_since
-    if silence.ends_again_and_again(gang, pod):
+    listening, heard = gang.observed.listening_since, gang.heard.get(pod.uid)
+    if heard is None and silence.ends_again_and_again(gang, pod):
         return max(pod.created_at, listening + silence.SETTLING_SECONDS)
     since = listening if pod.started_at is None else silence.counts_since(gang, pod)
     if pod.scheduled_at is None or since is None:
         return None
-    return max(pod.scheduled_at, since) + gang.spec.recovery.pod_start_timeout_seconds
+    timeout = gang.spec.recovery.pod_start_timeout_seconds
+    if heard is None:
+        return max(pod.scheduled_at, since) + timeout
+    # Each try of a container that can't start is another end of it, so the time is not counted from there.
+    return max(gang.status.phase_time + timeout, since + timeout, (pod.ended_at or 0.0) + silence.SETTLING_SECONDS)
 
 
 def has_twin(gang: Gang, member: str) -> bool:
@@ -182,9 +191,11 @@ def _of_silence(gang: Gang, pod: Pod) -> Defect | None:
     late = must_report_by(gang, pod.member)
     if late is None or gang.now < late:
         return None
-    if silence.ends_again_and_again(gang, pod):
+    if pod.uid not in gang.heard and silence.ends_again_and_again(gang, pod):
         return _defect(Reason.START_FAILED, silent_over_restarts(pod))
     timeout = gang.spec.recovery.pod_start_timeout_seconds
+    if pod.uid in gang.heard:
+        return _defect(Reason.START_FAILED, f"its containers have ended and do not start again: {told(pod)}")
     said = f": {told(pod)}" if pod.reason else ""
     return _defect(Reason.START_FAILED, f"its supervisor did not connect within {timeout} s{said}")
 

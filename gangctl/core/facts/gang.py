@@ -175,6 +175,7 @@ class Gang:
             name
             for name, pod in self.pods.items()
             if pod.is_sound
+            and pod.started_at is not None
             and not (doubted and pod.is_doubtful)
             and (one := heard.get(name)) is not None
             and one.is_quiet

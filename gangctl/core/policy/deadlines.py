@@ -37,7 +37,11 @@ def active_deadline(gang: Gang) -> float | None:
 def barrier_deadline(gang: Gang, members: Collection[str]) -> float | None:
     """When the barrier's next deadline passes. ``members``: those that are waited for."""
     waited = frozenset(members)
-    started = [pod.started_at for name, pod in gang.pods.items() if name in waited and pod.started_at is not None]
+    started = [
+        pod.started_at or 0.0  # The cluster may show late that what speaks has started.
+        for name, pod in gang.pods.items()
+        if name in waited and (pod.started_at is not None or name in gang.speaking)
+    ]
     silence = never_heard_counts_since(gang) if any(pod.member in waited for pod in gang.never_heard) else 0.0
     if len(started) < len(waited) or silence is None:
         return None

@@ -180,7 +180,10 @@ def _of_suspect(gang: Gang, one: Suspect) -> tuple[_Known, float]:
     """What is known of a pod in which a worker may run, though that isn't certain."""
     if one.heard is not None and one.heard.connected:
         return _of_worker(gang, one.heard)
-    node = ", and its node does not answer" if one.shown is not None and on_lost_node(gang, one.shown) else ""
+    pod = one.shown
+    node = ", and its node does not answer" if pod is not None and on_lost_node(gang, pod) else ""
+    if pod is not None and _cannot_start(pod):
+        node = f", and its container {_CANT}{told(pod)}"
     if one.heard is not None:
         return _Known("have not reported since", node), one.heard.at
     return _Known("have not reported to this controller since", node), gang.observed.listening_since
@@ -199,7 +202,7 @@ def _of_member(gang: Gang, name: str) -> tuple[_Known, float]:
     pod, heard = gang.pods.get(name), gang.heard_by_member.get(name)
     if pod is None:
         return _of_no_pod(gang, name)
-    if heard is None:
+    if heard is None or (not heard.connected and _cannot_start(pod)):
         return _of_start(gang, pod)
     if not heard.connected:
         return _Known("have not reported since"), heard.at
