@@ -46,15 +46,15 @@ class BrakeKeeper:
         """Count this gang. ``observed``: what is really observed of it."""
         self._gangs[job.metadata.uid] = brake.census(Gang(now, job, observed))
 
-    def applied(self, now: float, observed: Observed) -> Observed:
+    def applied(self, now: float, namespace: str, observed: Observed) -> Observed:
         """Return what is observed as decisions see it under the brake."""
         if not self._counted_at <= now < self._counted_at + COUNT_SECONDS:
             self._count(now)
-        return brake.applied(observed, self.state.brake, now)
+        return brake.applied(observed, self.state.of(namespace), now)
 
     def status_written(self, now: float, before: GangJob, after: GangJob) -> None:
         """Note a gang that has failed."""
-        state = brake.struck(self.state, now, after.metadata.uid, before.status, after.status)
+        state = brake.struck(self.state, now, after.metadata, before.status, after.status)
         if state is not self.state:
             self.state = state
             self._count(now)
@@ -64,12 +64,14 @@ class BrakeKeeper:
         self._gangs.pop(uid, None)
 
     def _count(self, now: float) -> None:
-        before = self.state.brake
+        before, waves = self.state.brake, self.state.waves
         self.state, self._counted_at = brake.counted(self.state, now, self._gangs.values()), now
         after = self.state.brake
-        if (before.since, before.waves) == (after.since, after.waves):
+        if (before.since, before.waves, waves) == (after.since, after.waves, self.state.waves):
             return
         _log(before, after)
+        for namespace in sorted(self.state.waves.keys() - waves.keys()):
+            log.warning("many gangs of namespace %s fail at once; they are restarted in place", namespace)
         for uid in tuple(self._gangs):
             self._wake(uid)
 

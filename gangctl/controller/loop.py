@@ -125,7 +125,7 @@ class Loop:
         self._telemetry.round_began(job)
         now, observed = clock.now(), self.observed(uid)
         began = time.monotonic()
-        plan = self._decide(now, job, self.brake.applied(now, observed))
+        plan = self._decide(now, job, self.brake.applied(now, job.metadata.namespace, observed))
         self._groups.decided(now, job, plan)  # In the same turn as the look at the others.
         decided = time.monotonic()
         self._telemetry.decided(decided - began)

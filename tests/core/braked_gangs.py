@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from gangctl.api.gangjob import Metadata
 from gangctl.core.facts.gang import Gang
 from gangctl.core.policy.brake import BrakeState, census, counted, struck
 from tests.core.scenario import sentence
@@ -47,7 +48,7 @@ class Gangs:
         gangs = [Gang(world.now, world.job, world.really_observed()) for world in self.worlds]
         self.brake = counted(self.brake, gangs[0].now, [census(gang) for gang in gangs])
         for world in self.worlds:
-            world.brake = self.brake.brake
+            world.brake = self.brake.of(world.job.metadata.namespace)
 
     def decide(self) -> None:
         """Decide about each gang until it writes nothing more."""
@@ -55,10 +56,19 @@ class Gangs:
             while True:
                 before = world.job.status
                 plan = world.decide()
-                self.brake = struck(self.brake, world.now, str(number), before, world.job.status)
+                self.brake = struck(self.brake, world.now, self._metadata(number), before, world.job.status)
                 self.count()
                 if plan.status is None:
                     break
+
+    def _metadata(self, number: int) -> Metadata:
+        return Metadata(name="g", uid=str(number), namespace=self.worlds[number].job.metadata.namespace)
+
+    def move(self, namespace: str, worlds: list[World]) -> None:
+        """They are in another namespace."""
+        for world in worlds:
+            metadata = Metadata(**dict(world.job.metadata) | {"namespace": namespace})
+            world.job = world.job.model_copy(update={"metadata": metadata})
 
     @property
     def is_on(self) -> bool:

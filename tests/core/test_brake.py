@@ -73,13 +73,71 @@ def test_a_member_that_never_starts_is_a_fault_while_few_are_silent() -> None:
     assert world.job.status.incidents[0].cause.reason == Reason.START_FAILED
 
 
-def test_the_brake_is_on_before_silence_has_consequences() -> None:
+def test_a_node_that_the_cluster_shows_as_lost_is_not_doubted_because_others_are_silent() -> None:
     fleet = Gangs.running(4)
-    fleet.do("worker-1 loses its connection", "the node of worker-1 is lost", worlds=fleet.worlds[:1])
     fleet.do("worker-0 loses its connection", "worker-1 loses its connection", worlds=fleet.worlds[1:])
-    fleet.passes(300)
+    fleet.passes(60)
     assert fleet.is_on
-    assert fleet.attempts() == [1, 1, 1, 1]
+    fleet.do("worker-1 loses its connection", "the node of worker-1 is lost", worlds=fleet.worlds[:1])
+    fleet.passes(40)
+    assert fleet.is_on
+    assert fleet.attempts() == [2, 1, 1, 1]
+    one = fleet.worlds[0]
+    fleet.do("the pod of worker-1.0 vanishes", "worker-0 is Ready", worlds=[one])
+    one.lost.clear()
+    fleet.passes(60)
+    assert fleet.is_on
+    assert one.job.status.awaited == (), "the deleted pod is waited for as long as it always is"
+    assert "attempt 2 waits for worker-1 to be ready" in one.job.status.message
+
+
+def test_a_gang_that_waits_under_the_brake_is_told_that_no_deadline_runs() -> None:
+    fleet = Gangs.running(4)
+    fleet.do("worker-0 loses its connection", "worker-1 loses its connection", worlds=fleet.worlds[1:])
+    fleet.passes(60)
+    fleet.do("worker-0 ends with 3", worlds=fleet.worlds[:1])
+    fleet.passes(10)
+    status = fleet.worlds[0].job.status
+    assert (status.phase, warned_of(status)) == (GangPhase.GATHERING, Reason.BRAKED)
+    assert "the gang waits without a deadline: 6 of 8 members" in next(
+        one.message for one in status.conditions if one.reason == Reason.BRAKED
+    )
+
+
+@pytest.mark.parametrize("others", [2, 3])
+def test_members_of_one_namespace_that_are_silent_put_no_brake_on_the_others(others: int) -> None:
+    fleet = Gangs.running(8)
+    for at in range(others):
+        fleet.move(f"other-{at}", [fleet.worlds[at]])
+    fleet.do("worker-0 loses its connection", "worker-1 loses its connection", worlds=fleet.worlds[others:])
+    fleet.passes(300)
+    assert not fleet.is_on
+    fleet.do("worker-0 loses its connection", worlds=fleet.worlds[: others - 1])
+    fleet.passes(SILENT_SECONDS + TICK_SECONDS)
+    assert fleet.is_on, "it is so in most namespaces"
+
+
+def test_gangs_of_one_namespace_that_fail_together_keep_no_new_pod_from_another() -> None:
+    gangs = Gangs.running(5, "recovery: {replaceAfter: 2}")
+    gangs.move("flaky", gangs.worlds[:3])
+    gangs.move("quiet", gangs.worlds[4:])
+    for _ in range(2):
+        fail(gangs, 4)
+    assert gangs.brake.brake.waves == frozenset()
+    assert gangs.brake.waves.keys() == {"flaky"}
+    told = [{one.level for one in world.job.status.incidents} for world in gangs.worlds]
+    assert told[:3] == [{IncidentLevel.PROCESS}] * 3
+    assert IncidentLevel.POD in told[3], "its pod is replaced although the gangs of another namespace fail with it"
+
+
+def test_gangs_of_most_namespaces_that_fail_together_are_a_wave_in_all() -> None:
+    gangs = Gangs.running(5, "recovery: {replaceAfter: 2}")
+    for at, world in enumerate(gangs.worlds):
+        gangs.move(f"space-{at}", [world])
+    for _ in range(2):
+        fail(gangs, 3)
+    assert gangs.brake.brake.waves == {Reason.EXIT_CODE}
+    assert {one.level for world in gangs.worlds for one in world.job.status.incidents} == {IncidentLevel.PROCESS}
 
 
 def test_members_of_lost_nodes_are_not_counted_so_that_they_are_replaced() -> None:

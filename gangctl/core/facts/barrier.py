@@ -274,7 +274,7 @@ def _grace_ends(gang: Gang, entry: Awaited | AwaitedAll) -> float | None:
     """When the pods of an entry have been missed for the whole grace by this leader; None = they are not missed."""
     if entry.vanished_time is None:
         return None
-    return max(entry.vanished_time, gang.observed.listening_since) + gang.spec.recovery.lost_pod_grace_seconds
+    return max(entry.vanished_time, gang.watching_since) + gang.spec.recovery.lost_pod_grace_seconds
 
 
 def _timed(gang: Gang, p: Suspect) -> Awaited:

@@ -70,6 +70,12 @@ class Gang:
         """The members that run a place, as the status has it."""
         return frozenset(self.holders.values())
 
+    @property
+    def watching_since(self) -> float:
+        """Since when this leader has watched the cluster without a break, whatever the brake."""
+        since = self.observed.watching_since
+        return self.observed.listening_since if since is None else since
+
     @cached_property
     def pods(self) -> dict[str, Pod]:
         """Member -> the pod of its current incarnation, where there is one."""

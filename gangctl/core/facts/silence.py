@@ -8,7 +8,8 @@ counts as lost only when this leader's own watch has shown it so for the whole g
     lost(p)          both p's node and p's supervisor have been silent for NODE_GRACE_SECONDS
     counts_since(p)  the begin of listening where p was heard, else since when another pod of the gang is connected
 
-None of this counts while the brake is on (``policy/brake.py``).
+While the brake is on (``policy/brake.py``), silence alone doesn't count. A node that the cluster shows as lost does: it
+does not depend on the controller's connection to sidecars.
 
 Silence must never be a hang, nor end a worker that may be training. Whatever does not count is told to people
 (``record/degraded.py``), for as long as it takes.
@@ -48,10 +49,11 @@ def _since_start(gang: Gang, pod: Pod) -> float:
 def lost_at(gang: Gang, pod: Pod) -> float | None:
     """When the pod's node counts as lost if neither of them is heard again; None while that isn't counted."""
     node = gang.observed.lost_nodes.get(pod.node)
-    if node is None or gang.observed.brake.since is not None:
+    heard = gang.heard.get(pod.uid)
+    if node is None or (heard is not None and heard.connected):
         return None
-    silent = silent_since(gang, pod)
-    return None if silent is None else max(node, silent) + NODE_GRACE_SECONDS
+    silent = heard.at if heard is not None else max(pod.started_at or pod.created_at, gang.watching_since)
+    return max(node, silent) + NODE_GRACE_SECONDS
 
 
 def on_lost_node(gang: Gang, pod: Pod) -> bool:

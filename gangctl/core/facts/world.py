@@ -309,3 +309,5 @@ class Observed:
     """The other gangs of its group, if the gang asks for a planned restart (``policy/rolling.py``)."""
     output: OutputRead | None = None
     """What the worker printed that was asked for last."""
+    watching_since: float | None = None
+    """``listening_since`` without regard to the brake; None = there is none."""

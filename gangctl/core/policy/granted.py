@@ -44,7 +44,7 @@ def stopped_by(gang: Gang) -> float:
 
 def evidence_until(gang: Gang, incident: Incident) -> float:
     """Until when stronger evidence is expected of an incident that is open."""
-    return max(incident.time, gang.observed.listening_since) + gang.spec.recovery.evidence_window_seconds
+    return max(incident.time, gang.watching_since) + gang.spec.recovery.evidence_window_seconds
 
 
 def held_until(gang: Gang) -> float:

@@ -38,7 +38,7 @@ def degraded(gang: Gang, phase: GangPhase, hung: Fault | None = None) -> Warned 
     if phase not in {*_WAITING, GangPhase.RUNNING}:
         return None
     if gang.observed.brake.since is not None:
-        return _braked(gang, gang.observed.brake.since)
+        return _braked(gang, phase, gang.observed.brake.since)
     if phase in _WAITING:
         return _deaf(gang) or _together(gang)
     if hung is not None:
@@ -75,16 +75,21 @@ def _is_outdated(gang: Gang, warned: Warned) -> bool:
     return stored is not None and stored.message != sentence(warned[1])
 
 
-def _braked(gang: Gang, since: float) -> Warned | None:
-    """The controller suspects itself, and members of this gang are silent."""
+def _braked(gang: Gang, phase: GangPhase, since: float) -> Warned | None:
+    """The controller suspects itself, and members of this gang are silent, or it waits and its deadlines don't run."""
     members = sorted(member for _, member in silent(gang))
-    if not members:
+    if not members and phase not in _WAITING:
         return None
     brake = gang.observed.brake
+    many = f"{brake.silent} of {brake.expected} members of all gangs were not at {moment(since)}"
     text = (
-        f"{listed(members)} {'is' if len(members) == 1 else 'are'} not heard, as {brake.silent} of {brake.expected} "
-        f"members of all gangs were not at {moment(since)}: the controller suspects its own connection, so silence and "
-        "deadlines count for nothing and no pod is replaced; workers train on; check the controller's Service, "
+        f"{listed(members)} {'is' if len(members) == 1 else 'are'} not heard, as {many}"
+        if members
+        else f"the gang waits without a deadline: {many.replace('were not', 'were not heard')}"
+    )
+    text = (
+        f"{text}: the controller suspects its own connection, so silence and "
+        "deadlines count for nothing and no pod is replaced for it; workers train on; check the controller's Service, "
         "NetworkPolicies, DNS and CA"
     )
     return Reason.BRAKED, text

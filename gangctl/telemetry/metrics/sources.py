@@ -148,7 +148,7 @@ def _braking(state: BrakeState | None) -> Iterable[Metric]:
     )
     if state is not None:
         on.add_metric(["Silence"], state.brake.since is not None)
-        on.add_metric(["Failures"], bool(state.brake.waves))
+        on.add_metric(["Failures"], bool(state.brake.waves or state.waves))
         members.add_metric(["connected"], state.expected - state.silent)
         members.add_metric(["silent"], state.silent)
     yield on
