@@ -290,6 +290,7 @@ class SnapshotChanges(TypedDict, total=False):
     time: float
     status: Status
     members: tuple[MemberSnapshot, ...]
+    unstored: str
 
 
 class AwaitedChanges(TypedDict, total=False):

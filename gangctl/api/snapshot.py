@@ -53,3 +53,5 @@ class Snapshot(Model):
     status: Status
     """The stored status, with current progress and timings of the last incident."""
     members: tuple[MemberSnapshot, ...]
+    unstored: str = ""
+    """Why the controller can't store the status, as its message has it; empty if it can."""

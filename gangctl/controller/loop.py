@@ -17,6 +17,7 @@ from typing import Final
 
 from tenacity import AsyncRetrying, RetryCallState, wait_random_exponential
 
+from gangctl.api.changes import changed
 from gangctl.api.gangjob import GangJob
 from gangctl.cluster import clock
 from gangctl.cluster.errors import ClusterError, Conflict, Retryable
@@ -44,6 +45,8 @@ PAUSE: Final = 3.0
 """A pause is so many times as long as the decision before it: however much is new, a gang's decisions take at most a
 quarter of the loop's time. The rest is for the reports that they wait for, and for other gangs."""
 
+UNSTORED: Final = "nothing is restarted, stopped or started until the status can be stored"
+
 Decide = Callable[[float, GangJob, Observed], Plan]
 """The core: plans what to do about a gang at a time (seconds since the epoch)."""
 
@@ -61,6 +64,8 @@ class Loop:
         self.unreadable = UnreadableGangs()
         self._groups = Groups(cluster, wakes.wake_known)
         self._output = OutputReader(cluster, wakes.wake_known)
+        self.unstored: dict[str, str] = {}
+        """UID of a gang -> why its newest status could not be stored: until then, nothing is done for it."""
 
     async def run(self) -> None:
         """Reconcile gangs until cancelled."""
@@ -80,12 +85,13 @@ class Loop:
             pause: float | None = None
             async for attempt in AsyncRetrying(
                 wait=_pause,
-                before_sleep=_log_failure,
+                before_sleep=partial(self._failed, uid),
             ):
                 with attempt:
                     self._wakes.begin(uid)
                     await self._count(uid)
                     pause = await self._round(uid, actions, decision_log, tasks)
+                    self.unstored.pop(uid, None)
             if self._cluster.exists(uid):  # It may have gone before this round, which was a repetition.
                 await self._wakes.wait(uid, pause)
         actions.stop()
@@ -93,6 +99,7 @@ class Loop:
         self._groups.forget(uid)
         self.unreadable.forget(uid)
         self._output.forget(uid)
+        self.unstored.pop(uid, None)
         self._hub.forget(uid)
         self._wakes.forget(uid)
         self._telemetry.gang_gone(uid)
@@ -166,6 +173,17 @@ class Loop:
         except ClusterError as error:
             log.warning("an event is lost: %s", error)
 
+    def _failed(self, uid: str, state: RetryCallState) -> None:
+        error = None if state.outcome is None else state.outcome.exception()
+        if isinstance(error, ClusterError) and not isinstance(error, Conflict):
+            self.unstored[uid] = str(error)
+        _log_failure(error)
+
+    def told(self, job: GangJob) -> GangJob:
+        """The gang as people are to see it: its status doesn't say that it can't be stored."""
+        why = self.unstored.get(job.metadata.uid)
+        return job if why is None else changed(job, status=changed(job.status, message=f"{UNSTORED}: {why}"))
+
     def observed(self, uid: str) -> Observed:
         """What is observed of one gang now."""
         job = self._cluster.gang(uid)
@@ -194,13 +212,12 @@ def _pause(state: RetryCallState) -> float:
     return _exponential(state) + (error.after if isinstance(error, Retryable) else 0.0)
 
 
-def _log_failure(state: RetryCallState) -> None:
+def _log_failure(error: BaseException | None) -> None:
     """Log why a round is repeated."""
-    error = None if state.outcome is None else state.outcome.exception()
     match error:
         case Conflict():
             log.info("the decision is repeated: %s", error)
         case ClusterError():
-            log.warning("nothing is done until the status can be written: %s", error)
+            log.warning("%s: %s", UNSTORED, error)
         case _:
             log.error("a round crashed, which is a bug; it is repeated", exc_info=error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 
 from gangctl.cli.gang_view import live_snapshot
 from gangctl.cluster.local import process
+from gangctl.cluster.local.pod_processes import controller_pid
 from gangctl.cluster.local.process import Process
 from tests.cli.here import Here, Running, manifest
 from tests.cli.test_run import ONCE
@@ -143,6 +145,23 @@ def test_a_gang_whose_file_is_damaged_can_be_deleted(folder: Here) -> None:
     done = folder.gangctl("delete", "g")
     assert done.returncode == 0, done.stderr
     assert "isn't a stored GangJob" in done.stdout
+    assert folder.left() == []
+    assert not folder.state.gang("g").path.exists()
+
+
+def test_a_gang_whose_controller_can_store_nothing_can_be_deleted(folder: Here) -> None:
+    """The limit of a file's size is the full disk."""
+    folder.write(manifest())
+    run = folder.run()
+    folder.runs_attempt(1)
+    resource.prlimit(controller_pid(folder.state), resource.RLIMIT_FSIZE, (16, resource.RLIM_INFINITY))
+    stopped = folder.gangctl("stop", "g")
+    assert stopped.returncode == 2
+    assert "File too large" in stopped.stderr
+    done = folder.gangctl("delete", "g")
+    assert done.returncode == 0, done.stderr
+    assert "File too large" in done.stdout
+    assert run.wait() == 1
     assert folder.left() == []
     assert not folder.state.gang("g").path.exists()
 

@@ -162,6 +162,20 @@ def test_a_full_disk_is_an_error_and_the_last_status_survives(store: GangStore) 
     assert store.write_status(good, with_attempt(good, 2)).status.attempt == 2, "it goes on when there is space"
 
 
+def test_a_line_that_does_not_fit_leaves_no_part_of_it(tmp_path: Path) -> None:
+    lines = tmp_path / "events.jsonl"
+    atomic_files.append_line(lines, "the first")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (15, before[1]))
+    try:
+        with pytest.raises(Retryable, match=r"events\.jsonl can't be written: File too large"):
+            atomic_files.append_line(lines, "the second")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    atomic_files.append_line(lines, "the third")
+    assert lines.read_text() == "the first\nthe third\n"
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can mount a small file system")
 def test_a_full_file_system_is_an_error(tmp_path: Path) -> None:
     place = tmp_path / "small"

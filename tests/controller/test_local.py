@@ -15,10 +15,12 @@ from typing import Any
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import GangPhase
+from gangctl.cli.gang_view import live_snapshot
 from gangctl.cluster.local import pod_record, process
 from gangctl.cluster.local.pod_processes import PodProcess, pod_of, processes
 from gangctl.cluster.local.pod_record import PodRecord
 from gangctl.cluster.local.process import Process
+from gangctl.controller.loop import UNSTORED
 from tests.cluster.local import Machine, left, machine, manifest
 from tests.wait import SECONDS, until_async
 
@@ -184,12 +186,19 @@ async def test_a_status_that_cannot_be_written_is_logged_and_nothing_happens_unt
         process.send(workers[0], signal.SIGKILL)
         assert running.stderr is not None
         async with asyncio.timeout(SECONDS):
-            await running.stderr.readuntil(b"nothing is done until the status can be written: ")
+            await running.stderr.readuntil(f"{UNSTORED}: ".encode())
             assert b"gangjob.json can't be written: File too large" in await running.stderr.readline()
         assert here.job == good
+        seen = await asyncio.to_thread(live_snapshot, here.state, good.metadata.name)
+        assert seen is not None
+        assert "gangjob.json can't be written: File too large" in seen.unstored
+        assert seen.status.message == f"{UNSTORED}: {seen.unstored}"
         assert process.is_alive(workers[1]), "no worker was stopped for an attempt that is not stored"
         resource.prlimit(running.pid, resource.RLIMIT_FSIZE, before)
         await runs(here, 2)
+        seen = await asyncio.to_thread(live_snapshot, here.state, good.metadata.name)
+        assert seen is not None
+        assert not seen.unstored
 
 
 async def test_the_json_log_has_an_entry_for_each_decision(tmp_path: Path) -> None:

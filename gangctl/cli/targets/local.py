@@ -80,7 +80,7 @@ class LocalTarget:
         found = view_gang(self._state, local_gangs.find(self._state, job.metadata.name), time.time())
         members = {one.member: one for one in found.snapshot.members} if found.live else {}
         pods = tuple(projection(pod) for pod in found.pods if pod.gang == job.metadata.uid)
-        return Surroundings(pods=pods, members=members, is_led=found.live)
+        return Surroundings(pods=pods, members=members, is_led=found.live, unstored=found.snapshot.unstored)
 
     def change(self, name: str, spec: SpecChanges) -> GangJob:
         """Write the spec."""

@@ -16,9 +16,10 @@ from gangctl.api.changes import changed
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import ENDED, GangPhase
 from gangctl.cli.errors import UserError
+from gangctl.cli.gang_view import live_snapshot
 from gangctl.cli.submission import remove
 from gangctl.cli.targets.port import Say
-from gangctl.cluster.errors import ClusterError
+from gangctl.cluster.errors import ClusterError, Retryable
 from gangctl.cluster.local import pod_record, process
 from gangctl.cluster.local.gang_store import GangStore
 from gangctl.cluster.local.layout import PodFolder, StateDirectory
@@ -61,24 +62,30 @@ def stop(state: StateDirectory, store: GangStore, seconds: float | None, say: Sa
 def delete(state: StateDirectory, store: GangStore, seconds: float | None, say: Say) -> bool:
     """Stop a gang, then remove all its files; return False if it could not be stopped in time: nothing is removed then.
 
-    A gang whose file can't be read is deleted, too.
+    A gang whose file can't be read is deleted, too, and one whose file can't be written: the controller ends the pods
+    of a gang that is gone.
 
     Raises:
-        ClusterError: a file can't be read or written.
+        ClusterError: a file can't be read.
         UserError: a file can't be removed.
     """
     name = store.folder.path.name
+    deadline = time.monotonic() + RECORDS_SECONDS
     try:
-        store.read()
+        job = store.read()
     except ClusterError as error:
         say(f"{name}: {error}")
         if _controller(state) is None:
             asyncio.run(teardown(state, name, DEFAULT_GRACE_SECONDS))
     else:
-        if _stop(state, store, seconds, say) is None:
-            return False
+        try:
+            if _stop(state, store, seconds, say) is None:
+                return False
+            deadline = time.monotonic() + RECORDS_SECONDS
+        except Retryable as error:
+            say(f"{name}: {error}; it is removed without a stop before")
+            deadline += job.spec.recovery.planned_stop_grace_period_seconds
     remove(store)
-    deadline = time.monotonic() + RECORDS_SECONDS
     while _controller(state) is not None and _records(store) and time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)
     if _living(store):
@@ -94,7 +101,11 @@ def delete(state: StateDirectory, store: GangStore, seconds: float | None, say: 
 
 
 def _stop(state: StateDirectory, store: GangStore, seconds: float | None, say: Say) -> GangJob | None:
-    """The gang, once no process of it is left; None if that is not so in time."""
+    """The gang, once no process of it is left; None if that is not so in time.
+
+    Raises:
+        Retryable: a file can't be written, by this process or by the controller.
+    """
     job = store.read()
     has_ended = job.status.phase in ENDED
     if not has_ended:
@@ -109,6 +120,9 @@ def _stop(state: StateDirectory, store: GangStore, seconds: float | None, say: S
         job = store.read()
         if job.status.phase in _DONE and not living:
             return job
+        seen = live_snapshot(state, job.metadata.name)
+        if seen is not None and seen.unstored:
+            raise Retryable(seen.unstored)
         if not told:
             how = "" if has_ended else f", {_grace(grace)}"
             say(f"{job.metadata.name}: the controller (process {controller}) ends {_members(living)}{how}")

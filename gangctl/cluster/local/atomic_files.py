@@ -126,13 +126,19 @@ def _stamp(found: os.stat_result) -> Stamp:
 
 
 def append_line(path: Path, line: str) -> None:
-    """Append a line to a file that is read line by line.
+    """Append a line to a file that is read line by line: the whole line, or nothing.
 
     Raises:
         Retryable: it can't be written.
     """
     try:
-        with path.open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
+        with path.open("ab", buffering=0) as file:
+            before, left = file.tell(), line.encode() + b"\n"
+            try:
+                while left:  # A full disk takes the first part.
+                    left = left[file.write(left) :]
+            except OSError:
+                file.truncate(before)
+                raise
     except OSError as error:
         raise unwritable(path, error) from error

@@ -21,6 +21,7 @@ class Kind(StrEnum):
     NOT_SEEN = "NotSeen"
     """No controller has seen the gang."""
     NOT_LED = "NotLed"
+    NOT_STORED = "NotStored"
     """No controller answers for the gang."""
     DELETING = "Deleting"
     """The gang is being deleted."""

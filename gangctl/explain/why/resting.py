@@ -49,6 +49,17 @@ def not_led(job: GangJob) -> Finding:
     )
 
 
+def not_stored(job: GangJob, why: str) -> Finding:
+    """Its controller can't store what it decides."""
+    return Finding(
+        kind=Kind.NOT_STORED,
+        seen=f"the status can't be stored: {why}",
+        next="nothing is restarted, stopped or started until it can, and what is told here is older",
+        do=f"end what prevents it; gangctl delete {job.metadata.name} works all the same",
+        since=job.status.observed_time or job.status.phase_time or None,
+    )
+
+
 def suspended(gang: Gang) -> Finding:
     """The gang is suspended: by whom, and the way on."""
     job, status, name = gang.job, gang.status, gang.job.metadata.name

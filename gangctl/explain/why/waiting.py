@@ -41,6 +41,8 @@ _AFTER: Final = (
 def findings(job: GangJob, around: Surroundings, now: float) -> tuple[Finding, ...]:
     """What keeps the gang from running, the first cause first; of one that runs, what should be looked at."""
     found = _of_phase(Gang(now, job, Observed(pods=around.pods)), around)
+    if around.unstored:
+        return (resting.not_stored(job, around.unstored), *found)
     if around.is_led or job.status.phase in ENDED:
         return found
     rests = job.status.phase in {GangPhase.SUSPENDED, GangPhase.HELD}  # Nothing is to be done but what a person asks.

@@ -152,3 +152,5 @@ class Surroundings:
     missing: tuple[MissingRight, ...] = ()
     is_led: bool = True
     """False if it is known that no controller answers for the gang."""
+    unstored: str = ""
+    """Why its controller can't store the status; empty if it can, or if that isn't known."""

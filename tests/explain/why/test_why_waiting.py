@@ -231,6 +231,12 @@ def test_a_gang_that_is_deleted_says_what_is_left() -> None:
     assert "1 pod is left" in found.seen
 
 
+def test_a_status_that_can_not_be_stored_comes_first() -> None:
+    found = findings(job("Running"), Surroundings(unstored="the disk is full"), NOW)
+    assert [each.kind for each in found] == [Kind.NOT_STORED]
+    assert "the disk is full" in found[0].seen
+
+
 def test_without_a_controller_that_comes_first_unless_the_gang_rests_anyway() -> None:
     around = Surroundings(is_led=False)
     assert [each.kind for each in findings(job("Running"), around, NOW)] == [Kind.NOT_LED]
