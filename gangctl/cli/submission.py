@@ -44,15 +44,14 @@ def submit(state: StateDirectory, job: GangJob, working_directory: Path) -> Subm
     Raises:
         UserError: it can't be run here, doesn't fit the stored gang, or can't be stored.
     """
-    wrong = refusals(job)
-    if wrong:
-        raise UserError("the manifest can't be run on this machine:\n" + "\n".join(f"  {text}" for text in wrong))
+    _refuse(refusals(job))
     store = GangStore(state.gang(job.metadata.name))
     notes = (*ignored(job), *unfamiliar(job))
     try:
         old = None if store.stamp() is None else local_gangs.read(store)
         if old is not None and old.status.phase not in ENDED:
             return Submission(store, _take_over(store, old, job.spec), notes)
+        _refuse(refusals(job, working_directory))
         has_logs = _put_aside(state, store)
         store.create(job, working_directory)
         what = f"gang {job.metadata.name} is created"
@@ -61,6 +60,11 @@ def submit(state: StateDirectory, job: GangJob, working_directory: Path) -> Subm
         return Submission(store, what, notes)
     except ClusterError as error:
         raise UserError(str(error)) from None
+
+
+def _refuse(wrong: tuple[str, ...]) -> None:
+    if wrong:
+        raise UserError("the manifest can't be run on this machine:\n" + "\n".join(f"  {text}" for text in wrong))
 
 
 def remove(store: GangStore) -> None:

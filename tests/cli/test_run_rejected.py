@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
+from typing import Any
 
 import pytest
 
@@ -39,6 +41,36 @@ def test_a_manifest_that_cannot_run_on_this_machine_is_rejected(folder: Here) ->
     run = folder.run()
     assert run.wait() == 2
     assert "spec.roles[0].template.spec.containers[0].envFrom" in run.said
+    assert not folder.state.gangs.exists()
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        (
+            "env",
+            [{"name": "BIG", "value": "x" * 140_000}],
+            "args and env can't be given to a process: Argument list",
+        ),
+        ("env", [{"name": "NUL", "value": "a\0b"}], "can't be given to a process: embedded null byte"),
+        ("env", {"LR": 0.1}, "env: {'LR': 0.1} instead of a list"),
+        ("args", ["a\0b"], "embedded null byte"),
+        ("workingDir", "nowhere", "nowhere: No such file or directory"),
+        ("workingDir", "job.yaml", "job.yaml: Not a directory"),
+        ("workingDir", "a\0b", "embedded null byte"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["run", "check"])
+def test_a_start_that_can_not_work_is_refused_in_the_words_of_the_system(
+    folder: Here, verb: str, field: str, value: Any, said: str
+) -> None:
+    one = manifest()
+    one["spec"]["roles"][0]["template"]["spec"]["containers"][0][field] = value
+    (folder.path / "job.yaml").write_text(json.dumps(one))
+    ended = folder.gangctl(verb, "job.yaml")
+    assert said in ended.stdout + ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert ended.returncode == (2 if verb == "run" else 1)
     assert not folder.state.gangs.exists()
 
 

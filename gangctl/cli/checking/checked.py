@@ -99,7 +99,7 @@ class Checked:
 
 def checked(job: GangJob, folder: Path) -> Checked:
     """Find out what the manifest will do if it is run from this folder."""
-    refused = refusals(job)
+    refused = refusals(job, folder)
     commands = {} if refused else {role.name: _command(job, role.name, folder) for role in job.spec.roles}
     tiers = tuple(_look(tier, _base(job, commands, folder)) for tier in _tiers(job))
     point = _point(tiers)
@@ -192,9 +192,6 @@ def _warnings(job: GangJob, commands: dict[str, Command], tiers: tuple[TierFound
 
 def _of_command(own: Command) -> Iterator[str]:
     """What of a command isn't on this machine. A word with ``$(`` is known only at the start."""
-    if not own.directory.is_dir():
-        yield f"workingDir: {own.directory} doesn't exist on this machine"
-        return
     program, *others = own.words
     search = {**os.environ, **own.environment}.get("PATH", os.defpath)
     path = str(own.directory / program) if "/" in program else program

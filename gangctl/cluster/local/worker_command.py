@@ -6,7 +6,10 @@ containers have no effect; :func:`ignored` lists them. A template that needs wha
 
 from __future__ import annotations
 
+import errno
+import os
 import re
+import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,9 +49,12 @@ def command(job: GangJob, member: str, inherited: Mapping[str, str]) -> Command:
     wrong = _refusals(role, f"spec.roles[{name}]")
     if wrong:
         raise Terminal(wrong[0])
-    container = role.worker.model_extra or {}
     extra = job.metadata.model_extra or {}
-    here = Path(extra.get("annotations", {}).get(ANNOTATION_DIRECTORY, "/"))
+    return _of_role(role, Path(extra.get("annotations", {}).get(ANNOTATION_DIRECTORY, "/")), inherited)
+
+
+def _of_role(role: Role, here: Path, inherited: Mapping[str, str]) -> Command:
+    container = role.worker.model_extra or {}
     pod = role.template.spec.model_extra or {}
     return Command(
         words=(*role.worker.command, *container.get("args", ())),
@@ -63,9 +69,33 @@ def _start(role: Role) -> dict[str, str]:
     return {PRELOAD_VARIABLE: preloaded(role.start)}
 
 
-def refusals(job: GangJob) -> tuple[str, ...]:
-    """Why a job can't be run on this machine: one message for each field, with what was found and what to do."""
-    return tuple(text for at, role in enumerate(job.spec.roles) for text in _refusals(role, f"spec.roles[{at}]"))
+def refusals(job: GangJob, here: Path | None = None) -> tuple[str, ...]:
+    """Why a job can't be run on this machine: one message for each field, with what was found and what to do.
+
+    With ``here``, also what the system says of a start in this folder.
+    """
+    found: list[str] = []
+    for at, role in enumerate(job.spec.roles):
+        path = f"spec.roles[{at}]"
+        wrong = _refusals(role, path)
+        if not wrong and here is not None:
+            wrong = _of_system(_of_role(role, here, os.environ), path)
+        found += wrong
+    return tuple(found)
+
+
+def _of_system(own: Command, path: str) -> list[str]:
+    """What the system says of a process with these words and this environment, in this directory."""
+    words, environment = ("/bin/sh", "-c", ":", *own.words), {**os.environ, **own.environment}
+    try:
+        subprocess.run(words, cwd=own.directory, env=environment, check=False, capture_output=True)  # noqa: S603 - a no-op
+    except OSError as error:
+        if error.errno == errno.E2BIG:
+            return [f"{path}: command, args and env can't be given to a process: {error.strerror}"]
+        return [f"{path}: workingDir: {own.directory}: {error.strerror}; gangctl run starts the command there"]
+    except ValueError as error:
+        return [f"{path}: command, args, env or workingDir can't be given to a process: {error}"]
+    return []
 
 
 def ignored(job: GangJob) -> tuple[str, ...]:
@@ -112,6 +142,8 @@ def _refusals(role: Role, path: str) -> list[str]:
         messages.append(f"{path}.workingDir: {container['workingDir']!r:.80} instead of a string")
     if container.get("envFrom"):
         messages.append(f"{path}.envFrom: local mode has no ConfigMaps and Secrets; set the variables in env")
+    if not isinstance(container.get("env", []), list | tuple):
+        messages.append(f"{path}.env: {container['env']!r:.80} instead of a list, as in [{{name: LR, value: '0.1'}}]")
     for number, entry in enumerate(_list(container.get("env"))):
         name, value = _get(entry, "name"), _get(entry, "value")
         if _get(entry, "valueFrom") is not None:

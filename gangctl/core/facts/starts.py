@@ -23,6 +23,8 @@ _WORDS: Final = re.compile(
     r"|open executable: "  # crun
     r"|exec user process caused"  # runc before 1.1: the interpreter of a script is missing
     r"|error finding executable"  # gVisor
+    r"|argument list too long"
+    r"|chdir to cwd "  # runc and containerd: workingDir is a file, or can't be entered
     r"|no matching entries in passwd file"  # the user that the image or the securityContext names
     r"|unable to find user"
     r"|runAsNonRoot and image will run as root"
@@ -48,6 +50,10 @@ _REJECTED: Final = {
 OutOf is followed by a resource: OutOfcpu, OutOfnvidia.com/gpu. Source: Kubernetes, pkg/kubelet/lifecycle and cm.
 """
 _CORRECT: Final = "correct image, command or securityContext in the template"
+_TOO_LONG: Final = re.compile(r"argument list too long", re.IGNORECASE)
+_SHORTEN: Final = (
+    "shorten env, args or command in the template; enableServiceLinks: false leaves out the variables of all Services"
+)
 _OURS: Final = re.compile(r'exec: "/run/gang/supervisor": permission denied', re.IGNORECASE)
 """The worker's container could not execute gangctl's supervisor, which every user may: the node is to blame."""
 _REMOUNT: Final = (
@@ -67,7 +73,10 @@ def cannot_work(failure: StartFailure | None) -> bool:
 
 def correction(failure: StartFailure | None) -> str:
     """What makes a start possible that can't work as it is."""
-    return _REMOUNT if failure is not None and _OURS.search(failure.message) else _CORRECT
+    message = "" if failure is None else failure.message
+    if _TOO_LONG.search(message):
+        return _SHORTEN
+    return _REMOUNT if _OURS.search(message) else _CORRECT
 
 
 def told(pod: Pod) -> str:
