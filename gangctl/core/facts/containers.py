@@ -16,7 +16,7 @@ from gangctl.api.status import GangPhase
 from gangctl.core.facts.evidence import Fault
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.world import Heard, Pod
-from gangsidecar.wire import Level, Phase
+from gangsidecar.wire import Level
 
 WHOLE_SECOND: Final = 1.0
 """The kubelet's times are cut to whole seconds: what has happened may be as much later."""
