@@ -4,6 +4,7 @@ The rule: the status is written first. Directives, pods and events follow only f
 created and deleted beside the rounds (``actions.py``): a round must not wait for a pod. The loop keeps no state: after
 a failure, a conflict or a crash, the next round decides again from what is stored and observed. A large gang must not
 keep the event loop from all others: its round takes several turns, and a pause several times as long as its decision.
+Nor must a namespace with many gangs: namespaces take turns in deciding, as they do with messages (``turns.py``).
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from gangctl.controller.brake_keeper import BrakeKeeper
 from gangctl.controller.groups import Groups
 from gangctl.controller.hub import Hub
 from gangctl.controller.output_reader import OutputReader
+from gangctl.controller.turns import Turns
 from gangctl.controller.unreadable import UnreadableGangs
 from gangctl.controller.wakes import Wakes
 from gangctl.core.facts.printed import ReadOutput
@@ -61,6 +63,7 @@ class Loop:
         self._decide = decide
         self._telemetry = telemetry
         self.brake = BrakeKeeper(wakes.wake)
+        self._turns = Turns()
         self.unreadable = UnreadableGangs()
         self._groups = Groups(cluster, wakes.wake_known)
         self._output = OutputReader(cluster, wakes.wake_known)
@@ -108,8 +111,9 @@ class Loop:
         """Count the gang for the brake, before each decision about it and in a turn of the loop of its own."""
         job = self._cluster.gang(uid)
         if job is not None:
-            self.brake.count(clock.now(), job, self.observed(uid))
-            await asyncio.sleep(0)
+            await self._turns.take(
+                job.metadata.namespace, lambda: self.brake.count(clock.now(), job, self.observed(uid))
+            )
 
     async def _round(
         self, uid: str, actions: Actions, decision_log: DecisionLog, tasks: asyncio.TaskGroup
@@ -130,12 +134,12 @@ class Loop:
         self.unreadable.forget(uid)
         logs.set_gang(job)
         self._telemetry.round_began(job)
-        now, observed = clock.now(), self.observed(uid)
-        began = time.monotonic()
-        plan = self._decide(now, job, self.brake.applied(now, job.metadata.namespace, observed))
-        self._groups.decided(now, job, plan)  # In the same turn as the look at the others.
+        found = await self._decided(uid, job.metadata.namespace)
+        if found is None:
+            return 0.0
+        now, job, observed, plan, seconds = found
         decided = time.monotonic()
-        self._telemetry.decided(decided - began)
+        self._telemetry.decided(seconds)
         wanted = tuple(action for action in plan.actions if not isinstance(action, AskScan | ReadOutput))
         actions.keep(wanted)
         await asyncio.sleep(0)  # A large gang must not keep the loop from all others.
@@ -157,9 +161,26 @@ class Loop:
         # The plan does not know of a pod that vanished since: its report may be the last evidence of it.
         pods = {pod.uid for pod in (*observed.pods, *self._cluster.pods(uid))}
         self._hub.prune(uid, pods | {entry.pod for entry in job.status.awaited})
-        await asyncio.sleep(PAUSE * (decided - began))
+        await asyncio.sleep(PAUSE * seconds)
         pauses = (plan.requeue_after, actions.due_in)
         return min((pause for pause in pauses if pause is not None), default=None)
+
+    async def _decided(self, uid: str, namespace: str) -> tuple[float, GangJob, Observed, Plan, float] | None:
+        """Observe and decide in a turn of the namespace: when, and in how many seconds. None: it can't be read now."""
+        found: list[tuple[float, GangJob, Observed, Plan, float]] = []
+
+        def decide() -> None:
+            job = self._cluster.gang(uid)
+            if job is None:
+                return
+            now, observed = clock.now(), self.observed(uid)
+            began = time.monotonic()
+            plan = self._decide(now, job, self.brake.applied(now, job.metadata.namespace, observed))
+            self._groups.decided(now, job, plan)  # In the same turn as the look at the others.
+            found.append((now, job, observed, plan, time.monotonic() - began))
+
+        await self._turns.take(namespace, decide)
+        return next(iter(found), None)
 
     async def _tell_unreadable(self, uid: str) -> None:
         gang = self._cluster.unreadable(uid)

@@ -11,6 +11,7 @@ import pytest
 from gangctl.api.gangjob import GangJob
 from gangctl.api.reasons import Reason
 from gangctl.api.status import Awaited, GangPhase, Status
+from gangctl.controller.turns import TURN_SECONDS
 from gangctl.core.facts.world import Observed, Pod
 from gangctl.core.lifecycle.decide import decide as real_decide
 from gangctl.core.lifecycle.plan import AskScan, DeleteGang, Event, EventType, Plan
@@ -290,3 +291,26 @@ async def test_a_gang_that_is_woken_all_the_time_takes_at_most_a_quarter_of_the_
     async with running(FakeCluster(), decide):
         await until_async("many decisions were made", lambda: len(shares) > 30)
     assert max(shares) < 0.3
+
+
+def named(uid: str, namespace: str) -> GangJob:
+    found = job(version="1", attempt=0)
+    metadata = found.metadata.model_copy(update={"uid": uid, "name": uid, "namespace": namespace})
+    return found.model_copy(update={"metadata": metadata})
+
+
+async def test_gangs_of_one_namespace_hold_up_no_decision_in_another() -> None:
+    """However many of them wait, another namespace's gang is decided about after one decision of theirs."""
+    world = FakeCluster(jobs={f"uid-{at}": named(f"uid-{at}", "other" if at == 29 else "default") for at in range(30)})
+    order: list[str] = []
+
+    def decide(_now: float, stored: GangJob, _observed: Observed) -> Plan:
+        order.append(stored.metadata.namespace)
+        until = time.thread_time() + 2 * TURN_SECONDS
+        while time.thread_time() < until:
+            pass
+        return Plan("nothing is written")
+
+    async with running(world, decide):
+        await until_async("all are decided about", lambda: len(order) >= 30)
+    assert order.index("other") <= 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import replace
 
 from gangctl.api.changes import changed
@@ -11,15 +12,16 @@ from gangctl.api.incident import Incident, IncidentMember, LedgerEntry, Output, 
 from gangctl.api.reasons import Reason
 from gangctl.api.roles_hash import roles_hash
 from gangctl.api.status import Awaited, Condition, GangPhase, HeldRank, Replaced, Status
-from gangctl.core.facts import awaiting, printed, ranks
+from gangctl.core.facts import awaiting, layout, printed, ranks
 from gangctl.core.facts.evidence import Fault
 from gangctl.core.facts.fitness import Defect
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.world import Observed, Pod
 from gangctl.core.lifecycle.decide import decide
-from gangctl.core.policy import budget, replacement, restore
+from gangctl.core.policy import budget, pods, replacement, restore
 from gangctl.core.policy.cause import judged
 from gangctl.core.policy.ladder import LEVELS
+from gangctl.core.policy.pods import CreatePod
 from gangctl.core.record import fitting, incidents, stragglers
 from tests.core.fleet import Fleet
 from tests.core.world import START, World
@@ -255,3 +257,30 @@ def test_rejected_steps_are_given_up_after_nodes_to_avoid() -> None:
     kept = fitting.fitted(full)
     assert kept.rejected_steps == full.rejected_steps
     assert sum(bool(one.avoid) for one in kept.replaced) == fitting.REMEMBERED
+
+
+def test_a_gang_of_ten_thousand_costs_as_little_as_a_small_one_before_the_cluster_takes_its_pods() -> None:
+    made = World()
+    made.submit("roles: [{name: worker, replicas: 10000}]")
+    made.refused = None
+    for at in range(3):
+        made_now = decide(made.now, made.job, made.observed())
+        assert len(made_now.actions) <= pods.MOST
+        if at == 0:
+            assert made_now.status is not None
+            made.job = made.job.model_copy(update={"status": made_now.status})
+    names = [one.member for one in made_now.actions if isinstance(one, CreatePod)]
+    created = tuple(Pod(f"g-{name}-0", f"uid-{name}", name, 0) for name in names)
+    following = decide(made.now, made.job, replace(made.observed(), pods=created)).actions
+    assert next(one.member for one in following if isinstance(one, CreatePod)) == f"worker-{pods.MOST}"
+
+
+def test_the_layouts_that_are_remembered_are_bounded_by_their_members() -> None:
+    for at in range(30):
+        made = World()
+        made.submit(f"roles: [{{name: r{at}, replicas: 10000}}]")
+        layout.layout(made.job.spec.roles)
+    gc.collect()
+    known = sum(isinstance(one, layout.Member) for one in gc.get_objects())
+    assert 10_000 < known < 300_000
+    assert layout.layout(made.job.spec.roles) is layout.layout(made.job.spec.roles)

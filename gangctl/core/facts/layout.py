@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final, TypeVar
 
 from gangctl.api.names import member_name
 from gangctl.api.roles import Role
 
 _T = TypeVar("_T")
-_KEPT: Final = 512
-"""So many sets of roles are remembered: more gangs than these only cost time."""
+_KEPT: Final = 200_000
+"""Of so many members the layout is remembered, of all gangs together, at about 300 bytes each: more only cost time."""
+_LEAST: Final = 100
+"""A set of roles costs as much as so many members, however few it has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +65,29 @@ class _ByValue:
 
 
 def for_roles(function: Callable[[tuple[Role, ...]], _T]) -> Callable[[tuple[Role, ...]], _T]:
-    """Make ``function`` remember what it made of equal roles."""
-    known = lru_cache(_KEPT)(lambda key: function(key.roles))
-    return lambda roles: known(_ByValue(roles))
+    """Make ``function`` remember what it made of equal roles: of those that were asked for last."""
+    known: dict[_ByValue, _T] = {}
+    size = 0
+
+    def remembered(roles: tuple[Role, ...]) -> _T:
+        nonlocal size
+        key = _ByValue(roles)
+        if key in known:
+            found = known[key] = known.pop(key)
+            return found
+        found = known[key] = function(roles)
+        size += _size(roles)
+        while size > _KEPT and len(known) > 1:
+            oldest = next(iter(known))
+            del known[oldest]
+            size -= _size(oldest.roles)
+        return found
+
+    return remembered
+
+
+def _size(roles: tuple[Role, ...]) -> int:
+    return _LEAST + sum(role.replicas + role.spares for role in roles)
 
 
 @for_roles

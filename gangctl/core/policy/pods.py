@@ -8,7 +8,8 @@ finished. A gang that names a queue gets no pod while it isn't known that the qu
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from itertools import islice
+from typing import Final, NamedTuple
 
 from gangctl.api.status import GangPhase, Replaced, Status
 from gangctl.core.facts.gang import Gang, holders, is_fresh, raised_incarnations
@@ -17,6 +18,9 @@ from gangctl.core.policy.replacement import creatable_at
 
 ENDING_MARGIN_SECONDS = 15.0
 """After the grace, a pod that was told to finish and hasn't ended is deleted."""
+MOST: Final = 512
+"""So many pods are created by one plan; the next one goes on. A plan costs memory as long as it waits for slots, though
+the cluster may take no pod of the gang."""
 _WITH_PODS = frozenset({GangPhase.PENDING, GangPhase.GATHERING, GangPhase.RUNNING, GangPhase.HELD})
 
 
@@ -45,13 +49,14 @@ def actions(gang: Gang, status: Status, *, create: bool = True) -> tuple[CreateP
     made: list[CreatePod] = []
     if create and len(present) < len(gang.members) and status.phase in _WITH_PODS and _may_create(gang, status):
         workers = _of_workers(gang, status)
-        made += [
+        missing = (
             _create(name, base, entries.get(name))
             for name in gang.members
             if name not in present
             and name not in workers
             and gang.now >= creatable_at(entries.get(name, status.recreated))
-        ]
+        )
+        made += islice(missing, MOST)
     awaited = {entry.pod for entry in status.awaited}
     gone = [
         DeletePod(pod.name, pod.uid)
