@@ -32,6 +32,7 @@ HERE = Path(__file__).resolve().parent
 MANIFEST = HERE / "demo.yaml"
 WORK = Path(".gangctl") / "demo"
 STATE = Path(".gangctl") / "demo-state"
+GANGCTL = shutil.which("gangctl") or "gangctl"
 DEADLINE_SECONDS = 240.0
 POLL_SECONDS = 0.1
 SAVE_EVERY = 20
@@ -230,6 +231,9 @@ def main() -> int:
         compare(result, expected)
         heading("where the time of the first restart went: gangctl trace demo --incident 2")
         run.trace(2)
+        heading("to look at it yourself")
+        for verb in ("why demo", "timeline demo", "trace demo --incident 2", "logs demo --tail 5"):
+            print(f"{GANGCTL} {verb} --state-dir {(STATE / 'demo').resolve()}")
     except Failure as failure:
         print(f"\nThe demo has failed: {failure}", file=sys.stderr)
         return 1

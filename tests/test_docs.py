@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import tomllib
 from collections.abc import Iterator
@@ -9,6 +10,8 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
+
+import gangclient
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -21,6 +24,9 @@ LINK = re.compile(r"\]\(([^)\s]+)\)|^\[[^\]]+\]: (\S+)|\bsrc(?:set)?=\"([^\"\s]+
 PATH = re.compile(
     r"`((?:bench|charts|client|containers|crds|docs|e2e|examples|gangctl|sidecar|tests)/[\w*-][\w./*-]*)`"
 )
+SNIPPET = re.compile(r"^```python$(.*?)^```$", re.MULTILINE | re.DOTALL)
+USED = re.compile(r"(?<![\w./-])gangclient\.(\w+)")
+IMPORTED = re.compile(r"^\s*(?:import|from) gangclient\.(\w+)", re.MULTILINE)
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
@@ -98,3 +104,13 @@ def test_the_index_of_decisions_has_each_record_with_its_date_and_status() -> No
         assert name.startswith(f"{int(number):04d}-")
         assert text.startswith(f"# {number}. {title}\n\n- Date: {date}\n- Status: {status}\n")
         assert re.findall("^## (.+)$", text, re.MULTILINE) == ["Context", "Decision", "Alternatives", "Consequences"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_what_a_snippet_uses_of_gangclient_is_there_and_imported(page: Path) -> None:
+    for snippet in SNIPPET.findall(page.read_text(encoding="utf-8")):
+        imported = {f"gangclient.{name}" for name in IMPORTED.findall(snippet)}
+        for name in USED.findall(snippet):
+            is_module = importlib.util.find_spec(f"gangclient.{name}") is not None
+            assert not is_module or f"gangclient.{name}" in imported, f"{page}: import gangclient.{name}"
+            assert is_module or hasattr(gangclient, name), f"{page}: gangclient.{name}"
