@@ -30,7 +30,7 @@ def test_the_logs_of_a_removed_gang_are_read_and_a_new_gang_begins_with_empty_on
     assert folder.gangctl("logs", "g", "--rank", "1").stdout == "one of 1\n"
     gone = folder.gangctl("status", "g")
     assert gone.returncode == 2
-    assert "was removed: gangctl logs g still has its logs" in gone.stderr
+    assert "was removed: gangctl logs g, why, trace and timeline still tell of it" in gone.stderr
 
     interrupted(folder, "two")
     assert folder.gangctl("logs", "g", "worker-1").stdout == "two of 1\n"
@@ -38,6 +38,34 @@ def test_the_logs_of_a_removed_gang_are_read_and_a_new_gang_begins_with_empty_on
     interrupted(folder, "three")
     assert folder.gangctl("logs", "g", "worker-1", "--previous").stdout == "two of 1\n"
     assert not folder.state.gang("g").events.read_text().count("two")
+
+
+@pytest.mark.parametrize("name", [(), ("g",)])
+def test_what_happened_to_an_interrupted_gang_is_told_and_it_runs_again(folder: Here, name: tuple[str, ...]) -> None:
+    does = "test -e over && exit 0; test $GANG_ATTEMPT = 2 && echo again && exec sleep 1000; exit 3"
+    folder.write(manifest(("sh", "-c", does), 1))
+    run = folder.run("--logs")
+    until("it has restarted", lambda: "worker-0 | again" in run.said)
+    run.signal(signal.SIGINT)
+    assert run.wait() == 130
+    for verb in ("why", "trace", "timeline"):
+        told = folder.gangctl(verb, *name)
+        assert told.returncode == 0, told.stderr
+        assert "exit code 3" in told.stdout
+        assert "gang g was interrupted" in told.stderr
+    assert folder.gangctl("logs", *name).stdout == "again\n"
+    (folder.path / "over").write_text("")
+    assert folder.gangctl("rerun", "g").returncode == 0
+
+
+def test_without_a_name_the_only_gang_is_meant(folder: Here) -> None:
+    assert "there is no gang in" in folder.gangctl("why").stderr
+    for name in ("one", "two"):
+        folder.write(manifest(("true",), 1))
+        assert folder.gangctl("run", "job.yaml", "--set", f"metadata.name={name}").returncode == 0
+        told = folder.gangctl("why")
+        assert ("name one of the gangs: one, two" in told.stderr) == (name == "two")
+        assert (f"{name}: Succeeded" in told.stdout) == (name == "one")
 
 
 def test_a_followed_log_ends_with_its_gang(folder: Here) -> None:

@@ -27,14 +27,14 @@ def absolute(path: Path) -> StateDirectory:
     return StateDirectory(Path(os.path.abspath(path)))  # noqa: PTH100 - keeps symlinks, because the path is shown
 
 
-def names(state: StateDirectory) -> list[str]:
-    """Names of all stored gangs, sorted.
+def names(state: StateDirectory, file: str = "gangjob.json") -> list[str]:
+    """Names of all stored gangs, or of those that have another file, sorted.
 
     Raises:
         UserError: the folder can't be read.
     """
     try:
-        return sorted(path.name for path in state.gangs.iterdir() if (path / "gangjob.json").is_file())
+        return sorted(path.name for path in state.gangs.iterdir() if (path / file).is_file())
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -54,8 +54,8 @@ def find(state: StateDirectory, name: str) -> GangStore:
     if store.stamp() is None:
         if store.folder.removed.is_file():
             raise UserError(
-                f"gang {name} of {state.path} was removed: gangctl logs {name} still has its logs; gangctl run FILE "
-                "starts it anew"
+                f"gang {name} of {state.path} was removed: gangctl logs {name}, why, trace and timeline still tell of "
+                f"it; gangctl rerun {name} runs it again"
             )
         empty = "it has no gangs; start one with gangctl run FILE, or select another --state-dir"
         raise UserError(f"there is no gang {name!r} in {state.path}: {hint(name, names(state), empty)}")

@@ -131,6 +131,14 @@ class ClusterTarget:
         """Delete the GangJob, as kubectl does."""
         return self._run(kube_ending.delete(self._gangs, name, seconds, say))
 
+    def names(self) -> Sequence[str]:
+        """Those of the namespace."""
+        return [str(one["metadata"]["name"]) for one in self.documents(None)]
+
+    def is_removed(self, name: str) -> bool:  # noqa: ARG002 - the port has it
+        """A cluster keeps nothing of one."""
+        return False
+
     def rerun(self, name: str, run_here: RunHere, say: Say) -> int:
         """Delete the GangJob, and create it again."""
         del run_here

@@ -59,8 +59,8 @@ class LocalTarget:
 
     def documents(self, name: str | None) -> Sequence[Mapping[str, Any]]:
         """The objects as they are stored."""
-        names = local_gangs.names(self._state) if name is None else [name]
-        return [self.read(one).model_dump(mode="json", by_alias=True, exclude_none=True) for one in names]
+        jobs = map(self.read, local_gangs.names(self._state)) if name is None else [self.logged(name)]
+        return [one.model_dump(mode="json", by_alias=True, exclude_none=True) for one in jobs]
 
     def read(self, name: str) -> GangJob:
         """The gang as it is stored."""
@@ -72,11 +72,25 @@ class LocalTarget:
 
     def latest(self, name: str) -> GangJob:
         """With the controller's timings, which are stored only up to half a minute after the first step."""
+        job = self.logged(name)
+        if self.is_removed(name):
+            print_err(f"gang {name} was interrupted, and its processes were ended: this is what was stored last")
+            return job
         found = view_gang(self._state, local_gangs.find(self._state, name), time.time())
         return changed(found.job, status=found.snapshot.status)
 
+    def names(self) -> Sequence[str]:
+        """Those that are stored, or were when they were removed."""
+        return local_gangs.names(self._state) or local_gangs.names(self._state, "removed.json")
+
+    def is_removed(self, name: str) -> bool:
+        """Whether only its logs and its last status are left."""
+        return GangStore(self._state.gang(name)).stamp() is None
+
     def surroundings(self, job: GangJob) -> Surroundings:
         """Pods from their files, and what the controller hears of members. There are no nodes."""
+        if self.is_removed(job.metadata.name):
+            return Surroundings()
         found = view_gang(self._state, local_gangs.find(self._state, job.metadata.name), time.time())
         members = {one.member: one for one in found.snapshot.members} if found.live else {}
         pods = tuple(projection(pod) for pod in found.pods if pod.gang == job.metadata.uid)
@@ -123,7 +137,7 @@ class LocalTarget:
     def rerun(self, name: str, run_here: RunHere, say: Say) -> int:
         """Run its stored spec where it ran before."""
         del say
-        job = self.read(name)
+        job = self.logged(name)
         folder = (job.metadata.model_extra or {}).get("annotations", {}).get(ANNOTATION_DIRECTORY, "/")
         return run_here(self._state, changed(job, spec=anew(job.spec)), Path(folder))
 

@@ -7,6 +7,7 @@ its processes is left.
 from __future__ import annotations
 
 import asyncio
+import errno
 import shutil
 import time
 from contextlib import suppress
@@ -90,12 +91,15 @@ def delete(state: StateDirectory, store: GangStore, seconds: float | None, say: 
         time.sleep(POLL_SECONDS)
     if _living(store):
         asyncio.run(teardown(state, name, 0))
-    try:
-        shutil.rmtree(store.folder.path)
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        raise UserError(f"{error.filename} can't be removed: {error.strerror}") from None
+    deadline = time.monotonic() + RECORDS_SECONDS
+    while store.folder.path.exists():
+        try:
+            shutil.rmtree(store.folder.path)
+        except FileNotFoundError:
+            continue
+        except OSError as error:  # A process that ends at this moment may still write into it.
+            if error.errno != errno.ENOTEMPTY or time.monotonic() > deadline:
+                raise UserError(f"{error.filename} can't be removed: {error.strerror}") from None
     say(f"{name} is deleted: {store.folder.path} is removed with its logs; checkpoints are not touched")
     return True
 

@@ -131,6 +131,12 @@ class Target(Protocol):
     def delete(self, name: str, seconds: float | None, say: Say) -> bool:
         """Remove a gang and what runs of it; False if it is still there after these seconds (None: enough)."""
 
+    def names(self) -> Sequence[str]:
+        """The gangs that there are, or else those of :meth:`logged`."""
+
+    def is_removed(self, name: str) -> bool:
+        """Whether the gang of :meth:`logged` is one that was removed."""
+
     def rerun(self, name: str, run_here: RunHere, say: Say) -> int:
         """Run a gang again that has ended, from its stored spec; return the exit code."""
 

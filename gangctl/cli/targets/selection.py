@@ -64,6 +64,25 @@ def open_target(arguments: argparse.Namespace) -> Iterator[Target]:
         yield one
 
 
+def configure_name(parser: argparse.ArgumentParser) -> None:
+    """Add the name of a gang, which isn't needed where there is one only."""
+    parser.add_argument("name", metavar="GANG", nargs="?", help="name of the gang (default: the only one)")
+
+
+def name_of(target: Target, arguments: argparse.Namespace) -> str:
+    """The gang that is named, or the only one.
+
+    Raises:
+        UserError: none is named, and there are several, or none.
+    """
+    given: str | None = arguments.name
+    names = [given] if given else target.names()
+    if len(names) == 1:
+        return names[0]
+    there = f"there is no gang in {target.location}; {target.start_hint}"
+    raise UserError(f"name one of the gangs: {', '.join(sorted(names))}" if names else there)
+
+
 def state_directory(arguments: argparse.Namespace) -> Path | None:
     """The state directory that is selected; None if a cluster is.
 

@@ -44,7 +44,7 @@ _DURATION: Final = re.compile(r"(\d{1,9})([smhd]?)")
 def configure(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's arguments."""
     parser.epilog = _EPILOG
-    parser.add_argument("name", metavar="NAME", help="name of the gang")
+    selection.configure_name(parser)
     parser.add_argument("member", metavar="MEMBER", nargs="?", help="a member such as worker-1 (default: all)")
     parser.add_argument("--rank", metavar="R", type=members.rank, help="the member that has this rank now")
     parser.add_argument(
@@ -67,7 +67,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the logs."""
     with selection.open_target(arguments) as target:
-        job = target.logged(arguments.name)
+        job = target.logged(selection.name_of(target, arguments))
         chosen = _members(job, arguments)
         options = LogOptions(
             members=tuple(chosen),

@@ -50,8 +50,8 @@ def run(arguments: argparse.Namespace) -> int:
     if here_only and selection.state_directory(arguments) is None:
         raise UserError(f"{here_only[0]} is for gangs of this machine: a cluster runs the gang by itself; leave it out")
     with selection.open_target(arguments) as target:
-        phase = target.read(name).status.phase
-        if phase not in ENDED:
+        phase = target.logged(name).status.phase
+        if phase not in ENDED and not target.is_removed(name):
             verb = "resume" if phase is GangPhase.SUSPENDED else "restart"
             what = "continues it" if phase is GangPhase.SUSPENDED else "starts a new attempt of it"
             raise UserError(

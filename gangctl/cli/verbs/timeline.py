@@ -64,7 +64,7 @@ exit codes: 0 shown, 2 bad input
 def configure(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's arguments."""
     parser.epilog = _EPILOG
-    parser.add_argument("name", metavar="GANG", help="name of the gang")
+    selection.configure_name(parser)
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--html", metavar="FILE", type=Path, help="write a page with the picture and tables; - is stdout")
     form.add_argument("--svg", metavar="FILE", type=Path, help="write the picture; - is stdout")
@@ -75,7 +75,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Draw the timeline."""
     with selection.open_target(arguments) as target:
-        job = target.latest(arguments.name)
+        job = target.latest(selection.name_of(target, arguments))
     told = timeline(job, time.time())
     if arguments.output:
         found = _document(told)

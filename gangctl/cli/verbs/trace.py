@@ -60,7 +60,7 @@ exit codes: 0 shown (also if there was no incident yet), 2 bad input, or there i
 def configure(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's arguments."""
     parser.epilog = _EPILOG
-    parser.add_argument("name", metavar="GANG", help="name of the gang")
+    selection.configure_name(parser)
     parser.add_argument(
         "--incident", metavar="N", type=_attempt, help="the incident that led to attempt N (default: the last one)"
     )
@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Draw the incident."""
     base = _base(arguments.ui_url)
     with selection.open_target(arguments) as target:
-        job = target.latest(arguments.name)
+        job = target.latest(selection.name_of(target, arguments))
     incident = _chosen(job, arguments.incident)
     now = time.time()
     if arguments.output:

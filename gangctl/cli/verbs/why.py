@@ -53,7 +53,7 @@ exit codes: 0 answered, 2 bad input, or the gang can't be read
 def configure(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's arguments."""
     parser.epilog = _EPILOG
-    parser.add_argument("name", metavar="GANG", help="name of the gang")
+    selection.configure_name(parser)
     parser.add_argument("-o", "--output", choices=["json", "yaml"], help="print the answer for programs")
     selection.configure(parser)
 
@@ -61,8 +61,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Answer for one gang."""
     with selection.open_target(arguments) as target:
-        unknown = _unknown_fields(arguments.name, dict(target.documents(arguments.name)[0]))
-        job = target.latest(arguments.name)
+        name = selection.name_of(target, arguments)
+        unknown = _unknown_fields(name, dict(target.documents(name)[0]))
+        job = target.latest(name)
         around = target.surroundings(job)
     now = time.time()
     answered = answer(job, around, now, unknown)
