@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -36,3 +37,22 @@ def test_an_image_is_made_of_the_versions_that_were_tested(name: str) -> None:
     pins = _pins(ROOT / f"containers/requirements-{name}.txt")
     assert pins
     assert pins.items() <= _pins(ROOT / "requirements.txt").items(), "compile it again: see the .in file beside it"
+
+
+@pytest.mark.parametrize(
+    "good", ["", "mirror.example:5000/team/", "registry.example/a-b/c_d", "localhost:5000", "[::1]:5000/a"]
+)
+def test_the_chart_takes_a_registry(good: str) -> None:
+    assert re.search(_registry(), good)
+
+
+@pytest.mark.parametrize(
+    "bad", ["https://mirror.example", "oci://mirror.example/team", "a b", "mirror.example/a@sha256:1"]
+)
+def test_the_chart_takes_no_url_as_a_registry(bad: str) -> None:
+    assert not re.search(_registry(), bad)
+
+
+def _registry() -> str:
+    schema = json.loads((ROOT / "charts/gangctl/values.schema.json").read_text(encoding="utf-8"))
+    return str(schema["properties"]["global"]["properties"]["imageRegistry"]["pattern"])

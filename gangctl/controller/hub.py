@@ -28,7 +28,7 @@ from gangctl.cluster.port import MemberIdentity
 from gangctl.controller.connection import CloseFrame, Connection, DirectiveOf
 from gangctl.controller.connections import Connections
 from gangctl.controller.intake import FLOODS, Intake
-from gangctl.controller.messages import MessageError, received
+from gangctl.controller.messages import CLOSED, CONTROL, MessageError, received
 from gangctl.controller.refusals import ConnectionRefusal, RefusalLog
 from gangctl.controller.reports import ReportChange, ReportStore, StaleReason
 from gangctl.controller.server import listen
@@ -48,7 +48,6 @@ SILENT_SECONDS: Final = 20.0
 """A supervisor reports every 5 s: after this long without a report it does not count as connected."""
 HEARTBEAT_SECONDS: Final = 20.0
 """A peer that does not answer WebSocket pings is gone, whatever TCP reports."""
-_CLOSED: Final = frozenset({aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSING, aiohttp.WSMsgType.CLOSED})
 
 
 class Hub:
@@ -185,6 +184,7 @@ class Hub:
             max_msg_size=wire.MAX_BYTES + 1,  # aiohttp refuses a message of exactly its limit.
             heartbeat=HEARTBEAT_SECONDS,
             compress=False,
+            autoping=False,
         )
         socket.headers[wire.REVISION_HEADER] = str(wire.REVISION)
         await socket.prepare(request)
@@ -235,18 +235,18 @@ class Hub:
         """Take messages until the connection ends or sends a message that it must not send."""
         sender, socket = connection.identity, connection.socket
         await self.intake.pause(connection)  # It may owe for what it sent on a connection before.
-        while (frame := await socket.receive()).type not in _CLOSED:
+        while (frame := await socket.receive()).type not in CLOSED:
             if frame.type is aiohttp.WSMsgType.ERROR:
                 code = socket.close_code or aiohttp.WSCloseCode.ABNORMAL_CLOSURE
                 return self._refuse(connection, ConnectionRefusal.BROKEN, CloseFrame(code, str(frame.data)))
-            refusal = await self.intake.take(connection, partial(self._take, connection, frame))
+            control = frame.type in CONTROL
+            refusal = None if control else await self.intake.take(connection, partial(self._take, connection, frame))
             if refusal is not None:
                 return refusal
-            if await self.intake.pause(connection):
+            if self.intake.control(connection) if control else await self.intake.pause(connection):
                 return self._refuse(connection, ConnectionRefusal.FLOODING, FLOODS)
         self._set_log_context(connection)
-        ended = "%s (pod %s): its sidecar closed the connection, code %s"
-        log.info(ended, sender.member, sender.pod, socket.close_code)
+        log.info("%s (pod %s): its sidecar closed it, code %s", sender.member, sender.pod, socket.close_code)
         return CloseFrame(aiohttp.WSCloseCode.OK, "")
 
     def _take(self, connection: Connection, frame: aiohttp.WSMessage) -> CloseFrame | None:

@@ -27,6 +27,8 @@ FLOODS: Final = CloseFrame(
     aiohttp.WSCloseCode.POLICY_VIOLATION,
     f"its pod floods the controller: its messages take over {SHARES[Owner.POD].rate:.0%} of the controller's time",
 )
+CONTROL_SECONDS: Final = 0.0002
+"""What a ping or a pong costs: most of it is spent before it can be measured."""
 VIOLATION_SECONDS: Final = 0.1
 """What a message costs that closes its connection: as much as a new connection, and more."""
 TOLD_SECONDS: Final = 1.0
@@ -44,6 +46,16 @@ class Intake:
         self._turns = Turns()
         self._shares = Shares()
         self._logged: dict[Owner, float] = {}
+
+    def control(self, connection: Connection) -> bool:
+        """Take a ping or a pong; return whether its pod floods. No pause: no buffer counts empty frames."""
+        who, now = connection.identity, time.monotonic()
+        self._shares.spend(who.pod, who.namespace, CONTROL_SECONDS, now)
+        found = self._shares.pause(who.pod, who.namespace, now)
+        if found is None or found.owner is not Owner.POD:
+            return False
+        self._shares.spend(who.pod, who.namespace, VIOLATION_SECONDS, now)
+        return True
 
     async def pause(self, connection: Connection) -> bool:
         """Wait until this connection may be read again, unless its pod floods; return whether it does."""

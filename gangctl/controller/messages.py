@@ -6,6 +6,8 @@ of it is kept. A report is as large as a real one can be: what is larger must no
 
 from __future__ import annotations
 
+from typing import Final
+
 from aiohttp import WSMessage, WSMsgType
 
 from gangctl.cluster.port import MemberIdentity
@@ -20,6 +22,11 @@ class MessageError(Exception):
         """``text``: what was wrong, for the log and for the sidecar."""
         super().__init__(text)
         self.reason = reason
+
+
+CLOSED: Final = frozenset({WSMsgType.CLOSE, WSMsgType.CLOSING, WSMsgType.CLOSED})
+CONTROL: Final = frozenset({WSMsgType.PING, WSMsgType.PONG})
+"""Frames of WebSocket itself: the answers to the controller's own pings. A sidecar sends no pings."""
 
 
 def received(frame: WSMessage, sender: MemberIdentity, *, was_asked: bool) -> wire.Report | wire.Scanned:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 from collections import Counter
+from contextlib import suppress
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -15,6 +17,9 @@ from aiohttp import web
 from gangctl.cluster.port import MemberIdentity
 from gangctl.controller.connection import Connection
 from gangctl.controller.connections import Connections
+from gangctl.controller.intake import CONTROL_SECONDS
+from gangctl.controller.refusals import ConnectionRefusal
+from gangctl.controller.shares import SHARES, Owner
 from gangctl.core.lifecycle.plan import AskScan
 from gangsidecar import wire
 from tests.controller.fake_sidecars import MEMBERS, Served, job, report, served, serving
@@ -222,3 +227,35 @@ async def test_the_end_of_the_controller_closes_every_connection() -> None:
             sidecars = [await here.dial(token) for token in MEMBERS]
             closed = [asyncio.create_task(sidecar.closed()) for sidecar in sidecars]
         assert set(await asyncio.gather(*closed)) == {aiohttp.WSCloseCode.GOING_AWAY}
+
+
+async def test_a_pod_that_floods_the_hub_with_pings_is_closed_and_pays_from_its_share() -> None:
+    async with served() as here:
+        member = await here.dial(autoping=False)
+        await member.say(report())
+        with suppress(ConnectionError):
+            for _ in range(int(2 * SHARES[Owner.POD].burst / CONTROL_SECONDS)):
+                await member.socket.ping()
+        assert await member.closed() == aiohttp.WSCloseCode.POLICY_VIOLATION
+        assert here.hub.refused[ConnectionRefusal.FLOODING] == 1
+
+
+async def test_a_few_pings_do_not_matter() -> None:
+    async with served() as here:
+        member = await here.dial()
+        for _ in range(100):
+            await member.socket.ping()
+        await member.say(report())
+        await until_async("its report arrives", lambda: here.hub.heard("uid-g"))
+        assert here.hub.refused[ConnectionRefusal.FLOODING] == 0
+
+
+async def test_a_header_that_is_too_long_puts_no_part_of_a_token_into_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with served() as here:
+        with suppress(aiohttp.ClientError):
+            await here.session.get(
+                here.url.replace("ws", "http", 1), headers={"Authorization": "Bearer eyJsecret" + "a" * 9000}
+            )
+        await until_async("it is refused", lambda: here.hub.refused[ConnectionRefusal.NO_REQUEST])
+    assert "eyJsecret" not in caplog.text

@@ -49,9 +49,9 @@ def slow(gang: Gang, found: list[Slow]) -> Iterator[Event]:
 
 
 def _without_words(cause: Cause) -> Cause:
-    """The cause without what its worker said: those who may read a node's Events need not be allowed to read that."""
-    is_process = cause.exit_code is not None or cause.signal is not None
-    return changed(cause, printed="", message=cause.message.partition(": ")[0] if is_process else cause.message)
+    """The cause without what its worker or framework said: those who read a node's Events need not read that."""
+    has_words = cause.exit_code is not None or cause.signal is not None or cause.reason == Reason.REQUESTED
+    return changed(cause, printed="", message=cause.message.partition(": ")[0] if has_words else cause.message)
 
 
 def _gang(gang: Gang) -> str:

@@ -43,6 +43,8 @@ OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
 
 CONTACT: Final = (ANNOTATION_HUB_CA, ANNOTATION_HUB_URL, ANNOTATION_HUB_ADDRESS)
 """The annotations of a contact."""
+LONGEST_ANNOTATION: Final = 16_384
+"""Characters. What is longer is kept as an empty text: whoever makes a pod may write 250 KB with a gang's label."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +217,8 @@ def _contact(annotations: Mapping[str, str]) -> HubContact | None:
     if ANNOTATION_HUB_CA not in annotations:
         return None
     # The same for all pods, so it is kept once.
-    return HubContact(*(sys.intern(annotations.get(one, "")) for one in CONTACT))
+    texts = (annotations.get(one, "") for one in CONTACT)
+    return HubContact(*(sys.intern(text) if len(text) <= LONGEST_ANNOTATION else "" for text in texts))
 
 
 def _scheduled_at(raw: RawPod, scheduled: RawCondition | None) -> float | None:

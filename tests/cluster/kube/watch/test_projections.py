@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from gangctl.cluster.kube.watch.projections import PODS, KubePod
+from gangctl.api.names import ANNOTATION_HUB_CA
+from gangctl.cluster.kube.watch.projections import PODS, HubContact, KubePod
 from gangctl.core.facts.world import Device, LastWords
 from gangsidecar.wire import End, to_words
 from tests.cluster.kube.objects import UID, pod
@@ -301,3 +302,10 @@ def test_a_pod_without_its_labels_is_ignored() -> None:
 def test_only_the_controller_of_a_pod_owns_it() -> None:
     owners = [{"kind": "GangJob", "uid": UID}, {"kind": "Job", "uid": UID, "controller": True}]
     assert read({}, ownerReferences=owners).owner == ""
+
+
+def test_an_annotation_that_nobody_of_gangctl_wrote_is_not_kept() -> None:
+    """Whoever makes a pod may write 250 KB with a gang's label."""
+    found = PODS.item(json.dumps(pod(metadata={"annotations": {ANNOTATION_HUB_CA: "x" * 200_000}})).encode())
+    assert found is not None
+    assert found.contact == HubContact()
