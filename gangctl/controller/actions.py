@@ -2,8 +2,9 @@
 
 The rule: an action starts only while the newest plan wants it, and after the status that gives its reason is stored.
 They start in the plan's order, kind by kind; of a kind, one at a time for one pod, and ``AT_ONCE`` for a gang. The
-gang itself is deleted last of all. One that failed is tried again after a while, if it is still wanted. All gangs share
-slots, fairly by namespace (``cluster/fair_slots.py``); pods of a gang that has not started yet come after all else.
+gang itself is deleted last of all. One that failed is tried again after a while, if it is still wanted, and so is a
+creation that something undoes. All gangs share slots, fairly by namespace (``cluster/fair_slots.py``); pods of a gang
+that has not started yet come after all else.
 
 An action must not start late: which one is next is decided when there is room for it, not before. One that is under way
 when the status moves on does no harm, since a pod is created by the name of its incarnation, and deleted by its UID.
@@ -25,7 +26,7 @@ from gangctl.cluster.errors import ClusterError, Retryable
 from gangctl.cluster.fair_slots import FairSlots
 from gangctl.cluster.port import Cluster
 from gangctl.controller.backoff import Backoff
-from gangctl.core.lifecycle.failing import failing
+from gangctl.core.lifecycle.failing import failing, undone
 from gangctl.core.lifecycle.plan import DeleteGang, Event
 from gangctl.core.policy.pods import CreatePod, DeletePod
 from gangctl.core.policy.queueing import GIVES_BACK, TellQueue
@@ -70,19 +71,27 @@ class Actions:
         self._done = done
         self._backoff = Backoff()
         self._job: GangJob | None = None
+        self._wanted: set[ClusterAction] = set()
         self._waiting: dict[type, deque[ClusterAction]] = {kind: deque() for kind in KINDS}
         self._under_way: set[Hashable] = set()
         self._workers = dict.fromkeys(KINDS, 0)
 
     @property
     def due_in(self) -> float | None:
-        """Seconds until the next failed action may be tried again; None if there is none."""
-        return self._backoff.next_in(time.monotonic())
+        """Seconds until the next action that backs off may be tried again; None if there is none.
+
+        One that is under way, or that waits for a slot, asks for no round: its end does.
+        """
+        begun = {action for waiting in self._waiting.values() for action in waiting}
+        return self._backoff.next_in(
+            time.monotonic(),
+            lambda action: action in self._wanted and action not in begun and _target(action) not in self._under_way,
+        )
 
     def keep(self, wanted: Iterable[ClusterAction]) -> None:
         """Forget what waits and isn't wanted by the newest plan, whose status is not stored yet."""
-        kept = set(wanted)
-        self._backoff.keep(set(kept))
+        kept = self._wanted = set(wanted)
+        self._backoff.keep({*kept}, time.monotonic())
         for kind, waiting in self._waiting.items():
             self._waiting[kind] = deque(action for action in waiting if action in kept)
 
@@ -160,7 +169,10 @@ class Actions:
             log.exception("%s crashed, which is a bug; it will be retried", name)
             self._failed(action, began)
         else:
-            self._backoff.succeeded(action)
+            if isinstance(action, CreatePod):
+                await self._tell(job, undone(job, action, self._backoff.done(action, time.monotonic())))
+            else:
+                self._backoff.succeeded(action)
             self._telemetry.action_finished(name, time.monotonic() - began, done=True)
         finally:
             self._under_way.discard(target)

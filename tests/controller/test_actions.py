@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,12 +14,16 @@ import pytest
 from gangctl.api.changes import changed
 from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import Cause, Incident
+from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase, Status
-from gangctl.controller.actions import AT_ONCE, SLOTS, is_first_start
+from gangctl.cluster.errors import Retryable
+from gangctl.cluster.fair_slots import FairSlots
+from gangctl.controller.actions import AT_ONCE, SLOTS, Actions, is_first_start
 from gangctl.core.facts.world import Observed, Pod
-from gangctl.core.lifecycle.plan import Action, DeleteGang, Plan
+from gangctl.core.lifecycle.plan import Action, DeleteGang, Event, Plan
 from gangctl.core.policy.pods import CreatePod, DeletePod
 from gangctl.core.policy.queueing import GIVES_BACK, QueueVerb, TellQueue
+from gangctl.telemetry.port import TelemetryFanout
 from tests.controller.fake_cluster import FakeCluster, running
 from tests.controller.test_loop import CREATE, DELETE, attempt_after
 from tests.wait import until_async
@@ -257,3 +262,46 @@ async def test_quota_is_not_given_back_while_a_pod_is_being_created(verb: QueueV
         await until_async("the queue is told", lambda: tell in world.done)
         effects = [one for one in world.done if one in {CREATE, tell}]
         assert effects[:2] == [CREATE, tell]
+
+
+async def test_a_request_that_hangs_after_a_failure_asks_for_no_round() -> None:
+    world, failures = SlowCluster(gates={CREATE: asyncio.Event()}), [Retryable("the webhook said no")]
+    world.gates[CREATE].set()
+
+    def fails_once(_create: CreatePod) -> None:
+        if failures:
+            raise failures.pop()
+
+    world.before_create = fails_once
+    async with asyncio.TaskGroup() as tasks:
+        actions = Actions(world, TelemetryFanout(), tasks, FairSlots(SLOTS), lambda: None)
+        actions.want(world.jobs["uid-g"], (CREATE,))
+        await until_async("it has failed", lambda: not failures)
+        await until_async("it backs off", lambda: actions.due_in is not None)
+        world.gates[CREATE].clear()
+
+        def is_tried_again() -> bool:
+            actions.want(world.jobs["uid-g"], (CREATE,))
+            return len(world.began) == 2
+
+        await until_async("it hangs", is_tried_again)
+        assert actions.due_in is None
+        world.gates[CREATE].set()
+
+
+async def test_a_pod_that_something_deletes_again_and_again_is_told() -> None:
+    world = FakeCluster()
+    async with asyncio.TaskGroup() as tasks:
+        actions = Actions(world, TelemetryFanout(), tasks, FairSlots(SLOTS), lambda: None)
+
+        def is_created(times: int) -> bool:
+            actions.want(world.jobs["uid-g"], (CREATE,))
+            return world.done.count(CREATE) == times
+
+        for times in (1, 2, 3):
+            await until_async(f"it is created {times} times", partial(is_created, times))
+            world.shown.clear()
+            actions.want(world.jobs["uid-g"], ())
+            assert actions.due_in is None, "nothing is wanted"
+    told = [one for one in world.done if isinstance(one, Event)]
+    assert [one.reason for one in told] == [Reason.ACTION_FAILS]

@@ -21,9 +21,12 @@ from tests.simulation.engine import observed
 from tests.simulation.hub import tell_all
 from tests.simulation.universe import Universe
 from tests.simulation.values import Leader, seconds
+from tests.simulation.violations import require
 
 RETRY_MS = 1_000
 LEASE_MS = 15_000
+AT_ONCE = 4
+"""Decisions of one second for each of which the plan before has asked, with nothing new."""
 
 
 class Watch(Enum):
@@ -141,6 +144,10 @@ def think(u: Universe, number: int) -> None:
         leader = _braked(u, leader)
     plan = u.engine.decide(u.clock(leader), leader, u.job_of)
     queues.decided(leader, plan)
+    if not u.engine.searching:
+        woken = () if leader.dirty else (*(at for at in leader.woken if at > u.now - 1000), u.now)
+        require(len(woken) <= AT_ONCE, 15, f"{len(woken)} decisions in a second, and nothing changes: {plan.because}")
+        leader = leader._replace(woken=woken)
     wake = None if plan.requeue_after is None else u.now + max(1, round(plan.requeue_after * 1000))
     looked = frozenset(pod.uid for pod in leader.pods)
     reached = frozenset(one.report.session for one in leader.heard if one.connected)

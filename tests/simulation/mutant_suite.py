@@ -28,7 +28,8 @@ from tests.simulation.seeds import drawn
 ROOT = Path(__file__).parents[2]
 REGRESSIONS = ("", "adaptive_", "disk_", "finished_", "hang_", "request_", "signal_", "silence_", "vanished_")
 MACHINE = "any_order directives ends framework parked parked_searched parking run stacks timers"
-ORACLES = "oracles granted dead_containers restart_backoff ties brake checkpoint_oracle failed_starts log_lines rolling"
+CHECKED = "granted dead_containers requeues"
+ORACLES = f"oracles {CHECKED} restart_backoff ties brake checkpoint_oracle failed_starts log_lines rolling"
 CORE = "bounds stored_times degradation node_signals directives older_step suspects"
 CALLED = {
     "regression": (
@@ -37,7 +38,12 @@ CALLED = {
         "tests.simulation.test_fencing",
     ),
     "test of the machine": tuple(f"tests.sidecar.machine.test_{name}" for name in MACHINE.split()),
-    "oracles": (*(f"tests.core.test_{name}" for name in ORACLES.split()), "tests.simulation.test_queues"),
+    "oracles": (
+        *(f"tests.core.test_{name}" for name in ORACLES.split()),
+        "tests.simulation.test_queues",
+        "tests.controller.test_backoff",
+        "tests.controller.test_brake_sums",
+    ),
 }
 """Kind -> modules of short tests, and of rules that are stated a second time. Tests with parameters are left out."""
 HUB, SUPERVISOR = "test of the hub", "test of the supervisor"

@@ -209,6 +209,8 @@ class Leader(NamedTuple):
     brake: BrakeState = BrakeState()
     thought_at: int = 0
     """When it decided last."""
+    woken: tuple[int, ...] = ()
+    """When it decided last, again and again, because its plans asked for it and nothing had changed."""
     looked: frozenset[str] = frozenset()
     """The pods that it saw when it decided last."""
     reached: frozenset[str] = frozenset()

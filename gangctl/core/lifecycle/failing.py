@@ -1,6 +1,7 @@
 """Failing actions: what is told of one that fails again and again. Nothing else is decided about it: it is repeated.
 
-The rule: it is told once for each row of failures, so that a user sees what a gang waits for.
+The rule: it is told once for each row of failures, so that a user sees what a gang waits for. A pod that something
+deletes as often as it is created is such a failure.
 """
 
 from __future__ import annotations
@@ -17,6 +18,16 @@ from gangctl.core.policy.queueing import TellQueue
 
 TOLD_AFTER: Final = 3
 """Failures in a row: a few seconds. What is over by then is not told."""
+
+
+def undone(job: GangJob, create: CreatePod, times: int) -> Event | None:
+    """The Event about a pod that is created again and again; None if there is none. ``times``: in a row."""
+    if times != TOLD_AFTER:
+        return None
+    pod = pod_name(job.metadata.name, create.member, create.incarnation)
+    what = f"pod {pod} was created {times} times, and something deletes it before it runs; it is created again, "
+    todo = "less and less often: find out what deletes pods here (a descheduler, a policy for pending pods)"
+    return Event(EventType.WARNING, Reason.ACTION_FAILS, sentence(f"{what}{todo}"), create.member, pod)
 
 
 def failing(

@@ -98,7 +98,7 @@ def gathering(gang: Gang) -> Plan:
 
 def _hold_back(gang: Gang, refreshed: Status, settlement: Settlement, assignment: dict[str, str]) -> Plan | None:
     """The plan that lets the attempt wait though it could start; None if it needn't, or that is still to be known."""
-    joined = coalescing.waits_until(gang, settlement.cause)
+    joined = coalescing.coalesces_until(gang, settlement.cause)
     until = joined or restart_backoff.waits_until(gang, settlement.cause)
     is_known = gang.status.incidents[0].back_off_time is not None or has_progressed(gang) is not None
     if until is None or not (joined or is_known or not restore.may_have_saved(gang, assignment)):

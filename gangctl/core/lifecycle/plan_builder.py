@@ -80,7 +80,7 @@ def _completed(gang: Gang, status: Status, event: Event) -> Event:
 
 def wait(gang: Gang, because: str, times: Iterable[float | None], actions: Iterable[Action] = ()) -> Plan:
     """The plan that changes nothing durable, and looks again at the first of ``times``."""
-    known = [time for time in times if time is not None]
+    known = [time for time in times if time is not None and time > gang.now]  # What has passed is decided on now.
     after = max(0.05, min(known) - gang.now) if known else None
     return Plan(because=sentence(because), actions=tuple(actions), requeue_after=after)
 

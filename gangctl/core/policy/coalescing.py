@@ -13,7 +13,7 @@ from gangctl.core.facts.gang import Gang
 from gangctl.core.policy import granted
 
 
-def waits_until(gang: Gang, cause: Cause) -> float | None:
+def coalesces_until(gang: Gang, cause: Cause) -> float | None:
     """When the attempt that gathers may start; None if it needn't wait."""
     until = gang.status.incidents[0].time + gang.spec.recovery.coalesce_seconds
     waits = strength(cause) is Strength.DISRUPTION and gang.now < until and not granted.is_over(gang)

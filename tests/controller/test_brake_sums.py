@@ -1,0 +1,23 @@
+"""The brake goes by a sum of all gangs that is never older than the time between two counts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gangctl.api.gangjob import GangJob
+from gangctl.controller.brake_keeper import BrakeKeeper
+from gangctl.core.policy.brake import LEAST, SILENT_SECONDS
+from tests.core.scenario import sentence
+from tests.core.world import World
+
+
+def test_no_decision_rests_on_an_old_sum() -> None:
+    keeper, world = BrakeKeeper(lambda _gang: None), World()
+    sentence(world, "the gang runs")
+    assert keeper.applied(world.now, world.really_observed()).brake.since is None
+    silent = replace(world.really_observed(), heard=())
+    for number in range(LEAST):
+        job = {**world.job.model_dump(by_alias=True), "metadata": {"name": f"g{number}", "uid": f"uid-{number}"}}
+        keeper.count(world.now, GangJob.model_validate(job), silent)
+    world.now += SILENT_SECONDS
+    assert keeper.applied(world.now, world.really_observed()).brake.since == world.now
