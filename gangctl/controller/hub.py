@@ -269,9 +269,8 @@ class Hub:
         return None
 
     def _take_report(self, connection: Connection, report: wire.Report) -> None:
-        is_first = not connection.has_reported
+        is_first, connection.has_reported = not connection.has_reported, True
         connection.last_report_at = time.monotonic()
-        connection.has_reported = True
         change = self._reports.add(report, clock.now())
         if change is ReportChange.STALE:
             self.stale[StaleReason.OVERTAKEN] += 1
@@ -310,8 +309,7 @@ class Hub:
 
     def _set_log_context(self, connection: Connection) -> None:
         """What this connection's task logs carries its gang and the attempt that the gang is in by now."""
-        stored = self._jobs.get(connection.identity.gang)
-        if stored is not None:
+        if (stored := self._jobs.get(connection.identity.gang)) is not None:
             logs.set_gang(stored[0])
 
     def _refuse(self, connection: Connection, reason: ConnectionRefusal, frame: CloseFrame) -> CloseFrame:

@@ -73,8 +73,7 @@ class Gang:
     @property
     def watching_since(self) -> float:
         """Since when this leader has watched the cluster without a break, whatever the brake."""
-        since = self.observed.watching_since
-        return self.observed.listening_since if since is None else since
+        return self.observed.listening_since if (at := self.observed.watching_since) is None else at
 
     @cached_property
     def pods(self) -> dict[str, Pod]:
