@@ -48,7 +48,7 @@ CALLED = {
 """Kind -> modules of short tests, and of rules that are stated a second time. Tests with parameters are left out."""
 HUB, SUPERVISOR = "test of the hub", "test of the supervisor"
 HUB_TESTS = "hub_terms hub hub_pods hub_connections hub_tls turns shares intake"
-SUPERVISOR_TESTS = "warm_start_memory warm_start_imports warm_start warm_start_obstacles"
+SUPERVISOR_TESTS = "looks warm_start_memory warm_start_imports warm_start warm_start_obstacles"
 WITH_PYTEST = {
     HUB: ("tests/controller", HUB_TESTS.split(), "flood"),
     SUPERVISOR: ("tests/sidecar/supervisor", SUPERVISOR_TESTS.split(), "any_moment"),

@@ -4,6 +4,10 @@ Every descendant of a worker has this process as an ancestor, whatever session o
 orphans to PID 1 or to the nearest child subreaper, and the supervisor is one of the two. So *no child left* means that
 no process of any worker is left, and a walk over children finds them all. A process may fork between a walk and its
 signals: the caller must repeat the kill until nothing is left.
+
+A look takes time, and processes move meanwhile, always to an ancestor: an orphan to the next subreaper, the child of a
+thread that has ended to another thread. So a look goes from below to above, and the last is at this process's own
+children, which leave it only when it reaps them.
 """
 
 from __future__ import annotations
@@ -92,8 +96,9 @@ def reap() -> Iterator[Tuple[int, int]]:
 def only_children(helpers: Set[int], parked: Set[int]) -> bool:
     """Whether these children are the only ones left, and those that are parked have none themselves."""
     if helpers or parked:
-        left = children(os.getpid())
-        return all(pid in helpers or pid in parked for pid in left) and not any(map(has_living_children, parked))
+        # In this order: an orphan moves from below the parked processes to this one.
+        below = any(map(has_living_children, parked))
+        return not below and all(pid in helpers or pid in parked for pid in children(os.getpid()))
     try:
         # WNOWAIT: a child that has ended stays to be reaped.
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -156,8 +161,21 @@ def descendants(pid: int, without: Set[int], kill: Optional[int] = None) -> List
 
 
 def has_living_children(pid: int) -> bool:
-    """Whether a process has descendants; those that have ended, and that it has not reaped, don't count."""
-    return not all(map(_has_ended, descendants(pid, set())))
+    """Whether a process has descendants; those that have ended, and that it has not reaped, don't count.
+
+    A list of children can lack one that moves from thread to thread. So the look that finds none asks every process
+    for its parents.
+    """
+    alive = not all(map(_has_ended, descendants(pid, set())))
+    return alive or any(_is_below(one, pid) and not _has_ended(one) for one in _pids())
+
+
+def _is_below(pid: int, ancestor: int) -> bool:
+    at = parent(pid)
+    while at and at != ancestor:
+        above = parent(at)
+        at = parent(pid) if above is None else above  # If its parent has gone, it has another.
+    return at == ancestor
 
 
 def _has_ended(pid: int) -> bool:
@@ -229,14 +247,19 @@ def marked(pod: str) -> List[int]:
 
     For the successor of a killed supervisor that was not PID 1. A program that overwrites its own environment (some do,
     to set a title) is found if one of its ancestors is.
+
+    A process that ends between the list and the look at it may have left a child that is not in the list. So nothing is
+    marked only if a look could read all but those that the look before could not read.
     """
     wanted = {os.fsencode(f"GANG_POD_UID={pod}"), f"{MARK}=1".encode()}
     me = os.getpid()
-    found: List[int] = []
-    for pid in _pids():
-        if pid != me and wanted.issubset(_environment(pid)):
-            found.extend([pid, *descendants(pid, {me})])
-    return found
+    unread: Optional[Set[int]] = None
+    while True:
+        read = {pid: _environment(pid) for pid in _pids() if pid != me}
+        found = [one for pid in read if wanted.issubset(read[pid]) for one in (pid, *descendants(pid, {me}))]
+        before, unread = unread, {pid for pid in read if not any(read[pid])}
+        if found or (before is not None and unread <= before):
+            return found
 
 
 def _environment(pid: int) -> List[bytes]:
