@@ -198,3 +198,19 @@ def test_a_status_is_read_back_with_the_times_that_were_written(begun: float, pa
     status = world.job.status
     assert status.accounted_time == pytest.approx(world.now, abs=0.002)
     assert status.first_step is not None
+
+
+def test_the_time_of_a_hang_that_is_only_observed_is_no_training() -> None:
+    world = World()
+    world.submit("{progress: {timeoutSeconds: 100}}")
+    for line in ("the gang runs", "worker-0 reports step 7", "decide", "200 s pass", "decide"):
+        sentence(world, line)
+    status = world.job.status
+    assert "no rank makes progress" in status.message
+    later = spent_until(status, world.now + 1000)
+    assert (later.training, later.recovery) == (status.spent.training, status.spent.recovery + 1000)
+    for line in ("worker-0 reports step 8", "decide", "worker-0 reports step 9", "31 s pass", "decide"):
+        sentence(world, line)
+    status = world.job.status
+    assert status.message == "attempt 1 runs"
+    assert spent_until(status, world.now + 10).training == status.spent.training + 10

@@ -86,6 +86,8 @@ def head(look: GangView, now: float) -> Text:
     restarts = status.restarts
     line = Text(clean(look.job.metadata.name), style="bold")
     line.append("  ").append_text(Text("Stopped", style="yellow") if look.stopped else phase(status))
+    if status.phase is GangPhase.RUNNING and warned_of(status) == Reason.HANG:
+        line.append(", and hangs", style="red")
     ready = shown("" if look.stopped else status.ready)
     line.append(f"  attempt {status.attempt}  ready {ready}  step {step(status)}", style="")
     line.append(f"  restarts {restarts.counted} counted, {restarts.uncounted} uncounted")
@@ -210,6 +212,11 @@ def advice(job: GangJob) -> str:
             return "workers train on; find out why the controller does not hear them (condition Degraded)"
         case GangPhase.GATHERING if incident is not None and incident.back_off_time and status.restarts.without_step:
             return _repeats(job, logs)
+        case GangPhase.RUNNING if warned_of(status) == Reason.HANG:
+            return (
+                f"find out what the workers wait for, then {command_name()} restart {name}; progress.onHang: Restart "
+                "does so by itself, and takes their stacks"
+            )
         case GangPhase.RUNNING if warned_of(status):
             return f"check the workers; {command_name()} restart {name} restarts them"
         case _:

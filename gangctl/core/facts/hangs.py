@@ -24,6 +24,7 @@ from typing import Final
 from gangctl.api.reasons import Reason
 from gangctl.core.facts import adaptive
 from gangctl.core.facts.evidence import Fault
+from gangctl.core.facts.faults import failed_attempt
 from gangctl.core.facts.finished import need_no_pod
 from gangctl.core.facts.furthest import furthest, left_behind, told
 from gangctl.core.facts.gang import Gang, once
@@ -31,6 +32,7 @@ from gangctl.core.facts.numbering import numbered
 from gangctl.core.facts.world import Heard
 from gangsidecar.wire import RankBehind
 
+OF_ALL: Final = "no rank makes progress"
 SETTLED_SECONDS: Final = 15.0
 """A step that a rank has made is heard sooner than this."""
 LOOK_SECONDS: Final = 1.0
@@ -61,13 +63,13 @@ def hangs_at(gang: Gang) -> float | None:
 
 
 def hang(gang: Gang) -> Fault | None:
-    """The fault of a gang that hangs: the member that is furthest behind is named."""
+    """The fault of a gang that hangs: the member that is furthest behind is named, until stacks tell more."""
     at = _all_hang_at(gang)
     if at is not None and gang.now >= at:
         last = min(_reported(gang), key=lambda one: (_lowest(one), one.step_time), default=None)
         member = _at_work(gang)[0] if last is None else last.report.member
         rank = None if last is None else furthest(last)
-        text = f"no rank makes progress; {_last(last)}{_why(gang, _phase(_newest(gang)))}"
+        text = f"{OF_ALL}; {_last(last)}{_why(gang, _phase(_newest(gang)))}"
         return _fault(gang, member, at, text, rank)
     left = _left(gang)
     if left is not None and gang.now >= left[0]:
@@ -83,6 +85,23 @@ def hang(gang: Gang) -> Fault | None:
         text += _why(gang, _phase(one))
         return _fault(gang, one.report.member, at, text)
     return None
+
+
+def was_of_all(gang: Gang, at: float) -> bool:
+    """Whether no rank of the attempt that a hang has ended made progress for long before that moment."""
+    attempt = failed_attempt(gang)
+    said = [one for one in gang.heard_by_member.values() if one.step_attempt == attempt]
+    newest = max(said, key=lambda one: one.step_time, default=None)
+    seconds = limit(gang, _phase(newest))
+    return newest is None or (seconds is not None and newest.step_time + seconds <= at + SETTLED_SECONDS)
+
+
+def is_alone_behind(gang: Gang, member: str) -> bool:
+    """Whether the member has made fewer steps than each of the others in the attempt that a hang has ended."""
+    said = [one for one in gang.heard_by_member.values() if one.step_attempt == failed_attempt(gang)]
+    own = [_lowest(one) for one in said if one.report.member == member]
+    others = [_lowest(one) for one in said if one.report.member != member]
+    return bool(own and others) and own[0] < min(others)
 
 
 @once

@@ -117,7 +117,7 @@ class Directives:
             return _directive(job, report, Verb.FINISH, status.message)
         if status.phase in _HOLDING:
             told = _directive(job, report, Verb.HOLD, status.message)
-            return replace(told, stacks=_hangs(status, report))
+            return replace(told, stacks=_hangs(status))
         place = begun.places.get(report.member)
         if place is None:
             return _directive(job, report, Verb.HOLD, "it is a spare")
@@ -127,12 +127,11 @@ class Directives:
         return _directive(job, report, Verb.RUN, status.message, begun.run(place, report))
 
 
-def _hangs(status: Status, report: Report) -> bool:
-    """Whether this pod is at fault for the incident that is open, and that a hang has opened."""
+def _hangs(status: Status) -> bool:
+    """Whether a hang has opened the incident that is open: the stacks of all members tell who holds the others up."""
     last = status.incidents[0] if status.incidents else None
-    if last is None or last.settled or last.attempt != status.attempt or last.cause.reason != Reason.HANG:
-        return False
-    return (last.cause.member, last.cause.incarnation) == (report.member, report.incarnation)
+    is_open = last is not None and not last.settled and last.attempt == status.attempt
+    return is_open and last is not None and last.cause.reason == Reason.HANG
 
 
 def _source(job: GangJob) -> Source | None:

@@ -104,6 +104,10 @@ def note(gang: Gang, hung: Fault | None) -> Plan:
         reason, text = Reason.RESTART_WAITS, sentence(rolling.told(gang))
         status = changed(status, message=text)
     warned = degraded(gang, gang.status.phase, hung)
+    if warned is not None and warned[0] is Reason.HANG:
+        status = changed(status, message=sentence(warned[1]))
+    elif warned_of(gang.status) == Reason.HANG:
+        status = changed(status, message=text)
     due = gang.status.observed_time + SUMMARY_SECONDS
     told = summarised(gang, status)
     is_new = changed(told, observed_time=gang.status.observed_time) != gang.status

@@ -16,11 +16,13 @@ from gangctl.api.gangjob import Action, Spec
 from gangctl.api.incident import Cause, Incident, IncidentLevel
 from gangctl.api.reasons import Reason
 from gangctl.api.status import Status
+from gangctl.core.facts import hangs
 from gangctl.core.facts.containers import has_ended
 from gangctl.core.facts.defaults import Strength
 from gangctl.core.facts.evidence import VAGUE_REASONS, Fault, signal_name, strength, tied, tied_to
 from gangctl.core.facts.faults import faults
 from gangctl.core.facts.gang import Gang, once
+from gangctl.core.facts.held_up import held_up
 from gangctl.core.facts.stayed import stayed
 from gangctl.core.facts.text import counted
 from gangctl.core.policy import budget, failed_starts, granted, ladder
@@ -103,14 +105,27 @@ def strongest(gang: Gang) -> Finding:
             return Finding(new, ladder.level(gang, new), found)
     ties = {*stored.tied, *_names(stored.member, tied_to(stored, found))}
     cause = changed(stored, tied=tuple(sorted(ties))[:NAMED]) if len(ties) > 1 else stored
-    cause = changed(cause, alike=stored.alike or _ended_alike(gang, stored, found))
+    cause = _located(gang, changed(cause, alike=stored.alike or _ended_alike(gang, stored, found)))
     if strength(cause) is Strength.END and not cause.suspect and (member := stayed(gang, found)):
         cause = changed(cause, suspect=f"{member}.{gang.incarnation(member)}")
     level = ladder.level(gang, cause)
-    # A fault can't be put down to one rank or one gang while it may be that of all.
-    if stored.reason not in {Reason.RESTORE_POINT_MISSING, *gang.observed.brake.waves} and not cause.alike:
+    # A fault can't be put down to one rank or one gang while it may be that of all, nor to a member that it was not.
+    shared = stored.reason in {Reason.RESTORE_POINT_MISSING, *gang.observed.brake.waves} or cause.alike
+    if not shared and cause.member == stored.member:
         level = ladder.highest(incident.level, level)
     return Finding(cause, level, found)
+
+
+def _located(gang: Gang, cause: Cause) -> Cause:
+    """The cause, put down to the member that holds the others up where all hang, or to none if nothing tells which."""
+    attempt = gang.status.incidents[0].attempt - 1
+    found = held_up(gang, attempt) if cause.reason == Reason.HANG and hangs.was_of_all(gang, cause.time) else None
+    if found is None or (not found.member and hangs.is_alone_behind(gang, cause.member)):
+        return cause
+    member, text = found.member, f"{hangs.OF_ALL}; {found.text}"
+    if member == cause.member:
+        return changed(cause, message=text)
+    return changed(cause, member=member, incarnation=gang.incarnation(member) if member else 0, rank=None, message=text)
 
 
 def noted(gang: Gang, status: Status) -> Status:

@@ -2,8 +2,8 @@
 
 The rule: the time since the last write belongs to what the gang was doing then: before the first step of an attempt to
 its start-up, or to the recovery if an incident had led to it; from that step's own moment on to training, until the
-fault that ended it. A second must not count twice, and no bucket may go down, whatever clocks do: time that a clock
-repeats is not counted again.
+fault that ended it. While a hang is known, and only observed, it belongs to recovery. A second must not count twice, and
+no bucket may go down, whatever clocks do: time that a clock repeats is not counted again.
 
 A gang that never reports a step has no goodput: all its attempts would be start-up.
 """
@@ -13,9 +13,11 @@ from __future__ import annotations
 from collections import Counter
 
 from gangctl.api.changes import changed
+from gangctl.api.reasons import Reason
 from gangctl.api.status import ENDED, GangPhase, Spent, Status
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.progress import first_step
+from gangctl.core.record.conditions import warned_of
 
 _MILLISECONDS = 1000
 _RESTING = {
@@ -69,6 +71,8 @@ def _added(before: Status, spent: Spent, until: float, fault: float | None) -> t
     shares: Counter[str] = Counter()
     if before.phase in _RESTING:
         shares[_RESTING[before.phase]] = span
+    elif warned_of(before) == Reason.HANG:  # It is only observed.
+        shares["recovery"] = span
     else:
         first = before.first_step
         begins = span

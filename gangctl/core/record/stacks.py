@@ -1,7 +1,7 @@
-"""The stacks of a member that hung, as its supervisor has taken them before the stop.
+"""The stacks of the member at fault for a hang, as its supervisor has taken them before the stop.
 
 The rule: they go into the incident with the first write after they are heard, and cost no write of their own. The
-newest two are kept. No decision may depend on them, and no restart waits for them.
+newest two are kept. They may tell whose fault it is (``held_up.py``), and no restart waits for them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ def with_stacks(gang: Gang, status: Status) -> Status:
         return status
     reports = (heard.report for heard in gang.heard.values())
     found = ((one.member, one.stacks) for one in reports if one.stacks is not None and one.stacks.text)
-    told = next(((member, stacks) for member, stacks in found if stacks.attempt == last.attempt - 1), None)
+    own = [(member, stacks) for member, stacks in found if stacks.attempt == last.attempt - 1]
+    told = min(own, key=lambda one: one[0] != last.cause.member, default=None)
     if told is None:
         return status
     member, stacks = told

@@ -256,7 +256,7 @@ class Directive:
     fencing: int = 0
     """The number of these values of ``grace_ms`` and ``isolation_ms``. From revision 3."""
     stacks: bool = False
-    """The worker hangs by this member's fault: report its stacks, taken before anything ends it. From revision 5."""
+    """The gang hangs: report the worker's stacks, taken before anything ends it. From revision 5."""
     run: Optional[Run] = None
 
     @property

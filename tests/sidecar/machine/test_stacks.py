@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gangsidecar.supervisor import machine
 from gangsidecar.supervisor.machine import (
     Exited,
@@ -34,12 +36,15 @@ def hung(grace_ms: int = LONG) -> Driver:
     return driver
 
 
-def test_the_worker_hears_of_the_stop_when_its_stacks_are_there() -> None:
+def test_the_worker_hears_of_the_stop_when_the_stacks_of_all_workers_are_there() -> None:
     driver = hung()
     assert driver.feed(Tick(), after=300) == []
-    assert driver.feed(StacksTaken(1, TEXT)) == [Signal(15), Send()]
+    assert driver.feed(StacksTaken(1, TEXT)) == []
+    assert driver.report.stacks is None, "or the sidecar would tell of the stop"
+    assert driver.feed(Tick(), after=1_199) == []
+    assert driver.feed(Tick(), after=1) == [Signal(15), Send()]
     assert driver.report.stacks == Stacks(1, TEXT)
-    assert machine.deadline(driver.state) == driver.now - 300 + LONG, "the grace counts from the directive"
+    assert machine.deadline(driver.state) == driver.now - 1_500 + LONG, "the grace counts from the directive"
 
 
 def test_the_stop_goes_on_without_stacks_when_their_time_is_over() -> None:
@@ -59,12 +64,6 @@ def test_stacks_that_come_late_are_reported_and_signal_nothing_twice() -> None:
     assert driver.report.stacks == Stacks(1, TEXT)
 
 
-def test_no_stacks_at_all_are_no_reason_to_wait() -> None:
-    driver = hung()
-    assert driver.feed(StacksTaken(1, "")) == [Signal(15), Send()]
-    assert driver.report.stacks == Stacks(1, "")
-
-
 def test_half_of_a_short_grace_is_left_for_the_stop() -> None:
     driver = hung(grace_ms=1_000)
     assert driver.feed(Tick(), after=500) == [Signal(15), Send()]
@@ -80,21 +79,24 @@ def test_readers_are_waited_for_after_the_stacks_and_not_before() -> None:
     driver = running(1)
     driver.feed(Watching(1, 1), hold(2, stacks=True, grace_ms=LONG))
     assert driver.feed(Watching(1, 0), Watching(1, 1), after=100) == [], "the stacks are not there yet"
-    assert driver.feed(StacksTaken(1, TEXT)) == [Send()]
+    assert driver.feed(StacksTaken(1, TEXT)) == []
+    assert driver.feed(Watching(1, 0), Watching(1, 1), after=100) == [], "those of the others may not be"
+    assert driver.feed(Tick(), after=1_300) == [Send()]
     assert driver.feed(Watching(1, 0), after=100) == [Signal(15)]
 
 
 def test_a_process_is_told_to_park_only_after_its_stacks_are_taken() -> None:
     driver = running(1)
     driver.feed(Parkable(0), hold(2, stacks=True, grace_ms=LONG))
-    assert driver.feed(StacksTaken(1, TEXT), after=500) == [Park(1, (0,), LONG - 500), Signal(15, (0,)), Send()]
+    assert driver.feed(StacksTaken(1, TEXT), after=500) == []
+    assert driver.feed(Tick(), after=1_000) == [Park(1, (0,), LONG - 1_500), Signal(15, (0,)), Send()]
 
 
-def test_a_finish_meanwhile_shortens_the_stop_and_lets_nothing_park() -> None:
+def test_a_finish_meanwhile_lets_nothing_park() -> None:
     driver = running(1)
     driver.feed(Parkable(0), hold(2, stacks=True, grace_ms=LONG))
-    driver.feed(finish(2), after=100)
-    assert driver.feed(StacksTaken(1, TEXT), after=100) == [Signal(15), Send()]
+    driver.feed(replace(finish(2), grace_ms=LONG), StacksTaken(1, TEXT), after=100)
+    assert driver.feed(Tick(), after=1_400) == [Signal(15), Send()]
 
 
 def test_a_shorter_grace_meanwhile_kills_in_time() -> None:

@@ -28,6 +28,8 @@ class Stop:
     """The local ranks that were told to park. They get no SIGTERM."""
     taking: bool = False
     """The stacks of the worker are being taken: it knows nothing of the stop yet. ``signal_at`` is when that ends."""
+    stacks: str = ""
+    """Those that were taken meanwhile."""
     leftover: bool = False
     """Each spawned process has parked or ended: only what they left behind holds Ready up."""
     of_parked: bool = False

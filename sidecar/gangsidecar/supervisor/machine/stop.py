@@ -1,10 +1,11 @@
 """Timers, and what each does: report a step, Park or SIGTERM to the tree, SIGKILL after the grace, Stuck, Done.
 
 A stop must never wait longer than the shortest grace that a directive has given it. Of a worker that hangs the stacks
-are taken first, if the directive asks for them; and where the framework wants to hear of a directive's stop first,
-SIGTERM waits until it has acted, both within the grace::
+are taken first, if the directive asks for them, and its end waits for those of the other members: what ends in one pod
+changes what the others do. Where the framework wants to hear of a directive's stop first, SIGTERM waits until it has
+acted. Both are within the grace::
 
-    told at      stop.since, or min(when the stacks are taken, stop.since + min(STACKS_MS, grace / 2))
+    told at      stop.since, or stop.since + min(STACKS_MS, grace / 2) where stacks are wanted
     SIGTERM at   min(when no reader is left, told at + min(NOTICE_MS, what is left of the grace / 2))
 """
 
@@ -35,7 +36,7 @@ TERMINATE_MS = 2_000
 """How long a SIGTERM from the kubelet waits for the gang's planned Hold, and how long the last report may take."""
 
 STACKS_MS = 1_500
-"""How long a stop waits for the stacks of a worker that hangs."""
+"""How long a stop waits for the stacks of all workers of a gang that hangs."""
 NOTICE_MS = 500
 """How long SIGTERM waits for those that want to hear of the stop first. Callbacks that return end the wait."""
 PROGRESS_MS = 1_000
@@ -54,7 +55,7 @@ def next_timer(state: State) -> Optional[Timer]:
     if stop is not None:
         if stop.killed_at is None:
             is_announced = stop.signal_at is not None and stop.signal_at < stop.kill_at
-            then = _without_stacks if stop.taking else signal_tree
+            then = _all_taken if stop.taking else signal_tree
             return (stop.signal_at or 0, then) if is_announced else (stop.kill_at, _kill)
         return None if state.phase is Phase.STUCK else (stop.killed_at + STUCK_MS, _stuck)
     if state.alive:
@@ -106,20 +107,20 @@ def announce(state: State, now_ms: int, directive: wire.Directive) -> Result:
     return _tell(begun, now_ms)
 
 
-def stacks_taken(state: State, now_ms: int, event: StacksTaken) -> Result:
-    """Report the stacks, and go on with the stop that waits for them. They may come when it has gone on."""
+def stacks_taken(state: State, _now_ms: int, event: StacksTaken) -> Result:
+    """Keep the stacks until all are taken: with the report, the sidecar tells of the stop. They may also come later."""
     if event.attempt != state.ran:
         return state, ()
-    state = replace(state, stacks=wire.Stacks(event.attempt, event.text))
-    if state.stop is None or not state.stop.taking or state.stop.killed_at is not None:
-        return state, (Send(),)
-    state, effects = _tell(state, now_ms)
+    if state.stop is not None and state.stop.taking and state.stop.killed_at is None:
+        return replace(state, stop=replace(state.stop, stacks=event.text)), ()
+    return replace(state, stacks=wire.Stacks(event.attempt, event.text)), (Send(),)
+
+
+def _all_taken(state: State, now_ms: int) -> Result:
+    """The time for stacks is over, here and in the other pods."""
+    stacks = wire.Stacks(state.ran, "" if state.stop is None else state.stop.stacks)
+    state, effects = _tell(replace(state, stacks=stacks), now_ms)
     return state, (*effects, Send())
-
-
-def _without_stacks(state: State, now_ms: int) -> Result:
-    """The time for them is over."""
-    return stacks_taken(state, now_ms, StacksTaken(state.ran, ""))
 
 
 def _tell(state: State, now_ms: int) -> Result:

@@ -66,7 +66,9 @@ def tree_gone(state: State, now_ms: int, _event: TreeGone) -> Result:
     stop = state.stop
     if stop is not None and stop.of_parked:
         return settle(replace(state, alive=False, stop=None), now_ms)
-    gone = replace(state, alive=False, mains=(), stop=None, gone_at=now_ms)
+    taken = "" if state.stop is None or not state.stop.taking else state.stop.stacks
+    stacks = wire.Stacks(state.ran, taken) if taken else state.stacks
+    gone = replace(state, alive=False, mains=(), stop=None, gone_at=now_ms, stacks=stacks)
     if stop is not None:
         killed_ms = 0
         if stop.killed_at is not None and stop.signal_at is None and not stop.leftover:
