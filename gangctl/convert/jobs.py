@@ -74,11 +74,8 @@ def of_jobset(spec: Fields, annotations: dict[str, Any]) -> dict[str, Any]:
             is_edit=jobs > 1,
         )
     network = spec.map("network")
-    network.leave(
-        enableDNSHostnames="goes: gangctl gives the ranks their addresses (MASTER_ADDR, host files)",
-        subdomain="goes: gangctl gives the ranks their addresses (MASTER_ADDR, host files)",
-        publishNotReadyAddresses="goes: gangctl needs no Service",
-    )
+    fields = ("enableDNSHostnames", "subdomain", "publishNotReadyAddresses")
+    network.leave(**dict.fromkeys(fields, "goes: gangctl gives the ranks their addresses (MASTER_ADDR, host files)"))
     network.finish()
     if spec.map("startupPolicy").take("startupPolicyOrder") == "InOrder":
         spec.note("startupPolicy", "is not carried over: all members of a gang start together", is_edit=True)

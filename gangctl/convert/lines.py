@@ -29,19 +29,11 @@ no-requeue container-mount-home no-container-mount-home container-writable conta
 no-container-remap-root no-container-entrypoint
 """
 _ALONE: Final = frozenset(_WITHOUT_VALUE.split())
-_EACH: Final = "goes: each member starts the command once for each of its processes"
-_GOES: Final = {
-    **dict.fromkeys([*_ALONE, "mpi", "cpu-bind", "gpu-bind", "mem-bind", "distribution", "hint", "wait"], _EACH),
-    **dict.fromkeys(("output", "error", "open-mode"), "goes: gangctl logs prints what workers write"),
-    **dict.fromkeys(("mail-type", "mail-user"), "goes: alert on gangctl's metrics"),
-    "partition": "goes: select nodes with nodeSelector, or a queue (kueue.x-k8s.io/queue-name)",
-    "account": "goes: quota is that of the namespace, or of a queue of Kueue",
-    "qos": "goes: set priorityClassName in the template",
-    "exclusive": "goes: ask for all devices of a node",
-    "requeue": "goes: gangctl restarts the gang in place",
-    "no-requeue": "goes: spec.recovery.budget.maxRestarts: 0 ends the gang with its first fault",
-    "signal": "goes: workers get SIGTERM, and recovery.plannedStopGracePeriodSeconds for planned stops",
-}
+_FOR_SLURM: Final = """
+mpi cpu-bind gpu-bind mem-bind distribution hint wait output error open-mode mail-type mail-user partition account qos
+signal
+"""
+_GOES: Final = "goes: it isn't needed, or Kubernetes and gangctl have another way (docs/tasks/come-from-other-tools)"
 _MISSING: Final = {
     **dict.fromkeys(("nodelist", "exclude"), "is not carried over: use affinity in the template"),
     "constraint": "is not carried over: use nodeSelector in the template",
@@ -113,8 +105,9 @@ def of_sbatch(text: str, image: str, notes: Notes) -> tuple[str, dict[str, Any]]
         spec["activeDeadlineSeconds"] = seconds
     name = re.sub(r"[^a-z0-9-]+", "-", options.pop("job-name", "job").lower()).strip("-")[:40] or "job"
     for option, value in options.items():
-        why = _GOES.get(option) or _MISSING.get(option, UNKNOWN)
-        notes.add(f"--{option}{f'={value}' if value else ''}", why, is_edit=option not in _GOES)
+        goes = option in _ALONE or option in _FOR_SLURM.split()
+        why = _GOES if goes else _MISSING.get(option, UNKNOWN)
+        notes.add(f"--{option}{f'={value}' if value else ''}", why, is_edit=not goes)
     return name, spec
 
 
