@@ -65,8 +65,7 @@ class Hub:
 
         Args:
             authenticate: finds the member that a token belongs to.
-            directives: called once for each stored object, with what it returned for the one before in this term;
-                computes the directives of its members.
+            directives: called once for each stored object, with what it returned for the one before it; computes them.
             wake: called with a gang's UID when one of its members has news.
             wake_later: the same, for news that come all the time.
             leader: None while this process leads; else the leader's URL, or empty if no leader is known.
@@ -137,10 +136,9 @@ class Hub:
         """This object is stored: from now on directives follow from it."""
         uid = job.metadata.uid
         stored, before = self._jobs.get(uid, (None, None))
-        if stored is job:
-            return
-        self._jobs[uid] = job, self._directives(job, before)
-        in_slices(self.connections.of(uid), self._direct)
+        if stored is not job:
+            self._jobs[uid] = job, self._directives(job, before)
+            in_slices(self.connections.of(uid), self._direct)
 
     def withhold(self, gang: str) -> None:
         """The stored object can't be read: no directive follows from it. Connections and reports stay."""

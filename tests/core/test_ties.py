@@ -101,3 +101,16 @@ def test_a_time_that_last_words_told_ends_no_job_when_they_are_gone() -> None:
         cause = world.job.status.incidents[0].cause
         assert world.job.status.phase is not GangPhase.FAILED
         assert (cause.member, cause.exact) == found
+
+
+def test_an_end_that_was_reported_is_tied_with_one_that_only_last_words_tell() -> None:
+    world = World()
+    world.submit(JOB.format(replicas=2))
+    for line in ("the gang runs", "everyone runs", "10.4 s pass", "worker-1 ends with 2", "2 s pass"):
+        sentence(world, line)
+    sentence(world, "worker-0 ends with 1")
+    sentence(world, "the supervisor of worker-0 goes, and its pod has ended")
+    del world.heard["worker-0.0"]
+    world.decide()
+    cause = world.job.status.incidents[0].cause
+    assert (cause.member, cause.exact, cause.tied) == ("worker-1", True, ("worker-0", "worker-1"))
