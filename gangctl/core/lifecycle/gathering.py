@@ -103,7 +103,8 @@ def _hold_back(gang: Gang, refreshed: Status, settlement: Settlement, assignment
     is_known = gang.status.incidents[0].back_off_time is not None or has_progressed(gang) is not None
     if until is None or not (joined or is_known or not restore.may_have_saved(gang, assignment)):
         return None
-    name, reason = gang.job.metadata.name, Reason.GATHERING if joined else Reason.RESTART_BACK_OFF
+    name = gang.job.metadata.name
+    reason = Reason.GATHERING if joined else Reason.RESTART_BACK_OFF
     why = "so that other disruptions can join it"
     if not joined:
         before = restart_backoff.in_a_row(gang, settlement.cause) - 1
