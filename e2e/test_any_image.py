@@ -195,7 +195,7 @@ def test_the_executable_is_static_on_both_architectures(images: Images, request:
 
 @pytest.mark.timeout(900)
 def test_the_executable_passes_the_supervisors_own_tests(images: Images) -> None:
-    """Only what runs shows which modules Python itself imports, such as a codec. So all but those of another patience."""
+    """Only a run shows which modules Python itself imports, such as a codec. So all but those of another patience."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout=120"]
     command += ["-m", "not nightly", "tests/sidecar/supervisor", "--ignore-glob=*/test_stacks*.py"]
     environment = {**os.environ, "GANGCTL_TEST_SUPERVISOR": str(images.supervisor.executable())}

@@ -2,8 +2,8 @@
 
 The rule: the time since the last write belongs to what the gang was doing then: before the first step of an attempt to
 its start-up, or to the recovery if an incident had led to it; from that step's own moment on to training, until the
-fault that ended it. While a hang is known, and only observed, it belongs to recovery. A second must not count twice, and
-no bucket may go down, whatever clocks do: time that a clock repeats is not counted again.
+fault that ended it. While a hang is known, and only observed, it belongs to recovery. A second must not count twice,
+and no bucket may go down, whatever clocks do: time that a clock repeats is not counted again.
 
 A gang that never reports a step has no goodput: all its attempts would be start-up.
 """
