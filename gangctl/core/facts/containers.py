@@ -56,10 +56,12 @@ def _outlived_it(gang: Gang, pod: Pod) -> bool:
     """Whether the supervisor of now started the worker of the failed attempt: the container ended before that.
 
     Times can't tell: the clock of the leader that started the attempt may have been behind, and an attempt may begin
-    within a second of the end that the one before failed for.
+    within a second of the end that the one before failed for. What is not connected, and has not heard of the new
+    attempt, may have ended with the container.
     """
-    heard = gang.heard.get(pod.uid)
-    return heard is not None and heard.report.ran >= gang.status.attempt - 1
+    heard, attempt = gang.heard.get(pod.uid), gang.status.attempt
+    is_there = heard is not None and (heard.connected or heard.report.attempt == attempt)
+    return is_there and heard is not None and heard.report.ran >= attempt - 1
 
 
 def container_end(pod: Pod, time: float) -> Fault:
