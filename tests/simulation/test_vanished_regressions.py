@@ -123,7 +123,7 @@ def test_no_deadline_is_over_because_the_clock_of_the_last_leader_was_behind() -
 
 
 def test_a_collected_pod_whose_node_is_back_is_lost_once_nothing_but_a_stuck_process_is_left() -> None:
-    u = running("duo on one machine")
+    u = running("duo")
     box = u.boxes[X]
     u.boxes[X] = box._replace(procs=tuple(replace(one, stuck=True, stubborn=True) for one in box.procs))
     for what in ("a kubelet is away", "a pod is garbage collected", "a node comes back"):
