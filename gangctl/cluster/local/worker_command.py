@@ -86,9 +86,11 @@ def refusals(job: GangJob, here: Path | None = None) -> tuple[str, ...]:
 
 def _of_system(own: Command, path: str) -> list[str]:
     """What the system says of a process with these words and this environment, in this directory."""
-    words, environment = ("/bin/sh", "-c", ":", *own.words), {**os.environ, **own.environment}
+    words = tuple(map(_encoded, ("/bin/sh", "-c", ":", *own.words)))
+    environment = {_encoded(name): _encoded(value) for name, value in {**os.environ, **own.environment}.items()}
+    there = _encoded(str(own.directory))
     try:
-        subprocess.run(words, cwd=own.directory, env=environment, check=False, capture_output=True)  # noqa: S603 - a no-op
+        subprocess.run(words, cwd=there, env=environment, check=False, capture_output=True)  # noqa: S603 - a no-op
     except OSError as error:
         if error.errno == errno.E2BIG:
             return [f"{path}: command, args and env can't be given to a process: {error.strerror}"]
@@ -96,6 +98,11 @@ def _of_system(own: Command, path: str) -> list[str]:
     except ValueError as error:
         return [f"{path}: command, args, env or workingDir can't be given to a process: {error}"]
     return []
+
+
+def _encoded(text: str) -> bytes:
+    """In UTF-8 whatever the locale is, as the controller gives it to a process."""
+    return text.encode("utf-8", "surrogateescape")
 
 
 def ignored(job: GangJob) -> tuple[str, ...]:
