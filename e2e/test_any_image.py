@@ -193,7 +193,7 @@ def test_the_executable_is_static_on_both_architectures(images: Images, request:
         assert not kinds & {2, 3}, "it names no interpreter, and no library"
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_the_executable_passes_the_supervisors_own_tests(images: Images) -> None:
     """Only a run shows which modules Python itself imports, such as a codec. So all but those of another patience."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout=120"]

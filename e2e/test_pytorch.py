@@ -44,7 +44,7 @@ def document(way: str, folder: Path) -> dict[str, Any]:
 def drawn(folder: Path, attempt: int) -> list[dict[str, Any]]:
     """What the ranks noted at the beginning of an attempt, when all have."""
     files = [folder / f"drawn-{attempt}-{rank}" for rank in RANKS]
-    until(f"all ranks of {folder.name} begin attempt {attempt}", lambda: all(one.exists() for one in files), 120)
+    until(f"all ranks of {folder.name} begin attempt {attempt}", lambda: all(one.exists() for one in files), 400)
     return [json.loads(one.read_text()) for one in files]
 
 
@@ -62,12 +62,12 @@ def test_the_loss_and_all_random_states_are_those_of_an_undisturbed_run(submit: 
     first = {way: drawn(folders[way], 1) for way in WAYS}
     second, third = {}, {}
     for way in disturbed:
-        until("a checkpoint of step 20", (folders[way] / "step-20" / "DONE").exists, 120)
-        until("every member has a template", partial(has_templates, gangs[way]), 120, every=0.5)
+        until("a checkpoint of step 20", (folders[way] / "step-20" / "DONE").exists, 400)
+        until("every member has a template", partial(has_templates, gangs[way]), 400, every=0.5)
         process_faults.kill(process_faults.worker(gangs[way].uids()["worker-1"]))
     for way in disturbed:
         second[way] = drawn(folders[way], 2)
-        until("a checkpoint of step 60", (folders[way] / "step-60" / "DONE").exists, 120)
+        until("a checkpoint of step 60", (folders[way] / "step-60" / "DONE").exists, 400)
         pod = gangs[way].pods()["worker-0"]["metadata"]["name"]
         gangs[way].kubectl("delete", "pod", pod, "-n", gangs[way].namespace)
     for way in disturbed:
@@ -75,7 +75,7 @@ def test_the_loss_and_all_random_states_are_those_of_an_undisturbed_run(submit: 
     kept = [one["pid"] == two["pid"] for one, two in zip(first["in-process"], second["in-process"], strict=True)]
     assert kept == [True, False]  # only the rank that failed is another process
     for way, gang in gangs.items():
-        gang.ends("Succeeded", 240)
+        gang.ends("Succeeded", 400)
         assert gang.status["attempt"] == (3 if way in disturbed else 1)
 
     draws = {str(one["drawn"]) for found in (first, second, third) for ranks in found.values() for one in ranks}
