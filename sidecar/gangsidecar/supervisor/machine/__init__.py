@@ -13,7 +13,8 @@ Invariant: **a worker of attempt N starts at most once in a session, and no two 
 
 So the machine never goes back. In each state at most one timer is next (``stop.py``)::
 
-    stacks are taken    the stop goes on at  stop.since + min(STACKS_MS, grace_ms / 2), when all members have theirs
+    stacks are taken    the stop goes on at  max(stop.since + OTHERS_MS, when they are there), when all members have
+                        theirs, or at        stop.since + min(STACKS_MS, grace_ms / 2)
     a stop is announced SIGTERM at    stop.since + min(NOTICE_MS, grace_ms / 2), or when no reader is left
     a stop began        SIGKILL at    min over its directives of (stop.since + grace_ms)
     SIGKILL was sent    Stuck at      stop.killed_at + STUCK_MS

@@ -5,7 +5,8 @@ are taken first, if the directive asks for them, and its end waits for those of 
 changes what the others do. Where the framework wants to hear of a directive's stop first, SIGTERM waits until it has
 acted. Both are within the grace::
 
-    told at      stop.since, or stop.since + min(STACKS_MS, grace / 2) where stacks are wanted
+    told at      stop.since, or where stacks are wanted
+                 max(stop.since + OTHERS_MS, when they are taken), at most stop.since + min(STACKS_MS, grace / 2)
     SIGTERM at   min(when no reader is left, told at + min(NOTICE_MS, what is left of the grace / 2))
 """
 
@@ -36,7 +37,9 @@ TERMINATE_MS = 2_000
 """How long a SIGTERM from the kubelet waits for the gang's planned Hold, and how long the last report may take."""
 
 STACKS_MS = 1_500
-"""How long a stop waits for the stacks of all workers of a gang that hangs."""
+"""How long a stop waits for the stacks of its own worker, which hangs."""
+OTHERS_MS = 1_500
+"""How long it waits for those of the other members, of which it doesn't hear."""
 NOTICE_MS = 500
 """How long SIGTERM waits for those that want to hear of the stop first. Callbacks that return end the wait."""
 PROGRESS_MS = 1_000
@@ -111,8 +114,10 @@ def stacks_taken(state: State, _now_ms: int, event: StacksTaken) -> Result:
     """Keep the stacks until all are taken: with the report, the sidecar tells of the stop. They may also come later."""
     if event.attempt != state.ran:
         return state, ()
-    if state.stop is not None and state.stop.taking and state.stop.killed_at is None:
-        return replace(state, stop=replace(state.stop, stacks=event.text)), ()
+    stop = state.stop
+    if stop is not None and stop.taking and stop.killed_at is None:
+        goes_on = min(stop.since + OTHERS_MS, stop.signal_at or stop.kill_at)
+        return replace(state, stop=replace(stop, stacks=event.text, signal_at=goes_on)), ()
     return replace(state, stacks=wire.Stacks(event.attempt, event.text)), (Send(),)
 
 
