@@ -133,7 +133,7 @@ def test_an_option_may_stand_between_the_arguments(tmp_path: Path, capsys: pytes
     [
         (["logs", "g", "--tail", "3", "worker-0", "worker-1"], "unrecognized arguments: worker-1"),
         (["logs", "g", "--tial", "3", "worker-0"], "unrecognized arguments: --tial"),
-        (["logs", "--tail", "3"], "the following arguments are required: NAME"),
+        (["restart"], "the following arguments are required: NAME"),
         (["inject", "g", "--rank", "1", "worker-0"], "one of the arguments --signal --exit-code"),
         (["check", "a", "--member", "m", "b"], "unrecognized arguments: b"),
     ],
