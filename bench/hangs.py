@@ -124,7 +124,7 @@ def main() -> None:
                 for cause in settled(folder / "state/gangs/hangs/gangjob.json", attempt + 1):
                     victim, _, way = (folder / str(attempt) / "truth").read_text().partition(" ")
                     named = cause.get("member", "")
-                    told = "right" if named == f"worker-{victim}" else "wrong" if named else "nobody"
+                    told = "right" if named == f"worker-{victim}" else "wrong" if named else "none"
                     found[way][told] += 1
                     print(f"{attempt:3} {way:12} rank {victim}: {told}: {named or '-'}: {cause['message']}", flush=True)
                     attempt += 1

@@ -69,7 +69,7 @@ def test_one_gang_is_watched_as_lines_and_its_end_is_said(folder: Here) -> None:
         run.signal(signal.SIGINT)
         assert run.wait() == 130
         assert child.wait(SECONDS) == 2
-        assert "was removed: gangctl logs g still has its logs" in out.read_text()
+        assert "was removed: gangctl logs g, why, trace and timeline still tell of it" in out.read_text()
 
 
 @pytest.mark.parametrize("words", [(), ("g",)])

@@ -22,7 +22,7 @@ from tests.wait import until_async
 TOLD = Fencing(revision=1, isolation_seconds=9, stop_grace_seconds=3, longest_stop_grace_seconds=3)
 
 
-def nobody(_gang: str) -> None:
+def no_one(_gang: str) -> None:
     """Do nothing."""
 
 
@@ -49,7 +49,7 @@ async def test_a_pod_that_thaws_is_not_told_to_run_beside_its_successor() -> Non
     def ready(pod: str, attempt: int, seq: int) -> wire.Report:
         return wire.Report("uid-g", "worker-1", 0, pod, f"session-{pod}", seq, attempt, wire.Phase.READY)
 
-    hub = Hub(identify, partial(directives, pods), nobody, nobody)
+    hub = Hub(identify, partial(directives, pods), no_one, no_one)
     async with aiohttp.ClientSession() as session, hub.serve("127.0.0.1", 0) as url:
         here = Served(hub, url, session)
         hub.publish(stored(GangPhase.PENDING, 1, "1"))

@@ -123,7 +123,7 @@ def test_what_is_live_policy_is_told_to_all() -> None:
         assert said.isolation_ms == 40_000
 
 
-def test_a_leader_that_does_not_know_the_spec_of_the_attempt_starts_nobody() -> None:
+def test_a_leader_that_does_not_know_the_spec_of_the_attempt_starts_no_member() -> None:
     world = told_late(ROLES + OTHER)
     controller(world)
     for member in ("worker-0", "worker-1"):

@@ -8,7 +8,7 @@ have made the same. So, for the members at work, the first rule that applies::
     elsewhere  exactly one member is at another line than all others, which are at the same one, and are two or more
 
 A member whose stacks could not be read is at no known line: it is never the one, and no other is while it isn't known
-whether that member is in the collective. What doesn't tell must suspect nobody.
+whether that member is in the collective. What doesn't tell must suspect no member.
 """
 
 from __future__ import annotations

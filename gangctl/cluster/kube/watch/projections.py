@@ -44,7 +44,7 @@ OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
 CONTACT: Final = (ANNOTATION_HUB_CA, ANNOTATION_HUB_URL, ANNOTATION_HUB_ADDRESS)
 """The annotations of a contact."""
 LONGEST_ANNOTATION: Final = 16_384
-"""Characters. What is longer is kept as an empty text: whoever makes a pod may write 250 KB with a gang's label."""
+"""Characters. What is longer is kept as an empty text: a tenant may write 250 KB with a gang's label."""
 
 
 @dataclass(frozen=True, slots=True)

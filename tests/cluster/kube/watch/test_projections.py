@@ -305,7 +305,7 @@ def test_only_the_controller_of_a_pod_owns_it() -> None:
 
 
 def test_an_annotation_that_nobody_of_gangctl_wrote_is_not_kept() -> None:
-    """Whoever makes a pod may write 250 KB with a gang's label."""
+    """A tenant may write 250 KB with a gang's label."""
     found = PODS.item(json.dumps(pod(metadata={"annotations": {ANNOTATION_HUB_CA: "x" * 200_000}})).encode())
     assert found is not None
     assert found.contact == HubContact()
