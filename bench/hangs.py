@@ -132,7 +132,7 @@ def main() -> None:
             run.send_signal(signal.SIGINT)
             run.wait()
     for way, counts in found.items():
-        print(f"{way:12} {', '.join(f'{counts[one]} {one}' for one in ('right', 'nobody', 'wrong'))}")
+        print(f"{way:12} {', '.join(f'{counts[one]} {one}' for one in ('right', 'none', 'wrong'))}")
 
 
 def settled(stored: Path, attempt: int) -> list[dict[str, str]]:
