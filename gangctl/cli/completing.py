@@ -79,7 +79,7 @@ def _names(given: argparse.Namespace) -> list[str]:
     if state is not None:
         return local_gangs.names(local_gangs.absolute(state))
     with selection.open_target(chosen) as target:
-        return [str(one["metadata"]["name"]) for one in target.documents(None)]
+        return [*target.names()]
 
 
 def _members_of(given: argparse.Namespace) -> list[str]:

@@ -72,8 +72,8 @@ class LocalTarget:
 
     def latest(self, name: str) -> GangJob:
         """With the controller's timings, which are stored only up to half a minute after the first step."""
-        job = self.logged(name)
         if self.is_removed(name):
+            job = self.logged(name)
             print_err(f"gang {name} was interrupted, and its processes were ended: this is what was stored last")
             return job
         found = view_gang(self._state, local_gangs.find(self._state, name), time.time())

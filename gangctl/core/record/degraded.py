@@ -81,11 +81,11 @@ def _braked(gang: Gang, phase: GangPhase, since: float) -> Warned | None:
     if not members and phase not in _WAITING:
         return None
     brake = gang.observed.brake
-    many = f"{brake.silent} of {brake.expected} members of all gangs were not at {moment(since)}"
+    many, when = f"{brake.silent} of {brake.expected} members of all gangs were not", moment(since)
     text = (
-        f"{listed(members)} {'is' if len(members) == 1 else 'are'} not heard, as {many}"
+        f"{listed(members)} {'is' if len(members) == 1 else 'are'} not heard, as {many} at {when}"
         if members
-        else f"the gang waits without a deadline: {many.replace('were not', 'were not heard')}"
+        else f"the gang waits without a deadline: {many} heard at {when}"
     )
     text = (
         f"{text}: the controller suspects its own connection, so silence and "

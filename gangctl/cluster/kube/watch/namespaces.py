@@ -101,9 +101,10 @@ class NamespacedCopy(Generic[N]):
 
     def problems(self, what: str) -> Iterator[str]:
         """Why the objects aren't fresh, or aren't shown, in sentences: of the namespaces that count."""
+        readable = self.readable
         for namespace, one in self.reflectors.items():
-            found = problem(f"{what} in namespace {namespace}" if namespace else what, one)
-            if found and one in self.readable:
+            found = problem(f"{what} in namespace {namespace}" if namespace else what, one) if one in readable else ""
+            if found:
                 yield found
 
     def put(self, item: N) -> None:
