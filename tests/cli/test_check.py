@@ -40,6 +40,7 @@ def environment(path: Path) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
+@pytest.mark.nightly
 def test_the_variables_are_those_that_the_processes_get(folder: Here) -> None:
     one = manifest(EVERYTHING, 2)
     role = one["spec"]["roles"][0]

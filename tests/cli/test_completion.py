@@ -144,6 +144,7 @@ def test_zsh_completes(here: Path, typed: str, completed: str) -> None:
             os.close(ours)
 
 
+@pytest.mark.nightly
 def test_members_are_those_of_the_gang(here: Path) -> None:
     (here / "gang.yaml").write_text(json.dumps(manifest(["true"], 2)))
     env = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}

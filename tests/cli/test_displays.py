@@ -164,6 +164,7 @@ def test_the_list_of_gangs_has_room_on_a_narrow_terminal() -> None:
     assert _drawn(listed, 30)[0].split() == ["NAME", "PHASE", "READY"]
 
 
+@pytest.mark.nightly
 def test_a_member_that_has_finished_does_not_run(folder: Here) -> None:
     folder.write(manifest(("sh", "-c", "[ $RANK = 0 ] || exec sleep 1000"), 2))
     run = folder.run("--plain")

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from gangctl.cli.gang_view import live_snapshot
 from gangctl.cluster.local import process
 from gangctl.cluster.local.pod_processes import controller_pid
@@ -56,6 +58,7 @@ def test_a_stopped_gang_continues_in_a_new_attempt(folder: Here) -> None:
     folder.runs_attempt(2)
 
 
+@pytest.mark.nightly
 def test_stop_kills_a_worker_that_ignores_sigterm_after_the_grace(folder: Here) -> None:
     folder.write(manifest(STUBBORN, 1))
     run = folder.run()
@@ -91,6 +94,7 @@ def _supervisors(folder: Here) -> list[Process]:
     return [one for one in found if one is not None and process.is_alive(one)]
 
 
+@pytest.mark.nightly
 def test_with_a_controller_stop_waits_for_it_and_the_run_goes_on(folder: Here) -> None:
     folder.write(manifest())
     run = folder.run()
@@ -105,6 +109,7 @@ def test_with_a_controller_stop_waits_for_it_and_the_run_goes_on(folder: Here) -
     folder.runs_attempt(2)
 
 
+@pytest.mark.nightly
 def test_a_stop_that_takes_too_long_is_an_error_and_goes_on(folder: Here) -> None:
     folder.write(manifest(STUBBORN, 1))
     folder.run()
@@ -115,6 +120,7 @@ def test_a_stop_that_takes_too_long_is_an_error_and_goes_on(folder: Here) -> Non
     until("it is stopped", lambda: folder.workers() == {} and folder.job.status.phase == "Suspended")
 
 
+@pytest.mark.nightly
 def test_delete_removes_a_gang_without_a_controller(folder: Here) -> None:
     without_a_controller(folder)
     done = folder.gangctl("delete", "g")
@@ -138,6 +144,7 @@ def test_delete_ends_the_run_that_watches_the_gang(folder: Here) -> None:
     assert not folder.state.gang("g").path.exists()
 
 
+@pytest.mark.nightly
 def test_a_gang_whose_file_is_damaged_can_be_deleted(folder: Here) -> None:
     without_a_controller(folder)
     folder.state.gang("g").job.write_text("{")
@@ -166,6 +173,7 @@ def test_a_gang_whose_controller_can_store_nothing_can_be_deleted(folder: Here) 
     assert not folder.state.gang("g").path.exists()
 
 
+@pytest.mark.nightly
 def test_stop_ends_the_other_pods_if_the_record_of_one_is_damaged(folder: Here) -> None:
     without_a_controller(folder)
     kept = folder.workers()["worker-1"]

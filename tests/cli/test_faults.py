@@ -77,6 +77,7 @@ def test_an_unknown_rank_is_rejected_with_the_known_ones(container: Path) -> Non
     assert "injection ended with 3" in done.stdout
 
 
+@pytest.mark.nightly
 def test_a_worker_process_exits_with_a_code(container: Path) -> None:
     done = inject(container, exit_code=75, rank=0)
     if "ptrace_scope" in done.stderr:

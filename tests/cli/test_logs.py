@@ -82,6 +82,7 @@ def test_a_rank_that_has_its_pod_for_itself_needs_no_prefix(folder: Here) -> Non
     assert (done.stdout, done.stderr) == ("hello of 1\nand more\n", "")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("follow", [(), ("-f",)])
 def test_logs_ends_silently_when_its_reader_is_gone(folder: Here, follow: tuple[str, ...]) -> None:
     _runs(folder, 2)

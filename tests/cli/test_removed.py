@@ -24,6 +24,7 @@ def interrupted(folder: Here, word: str = "one") -> None:
     assert "gangctl logs g has its logs" in run.said
 
 
+@pytest.mark.nightly
 def test_the_logs_of_a_removed_gang_are_read_and_a_new_gang_begins_with_empty_ones(folder: Here) -> None:
     interrupted(folder)
     assert folder.gangctl("logs", "g").stdout == "worker-0 | one of 0\nworker-1 | one of 1\n"
@@ -58,6 +59,7 @@ def test_what_happened_to_an_interrupted_gang_is_told_and_it_runs_again(folder: 
     assert folder.gangctl("rerun", "g").returncode == 0
 
 
+@pytest.mark.nightly
 def test_without_a_name_the_only_gang_is_meant(folder: Here) -> None:
     assert "there is no gang in" in folder.gangctl("why").stderr
     for name in ("one", "two"):
@@ -68,6 +70,7 @@ def test_without_a_name_the_only_gang_is_meant(folder: Here) -> None:
         assert (f"{name}: Succeeded" in told.stdout) == (name == "one")
 
 
+@pytest.mark.nightly
 def test_a_followed_log_ends_with_its_gang(folder: Here) -> None:
     interrupted(folder)
     assert folder.gangctl("logs", "g", "worker-1", "-f").stdout == "one of 1\n"
@@ -79,6 +82,7 @@ def test_a_followed_log_ends_with_its_gang(folder: Here) -> None:
     assert folder.gangctl("logs", "g", "-f").stdout == "begins\nends\n"
 
 
+@pytest.mark.nightly
 def test_a_gang_that_was_removed_and_is_damaged_is_an_error(folder: Here) -> None:
     interrupted(folder)
     folder.state.gang("g").removed.write_text("{")
@@ -87,6 +91,7 @@ def test_a_gang_that_was_removed_and_is_damaged_is_an_error(folder: Here) -> Non
     assert "removed.json isn't a stored GangJob" in done.stderr
 
 
+@pytest.mark.nightly
 def test_a_gang_whose_logs_cannot_be_put_aside_is_not_started(folder: Here) -> None:
     interrupted(folder)
     folder.state.gang("g").before.write_text("")

@@ -146,6 +146,7 @@ def test_closing_the_pipe_ends_the_gang(folder: Here) -> None:
     assert folder.left() == []
 
 
+@pytest.mark.nightly
 def test_a_suspended_gang_has_no_processes_and_resumes_in_a_new_attempt(folder: Here) -> None:
     folder.write(manifest())
     run = folder.run()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
+import pytest
+
 from tests.cli.here import Here, manifest
 from tests.wait import until
 
@@ -21,6 +23,7 @@ def told(folder: Here) -> set[str]:
     return set(until("every member tells its cache", found))
 
 
+@pytest.mark.nightly
 def test_all_members_share_one_folder_which_goes_with_the_gang(folder: Here) -> None:
     folder.write(manifest(TELLS))
     run = folder.run()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 
+import pytest
+
 from tests.cli.here import Here, manifest
 from tests.wait import until
 
@@ -73,6 +75,7 @@ def test_a_restart_is_from_the_newest_step_unless_this_one_asks_for_another(fold
     assert folder.job.spec.restart_from.step == 200, "the request stays in the spec"
 
 
+@pytest.mark.nightly
 def test_a_script_that_reports_no_step_restarts_at_once_as_long_as_it_saves(folder: Here) -> None:
     source = {"type": "Directory", "directory": str(folder.path / "checkpoints"), "layout": "TorchDCP"}
     tiers = [{"name": "disk", "scope": "Shared", "source": source}]

@@ -56,7 +56,9 @@ GRACE_MS = 2_000
 """As in :func:`tests.cli.here.manifest`."""
 
 
-@pytest.mark.parametrize("how", ["heeds", "deaf", "aborts"])
+@pytest.mark.parametrize(
+    "how", ["heeds", *(pytest.param(how, marks=pytest.mark.nightly) for how in ("deaf", "aborts"))]
+)
 def test_the_status_names_the_function_in_which_the_gang_hung(folder: Here, how: str) -> None:
     folder.write(manifest((sys.executable, "-c", SCRIPT, how), 2, progress=PROGRESS))
     run = folder.run()
@@ -82,6 +84,7 @@ def test_the_status_names_the_function_in_which_the_gang_hung(folder: Here, how:
         assert stop < 2_000
 
 
+@pytest.mark.nightly
 def test_a_worker_that_a_signal_has_stopped_is_told_as_such(folder: Here) -> None:
     folder.write(manifest((sys.executable, "-c", SCRIPT, "frozen"), 2, progress=PROGRESS))
     run = folder.run()
@@ -92,6 +95,7 @@ def test_a_worker_that_a_signal_has_stopped_is_told_as_such(folder: Here) -> Non
     assert "hung: worker-1 in thread " in folder.gangctl("status", "g").stdout
 
 
+@pytest.mark.nightly
 def test_a_deadline_that_follows_the_steps_finds_a_hang_long_before_the_timeout(folder: Here) -> None:
     progress = {"timeoutSeconds": 600, "adaptive": {"factor": 3}, "onHang": "Restart"}
     folder.write(manifest((sys.executable, "-c", SLOW), 1, progress=progress))

@@ -49,6 +49,7 @@ def begun(here: Here, member: str) -> list[int]:
     return [step for _, step in steps(here, member, "begins")]
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("_program")
 def test_a_program_restores_what_all_ranks_have_and_saves_when_it_is_told_to_stop(folder: Here) -> None:
     document = yaml.safe_load((EXAMPLES / "local.yaml").read_text())

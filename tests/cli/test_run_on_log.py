@@ -43,6 +43,7 @@ def test_a_line_in_the_log_replaces_the_pod(folder: Here) -> None:
     assert any(f"{XID}\n" in log.read_text() for log in logs), "the output reaches the log as it is"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("pattern", ["Xid .*: 48", "Xid .*79.*again"])
 def test_a_line_that_is_not_there_changes_nothing(folder: Here, pattern: str) -> None:
     _rules(folder, {"name": "xid", "action": "FailJob", "onLog": {"pattern": pattern}})

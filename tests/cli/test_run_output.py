@@ -59,6 +59,7 @@ def test_the_sentence_of_a_script_that_fails_stands_everywhere(folder: Here) -> 
     assert [QUOTED in one["message"] for one in ends] == [True, True]
 
 
+@pytest.mark.nightly
 def test_what_a_worker_writes_as_its_termination_message_is_told_beside_what_it_printed(folder: Here) -> None:
     run = fails(folder, f'import os; open(os.environ["GANG_TERMINATION_LOG"], "w").write("mount it"); {RAISES}')
     told = f'worker-0 (rank 0): exit code 1: mount it, printed "{ERROR}"'
@@ -66,6 +67,7 @@ def test_what_a_worker_writes_as_its_termination_message_is_told_beside_what_it_
     assert told in folder.gangctl("status", "g").stdout
 
 
+@pytest.mark.nightly
 def test_a_worker_that_prints_nothing_does_not_get_the_words_of_the_attempt_before(folder: Here) -> None:
     script = 'import os, sys\nif os.environ["GANG_ATTEMPT"] == "1":\n    print("first")\nsys.exit(3)'
     fails(folder, script, restarts=1)
@@ -75,6 +77,7 @@ def test_a_worker_that_prints_nothing_does_not_get_the_words_of_the_attempt_befo
     assert "printed" not in folder.job.status.message
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "content",
     [

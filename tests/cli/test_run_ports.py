@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import socket
 
+import pytest
+
 from tests.cli.here import Here, manifest
 from tests.wait import until
 
 
+@pytest.mark.nightly
 def test_a_gang_without_a_free_port_says_so_and_starts_when_there_is_one(folder: Here) -> None:
     with socket.socket() as other:
         other.bind(("", 0))

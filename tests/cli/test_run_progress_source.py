@@ -30,6 +30,7 @@ PRINTS = SCRIPT % ('print("at step", step, "of many")', 'print("at step", step, 
 TOUCHES = SCRIPT % ('open("touched", "w").close()', 'open("touched", "w").close(); time.sleep(0.3)')
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("script", "source"), [(PRINTS, STEPS), (TOUCHES, TOUCHED)], ids=["Log", "File"])
 def test_a_job_that_goes_on_is_left_alone_and_one_that_stops_is_restarted(
     folder: Here, script: str, source: dict[str, str]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 
+import pytest
+
 from gangctl.cluster.local import process
 from gangctl.cluster.local.pod_processes import controller_pid
 from tests.cli.here import Here, manifest
@@ -48,6 +50,7 @@ def test_the_next_run_takes_over_the_gang_of_a_killed_one_without_touching_worke
     assert folder.left() == []
 
 
+@pytest.mark.nightly
 def test_with_keep_an_interrupted_run_leaves_the_workers_running(folder: Here) -> None:
     folder.write(manifest())
     run = folder.run("--keep")
@@ -59,6 +62,7 @@ def test_with_keep_an_interrupted_run_leaves_the_workers_running(folder: Here) -
     assert _controller(folder) is None
 
 
+@pytest.mark.nightly
 def test_a_run_changes_the_policy_of_a_running_gang_but_not_its_roles(folder: Here) -> None:
     folder.write(manifest())
     first = folder.run("--keep")
@@ -79,6 +83,7 @@ def test_a_run_changes_the_policy_of_a_running_gang_but_not_its_roles(folder: He
     assert "rule bad-config has action FailJob" in second.said
 
 
+@pytest.mark.nightly
 def test_a_new_gang_replaces_one_that_has_ended(folder: Here) -> None:
     folder.write(manifest(ONCE, 1))
     assert folder.run().wait() == 0

@@ -86,6 +86,7 @@ def test_nothing_hostile_in_a_status_is_passed_on(
     assert not {"\x1b", "\r", "\u202e", "\x9b"} & set(out)
 
 
+@pytest.mark.nightly
 def test_a_restart_on_this_machine_is_drawn_in_rows(folder: Here) -> None:
     folder.write(manifest(replicas=3))
     run = folder.run()

@@ -220,6 +220,7 @@ def test_a_missing_gang_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "did you mean demo?" in err
 
 
+@pytest.mark.nightly
 def test_a_restart_on_this_machine_is_drawn_while_the_gang_runs(folder: Here) -> None:
     folder.write(manifest(replicas=2))
     run = folder.run()

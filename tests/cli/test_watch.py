@@ -40,6 +40,7 @@ def watching(folder: Here, *words: str) -> Iterator[tuple[subprocess.Popen[bytes
         child.kill()
 
 
+@pytest.mark.nightly
 def test_all_gangs_are_watched_as_rows_of_what_has_changed(folder: Here) -> None:
     folder.write(manifest(WAITS, 1))
     folder.run()
@@ -72,6 +73,7 @@ def test_one_gang_is_watched_as_lines_and_its_end_is_said(folder: Here) -> None:
         assert "was removed: gangctl logs g, why, trace and timeline still tell of it" in out.read_text()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("words", [(), ("g",)])
 def test_a_watch_ends_with_its_reader_though_nothing_changes(folder: Here, words: tuple[str, ...]) -> None:
     folder.write(manifest(WAITS, 1))

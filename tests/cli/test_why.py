@@ -231,6 +231,7 @@ def test_a_real_gang_tells_why_it_restarted_and_that_it_is_held(folder: Here) ->
     assert {one["action"] for one in told["restarts"]["last"]["alternatives"]} >= {"Ignore", "FailJob"}
 
 
+@pytest.mark.nightly
 def test_a_real_gang_that_runs_says_so_and_a_suspended_one_how_it_goes_on(folder: Here) -> None:
     folder.write(manifest())
     folder.run()
@@ -245,6 +246,7 @@ def test_a_real_gang_that_runs_says_so_and_a_suspended_one_how_it_goes_on(folder
     assert "do: gangctl resume g goes on" in out
 
 
+@pytest.mark.nightly
 def test_a_real_gang_that_waits_names_the_member_whose_worker_does_not_stop(folder: Here) -> None:
     stubborn = 'trap "" TERM; exec sleep 1000000'
     script = f'if [ "$RANK" = 2 ]; then {stubborn}; fi; exec sleep 1000000'

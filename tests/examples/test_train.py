@@ -71,6 +71,7 @@ def test_the_loss_is_the_same_to_the_last_bit_whether_workers_were_killed_or_not
         ]
 
 
+@pytest.mark.nightly
 def test_an_incomplete_checkpoint_is_never_loaded_and_is_written_again(tmp_path: Path) -> None:
     alone = Gang("demo.yaml", tmp_path, 1, ["--steps", "6", "--save-every", "2", "--batch", "1"])
     try:

@@ -53,7 +53,10 @@ async def directed(members: list[Sidecar], attempt: int, verb: wire.Verb) -> Non
                 break
 
 
-@pytest.mark.parametrize("collector", [*COLLECTORS, "well"])
+@pytest.mark.parametrize(
+    "collector",
+    ["well", *(name if name == "hanging" else pytest.param(name, marks=pytest.mark.nightly) for name in COLLECTORS)],
+)
 async def test_a_bad_collector_does_not_slow_down_restarts(collector: str) -> None:
     stored = job(version="1", attempt=0, phase=GangPhase.NEW)
     recovery = stored.spec.recovery.model_copy(update={"evidence_window_seconds": 0, "replace_after": 100})

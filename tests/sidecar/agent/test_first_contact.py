@@ -52,6 +52,7 @@ async def test_where_nothing_listens_that_is_the_reason(directory: Path) -> None
     assert "Cannot connect to host 127.0.0.1" in message.read_text()
 
 
+@pytest.mark.nightly
 async def test_a_controller_that_asks_to_try_again_ends_no_sidecar_until_it_says_more(directory: Path) -> None:
     message = directory / "message"
     async with controller() as above:
