@@ -298,10 +298,7 @@ class Client:
                 body["seconds"] = duration(message.seconds)
             except Exception as error:  # noqa: BLE001 - it may be any object; the step is the heartbeat, and counts
                 wrong = f"the step is reported, its duration is not: {error}"
-        try:
-            self._post("/v1/progress", {"pid": os.getpid(), **body})
-        except ValueError:  # A sidecar of an older release takes no pid.
-            self._post("/v1/progress", body)
+        self._post("/v1/progress", {"pid": os.getpid(), **body})
         return wrong
 
     def _post(self, path: str, body: Body) -> None:

@@ -92,7 +92,7 @@ class Connection:
         Raises:
             WireError: it is too large.
         """
-        self._waiting[type(message).__name__] = wire.encode(wire.for_sidecar(message, self._revision))
+        self._waiting[type(message).__name__] = wire.encode(wire.in_revision(message, self._revision))
         self._wakeup.set()
 
     def ping(self, heard: wire.Report | None, now: float) -> None:

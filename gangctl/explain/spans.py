@@ -6,7 +6,7 @@ outside its parent, whatever the clocks do:
 
     begin(phase k) = began(incident) + sum of the durations of the phases before k
 
-Every status must be accepted, including that of an older release.
+Every status must be accepted.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ import pytest
 from gangctl.cli.targets.pod_faults import program_for
 from gangctl.cli.targets.port import InjectedFault
 from gangctl.cluster.local.pod_processes import PodProcess
+from gangsidecar.wire import SUPERVISOR_PROGRAM
 from tests.wait import SECONDS
 
 UNSHARE = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc")
@@ -49,14 +50,14 @@ while workers or harming:
 def container(tmp_path: Path) -> Path:
     if subprocess.run([*UNSHARE, "true"], capture_output=True, check=False).returncode != 0:
         pytest.skip("the system permits no PID namespace")
-    (tmp_path / "supervisor.pyz").write_text(SUPERVISOR)
+    (tmp_path / SUPERVISOR_PROGRAM).write_text(SUPERVISOR)
     return tmp_path
 
 
 def inject(container: Path, before: str = "", **wanted: Any) -> subprocess.CompletedProcess[str]:
     program = program_for(InjectedFault(**{"process": PodProcess.WORKER, **wanted}), str(container))
     (container / "program").write_text(before + program)
-    command = [*UNSHARE, sys.executable, str(container / "supervisor.pyz"), str(container / "program")]
+    command = [*UNSHARE, sys.executable, str(container / SUPERVISOR_PROGRAM), str(container / "program")]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
 
 

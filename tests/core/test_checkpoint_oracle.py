@@ -93,9 +93,7 @@ def _reports(draw: DrawFn, member: str, incarnation: int, uid: str) -> Report:
 
 def _undone(gang: Gang, step: int, attempt: int) -> bool:
     """Whether a later attempt has gone back to before this step."""
-    return any(
-        entry.attempt > attempt and (entry.step is None or entry.step < step) for entry in lineage.of(gang.status)
-    )
+    return any(entry.attempt > attempt and (entry.step is None or entry.step < step) for entry in gang.status.lineage)
 
 
 def _counts(gang: Gang, report: Report, place: str, attempt: int) -> bool:
@@ -195,7 +193,7 @@ def test_the_core_agrees_on_which_registered_steps_exist(gang: Gang) -> None:
     | st.lists(st.integers(1, 2), min_size=33, max_size=45).map(_sums)
 )
 def test_a_lineage_is_bounded_and_never_lets_exist_what_a_restart_has_undone(restarts: Sequence[int | None]) -> None:
-    told, line = list(enumerate(restarts, 2)), lineage.of(JOB.status)
+    told, line = list(enumerate(restarts, 2)), JOB.status.lineage
     for attempt, step in told:
         line = lineage.extended(line, attempt, step)
     assert len(line) <= lineage.KEPT

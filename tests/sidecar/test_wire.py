@@ -26,6 +26,7 @@ from gangsidecar.wire import (
     Run,
     Verb,
     WireError,
+    upgrade,
 )
 
 MESSAGES = [
@@ -41,15 +42,6 @@ MESSAGES = [
     wire.Request,
     wire.Watching,
 ]
-# fmt: off
-REVISION_1 = frozenset((
-    "v", "type", "gang", "member", "incarnation", "pod", "session", "seq", "attempt", "phase", "terminating", "ends",
-    "checkpoints", "missing_step", "missing_attempt", "progress", "request", "address", "ports", "phase_age_ms",
-    "stop_ms",
-))
-# fmt: on
-PROGRESS_1 = frozenset(("attempt", "step", "age_ms", "phase", "first_step", "first_age_ms"))
-"""The fields that a controller of revision 1 knows."""
 PING = '{"v":1,"type":"Ping"}'
 
 
@@ -246,75 +238,37 @@ class TestAges:
 
 
 class TestRevisions:
-    """What a sidecar sends to a controller of another release."""
+    """What a peer of another release gets, shown with fields that a revision 2 would have added."""
 
-    LATER = report(
-        loaded=Loaded(3, 5, 2500, rank=1), progress=Progress(3, 7, 1, first_step=7, first_age_ms=1, first_ms=90)
-    )
+    LATER = report(loaded=Loaded(3, 5, 2500, rank=1), progress=Progress(3, 7, 1, first_ms=90))
 
-    def test_a_controller_of_this_release_gets_everything(self) -> None:
-        assert wire.in_revision(self.LATER, wire.REVISION) is self.LATER
-        assert wire.in_revision(self.LATER, wire.REVISION + 1) is self.LATER
+    @pytest.fixture(autouse=True)
+    def second(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(upgrade, "REVISION", 2)
+        monkeypatch.setattr(upgrade, "ADDED", {Report: {"loaded": 2}, Progress: {"first_ms": 2}, End: {"signal": 2}})
 
-    def test_an_older_controller_gets_nothing_that_it_would_refuse(self) -> None:
-        told = json.loads(wire.encode(wire.in_revision(self.LATER, 1)))
-        assert set(told) <= REVISION_1
-        assert set(told["progress"]) <= PROGRESS_1
-        assert wire.in_revision(self.LATER, 1).progress == Progress(3, 7, 1, first_step=7, first_age_ms=1)
+    @pytest.mark.parametrize("revision", [2, 3])
+    def test_a_peer_that_knows_all_fields_gets_the_message_itself(self, revision: int) -> None:
+        assert wire.in_revision(self.LATER, revision) is self.LATER
 
-    @pytest.mark.parametrize("revision", [1, 2])
-    def test_an_older_peer_gets_no_clock_and_no_number_of_what_was_told(self, revision: int) -> None:
-        told = wire.in_revision(report(fencing=3, sent_ms=5, loaded=Loaded(3, 5, 1)), revision)
-        assert (told.fencing, told.sent_ms, told.loaded is None) == (0, 0, revision < 2)
-        assert wire.for_sidecar(wire.Ping(heard_ms=5), revision) == wire.Ping()
-        hold = wire.Directive("g", "p", 1, wire.Verb.HOLD, fencing=3)
-        assert wire.for_sidecar(hold, revision) == replace(hold, fencing=0)
+    def test_an_older_peer_gets_nothing_that_it_would_refuse(self) -> None:
+        told = wire.in_revision(replace(self.LATER, ends=(End(1, 5, 10, signal=9),)), 1)
+        assert told == report(progress=Progress(3, 7, 1), ends=(End(1, 5, 10),))
+        assert "loaded" not in wire.encode(told)
 
-    def test_a_controller_of_revision_2_is_told_of_no_drop_and_of_nothing_that_a_boot_may_have_erased(self) -> None:
-        kept, old = Checkpoint("ram", 2, 0, 1), Checkpoint("ram", 1, 0, 1, earlier_boot=True)
-        later = replace(self.LATER, checkpoints=(kept, old), dropped=(Dropped("ram", 3, 0, 1),))
-        assert wire.in_revision(later, wire.REVISION) is later
-        assert wire.in_revision(later, 2) == replace(later, checkpoints=(kept,), dropped=())
+    def test_a_message_without_later_fields_stays_as_it_is(self) -> None:
+        directive = wire.Directive("g", "p", 4, wire.Verb.RUN, run=Run("s", (), source=wire.Source(file="/touched")))
+        assert wire.in_revision(directive, 1) == directive
 
-    def test_an_older_peer_gets_neither_progress_without_a_step_nor_where_to_read_it(self) -> None:
-        touched = report(progress=Progress(3, 0, 5, first_age_ms=9, uncounted=True))
-        assert wire.in_revision(touched, 4) is touched
-        assert wire.in_revision(touched, 3) == report()
-        run = Run("s", (), source=wire.Source(file="/touched"))
-        told = wire.Directive("g", "p", 1, wire.Verb.RUN, run=run)
-        assert wire.for_sidecar(told, 4) is told
-        assert wire.for_sidecar(told, 3) == replace(told, run=replace(run, source=None))
-        assert wire.decode(wire.encode(told)) == told
+    @pytest.mark.parametrize(("header", "revision"), [("", 1), ("2", 2), ("-2", 1), ("two", 1), ("٢", 1), ("9" * 7, 1)])
+    def test_a_header_that_is_no_number_means_revision_1(self, header: str, revision: int) -> None:
+        assert wire.revision_of(header) == revision
 
-    def test_an_older_peer_neither_asks_for_stacks_nor_gets_them(self) -> None:
-        told = report(stacks=wire.Stacks(3, "process 7 (python)\n"))
-        assert wire.in_revision(told, 5) is told
-        assert wire.in_revision(told, 4) == report()
-        hold = wire.Directive("g", "p", 4, wire.Verb.HOLD, stacks=True)
-        assert wire.for_sidecar(hold, 5) is hold
-        assert wire.for_sidecar(hold, 4) == replace(hold, stacks=False)
-        assert "stacks" not in wire.encode(wire.for_sidecar(hold, 4))
-        assert wire.decode(wire.encode(hold)) == hold
-        assert wire.decode(wire.encode(told)) == told
 
-    def test_how_long_the_slowest_rank_takes_is_not_told_to_revision_5(self) -> None:
-        told, plain = (report(progress=Progress(3, 7, 1, own_ms=ms, own_rank=ms)) for ms in (120, None))
-        assert (wire.in_revision(told, 6), wire.in_revision(told, 5)) == (told, plain)
-
-    def test_a_report_that_says_nothing_new_is_the_same_in_every_revision(self) -> None:
-        old = report(progress=Progress(3, 7, 1))
-        assert wire.in_revision(old, 1) is old
-
-    def test_an_older_sidecars_report_is_taken(self) -> None:
-        text = (
-            '{"v":1,"type":"Report","gang":"g","member":"w-0","incarnation":0,"pod":"p","session":"s","seq":9,'
-            '"attempt":3,"phase":"Running","progress":{"attempt":3,"step":8,"age_ms":4,"first_step":7,"first_age_ms":9}}'
-        )
-        told = wire.decode(text)
-        assert told.loaded is None
-        assert told.progress == Progress(3, 8, 4, first_step=7, first_age_ms=9)
-
-    def test_every_field_that_came_later_may_be_absent(self) -> None:
-        for kind, first in ((Report, REVISION_1), (Progress, PROGRESS_1)):
-            later = [field for field in fields(kind) if field.name not in first]
-            assert all(field.default is not MISSING for field in later)
+def test_every_field_that_came_after_revision_1_has_a_default() -> None:
+    revisions = [revision for added in upgrade.ADDED.values() for revision in added.values()]
+    assert max(revisions, default=1) == wire.REVISION
+    for kind, added in upgrade.ADDED.items():
+        later = [field for field in fields(kind) if field.name in added]
+        assert len(later) == len(added)
+        assert all(field.default is not MISSING for field in later)

@@ -15,13 +15,6 @@ RUN = Run("s", (), log_patterns=("Xid",))
 ORDER = Directive("g", "p", 1, Verb.RUN, run=RUN)
 
 
-def test_they_are_not_told_to_revision_6() -> None:
-    assert (wire.in_revision(FOUND, 7), wire.in_revision(FOUND, 6)) == (FOUND, REPORT)
-    assert wire.for_sidecar(ORDER, 7) is ORDER
-    assert wire.for_sidecar(ORDER, 6) == replace(ORDER, run=replace(RUN, log_patterns=()))
-    assert "log_patterns" not in wire.encode(wire.for_sidecar(ORDER, 6))
-
-
 def test_they_are_decoded_as_they_were_encoded() -> None:
     assert (wire.decode(wire.encode(FOUND)), wire.decode(wire.encode(ORDER))) == (FOUND, ORDER)
 

@@ -152,7 +152,7 @@ async def check(upstream: Upstream) -> None:
     except (aiohttp.ClientError, TimeoutError) as error:
         raise UserError(f"the controller does not answer: {error or 'nothing came in time'}") from None
     if answer.status == HTTPStatus.NOT_FOUND:
-        raise UserError("the controller has no page: it is of an older release")
+        raise UserError("the controller has no page at this address (404)")
     if answer.status != HTTPStatus.OK:
         raise UserError(f"the controller refuses: {text[:300]}")
 

@@ -13,12 +13,10 @@ from gangctl.cluster.kube.client import Client
 from gangctl.cluster.kube.pod.reserved import STATE_DIRECTORY
 from gangctl.cluster.kube.watch.projections import KubePod
 from gangctl.cluster.local.pod_processes import PodProcess
-from gangsidecar.wire import SUPERVISOR_ARCHIVE, SUPERVISOR_PROGRAM, WORKERS_FILE
+from gangsidecar.wire import SUPERVISOR_PROGRAM, WORKERS_FILE
 
 AGENT_MODULE: Final = "gangsidecar.agent"
 INJECTION_SECONDS: Final = 30.0
-_SUPERVISORS: Final = [SUPERVISOR_PROGRAM, SUPERVISOR_ARCHIVE]
-"""Pods that an older release has made run the archive."""
 _KILLED: Final = 137
 """The program may be killed after it injected the fault: with its container, or by the supervisor, which kills every
 process in the container for the restart. So it prints each fault just before it injects it."""
@@ -64,7 +62,7 @@ def program_for(fault: InjectedFault, directory: str) -> str:
     name, number = fault.signal or ("", 0)
     arguments = {
         "process": str(fault.process),
-        "programs": [AGENT_MODULE] if fault.process is PodProcess.SIDECAR else _SUPERVISORS,
+        "programs": [AGENT_MODULE] if fault.process is PodProcess.SIDECAR else [SUPERVISOR_PROGRAM],
         "rank": fault.rank,
         "signal": name,
         "number": int(number),

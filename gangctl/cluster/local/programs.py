@@ -71,6 +71,7 @@ class Programs:
             # The others keep theirs in the user's home or in /tmp already, for longer than a gang lives.
             "--caches": Compiler.JAX.value,
             "--caches-dir": str(folder.caches),
+            "--log": str(folder.supervisor_log),
         }
         words = [word for flag in flags.items() for word in flag]
         command = [sys.executable, "-IS", str(folder.program), "run", *words, "--", *pod.command]
@@ -78,7 +79,5 @@ class Programs:
             **os.environ,
             **pod.environment,
             "GANG_SOCKET": str(sockets / FRAMEWORK_SOCKET),
-            # No flag: the supervisor of a pod that an earlier release has made doesn't know it.
-            "GANG_SUPERVISOR_LOG": str(folder.supervisor_log),
         }
         return spawn(command, environment, Path(pod.directory), folder.worker_log)

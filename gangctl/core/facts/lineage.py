@@ -14,21 +14,12 @@ import math
 from typing import Final
 
 from gangctl.api.checkpoint_status import LineageEntry
-from gangctl.api.status import Status
 
 KEPT: Final = 32
 """So many restarts, each from a newer step than the one before, are told apart."""
 _BEGINNING: Final = -1
 
 Lineage = tuple[LineageEntry, ...]
-
-
-def of(status: Status) -> Lineage:
-    """The lineage as the status has it. An older version stored only the newest restart."""
-    point = status.restore_point
-    if status.lineage or status.started_attempt < 1:
-        return status.lineage
-    return (LineageEntry(attempt=status.started_attempt, step=None if point is None else point.step),)
 
 
 def exists(lineage: Lineage, step: int, attempt: int) -> bool:

@@ -54,7 +54,7 @@ def start(
         rejected_steps=rejected_steps,
         recorded_steps=recorded_steps,
         completed_step=None,
-        lineage=lineage.extended(lineage.of(status), status.attempt, step),
+        lineage=lineage.extended(status.lineage, status.attempt, step),
         restart_from=None,
         started_attempt=status.attempt,
         attempt_generation=gang.job.metadata.generation,

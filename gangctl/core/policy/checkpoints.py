@@ -72,7 +72,7 @@ def _of_members(gang: Gang, tier: Tier, assignment: Mapping[str, str]) -> list[R
 
 def of_all_ranks(gang: Gang, tier: Tier) -> list[RecordedStep]:
     """Complete steps of a Shared tier, as ranks have registered them or as the status remembers, newest first."""
-    line = lineage.of(gang.status)
+    line = gang.status.lineage
     dropped = _dropped(gang, tier)
     found = {
         entry.step: entry
@@ -91,7 +91,7 @@ def remembered(gang: Gang, status: Status) -> Status:
     tiers = [tier for tier in (() if checkpoint is None else checkpoint.tiers) if isinstance(tier.source, ApiSource)]
     if not tiers and not status.recorded_steps and status.completed_step is None:
         return status
-    point, line, last = status.restore_point, lineage.of(status), status.completed_step
+    point, line, last = status.restore_point, status.lineage, status.completed_step
     shared = {tier.name: of_all_ranks(gang, tier) for tier in tiers if tier.scope == "Shared"}
     steps = tuple(entry for found in shared.values() for entry in found[:KEPT])
     complete = [found[0] for found in shared.values() if found]
@@ -116,7 +116,7 @@ def _complete(gang: Gang, tier: Tier, sources: _Sources) -> list[RecordedStep]:
     """The steps of which every rank has its part, newest first."""
     name = tier.name
     kinds = _kinds_among_peers(gang, tier, sources) if tier.scope == "Peers" else _kinds(gang, tier, sources)
-    line, found = lineage.of(gang.status), dict[int, int]()  # Step -> the newest attempt of its parts.
+    line, found = gang.status.lineage, dict[int, int]()  # Step -> the newest attempt of its parts.
     for number, kind in enumerate(kinds):
         having = {
             one.step: one.attempt

@@ -147,7 +147,7 @@ def steps_made(gang: Gang) -> int | None:
     """The step that training has reached since its beginning; None if it made none, or no directory should hold any."""
     if wanted_scan(gang) is None:
         return None
-    began = lineage.began_at(lineage.of(gang.status))
+    began = lineage.began_at(gang.status.lineage)
     last, stored = highest_step(gang, gang.status.started_attempt), gang.status.progress
     made = [one.step for one in (last, stored) if one is not None and one.attempt >= began]
     return max(made, default=0) or None

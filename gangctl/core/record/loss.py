@@ -18,7 +18,6 @@ from typing import Final
 from gangctl.api.changes import changed
 from gangctl.api.checkpoint_status import RestorePoint
 from gangctl.api.status import Status
-from gangctl.core.facts.faults import failed_attempt
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.progress import highest_step, pace
 
@@ -30,13 +29,13 @@ def steps(gang: Gang, point: RestorePoint | None) -> int | None:
     """Steps that the attempt which ran last had made beyond the restore point; None where that is unknown."""
     if point is None and (gang.spec.checkpoint is None or not gang.spec.checkpoint.tiers):
         return None
-    made = highest_step(gang, _last_started(gang))
+    made = highest_step(gang, gang.status.started_attempt)
     return None if made is None else max(0, made.step - (0 if point is None else point.step))
 
 
 def at_most(gang: Gang, lost: int | None) -> int | None:
     """How many steps may be lost where ``lost`` have been reported; None where that is all, or unknown."""
-    attempt = _last_started(gang)
+    attempt = gang.status.started_attempt
     if lost is None:
         return None
     heard = [one for pod in gang.by_progress.get(attempt, ()) if (one := pod.report.progress) is not None]
@@ -52,7 +51,7 @@ def seconds(gang: Gang, lost: int | None) -> float | None:
     """How long the attempt which ran last had trained for so many steps; None where its pace isn't known."""
     if not lost:
         return None if lost is None else 0.0
-    each = pace(gang, _last_started(gang))
+    each = pace(gang, gang.status.started_attempt)
     return None if each is None else round(lost * each, 3)
 
 
@@ -62,7 +61,3 @@ def noted(status: Status, lost: float | None) -> Status:
         return status
     spent = changed(status.spent, lost_progress=round(status.spent.lost_progress + lost, 3))
     return changed(status, spent=spent)
-
-
-def _last_started(gang: Gang) -> int:
-    return gang.status.started_attempt or failed_attempt(gang)  # An older version didn't store it.

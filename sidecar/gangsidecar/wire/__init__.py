@@ -69,7 +69,6 @@ from gangsidecar.wire.upgrade import (
     LEADER_HEADER,
     REVISION,
     REVISION_HEADER,
-    for_sidecar,
     in_revision,
     revision_of,
 )
@@ -138,7 +137,6 @@ __all__ = [
     "aged",
     "decode",
     "encode",
-    "for_sidecar",
     "from_ranges",
     "from_words",
     "in_revision",

@@ -14,7 +14,7 @@ LOG_LINE = 200
 
 @dataclass(frozen=True)
 class LogMatch:
-    """The first line of the worker's output in which this pattern was found. From revision 7.
+    """The first line of the worker's output in which this pattern was found.
 
     It names the pattern and not its number: the policy may have changed since the worker was started.
     """

@@ -85,7 +85,7 @@ class Checkpoint:
     attempt: int
     path: str = ""
     earlier_boot: bool = False
-    """Registered before the node's last boot, and not known to be on a disk. From revision 3."""
+    """Registered before the node's last boot, and not known to be on a disk."""
 
 
 @dataclass(frozen=True)
@@ -111,18 +111,18 @@ class Progress:
     first_age_ms: Optional[int] = None
     """Step and age of this attempt's first ``Step`` report; absent while there is none."""
     first_ms: Optional[int] = None
-    """How long the first step took, as the framework measured it: the longest of the ranks. From revision 2."""
+    """How long the first step took, as the framework measured it: the longest of the ranks."""
     every: Optional[int] = None
-    """The widest gap between two steps that a rank has reported; absent while it is unknown. From revision 4."""
+    """The widest gap between two steps that a rank has reported; absent while it is unknown."""
     uncounted: bool = False
-    """Steps are unknown (``step`` and ``first_step`` say nothing), but one was made at these ages. From revision 4."""
+    """Steps are unknown (``step`` and ``first_step`` say nothing), but one was made at these ages."""
     own_ms: Optional[int] = None
     """Median of the last 50 steps of the member's slowest rank, without waiting for others; absent until it has
-    reported as many in this attempt. From revision 6."""
+    reported as many in this attempt."""
     own_rank: Optional[int] = None
-    """This rank. From revision 6."""
+    """This rank."""
     behind: Optional[RankBehind] = None
-    """The member's rank that is furthest behind its others; absent if all have made the same step. From revision 7."""
+    """The member's rank that is furthest behind its others; absent if all have made the same step."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class Loaded:
 
 @dataclass(frozen=True)
 class WarmStart:
-    """How the processes of an attempt were started, where some can be forked or can go on. From revision 4."""
+    """How the processes of an attempt were started, where some can be forked or can go on."""
 
     attempt: int
     forked: int
@@ -156,7 +156,7 @@ class WarmStart:
 
 @dataclass(frozen=True)
 class Stacks:
-    """What the processes of a worker that hung were doing just before its stop. From revision 5."""
+    """What the processes of a worker that hung were doing just before its stop."""
 
     attempt: int
     """Of that worker."""
@@ -202,7 +202,7 @@ class Report:
     missing_attempt: int = 0
     """The attempt of that Run. Both stay until the next Run: while the gang gathers, the controller counts them."""
     missing_folder: bool = False
-    """Nor does the folder that should hold the step show anything: nothing is known of the step. From revision 3."""
+    """Nor does the folder that should hold the step show anything: nothing is known of the step."""
     progress: Optional[Progress] = None
     request: Optional[Request] = None
     address: str = ""
@@ -214,23 +214,23 @@ class Report:
     stop_ms: Optional[int] = None
     """How long the last stop took, from the directive's arrival to the last process gone."""
     killed_ms: Optional[int] = None
-    """How long after the stop began SIGKILL came; absent if the worker ended within its grace. From revision 4."""
+    """How long after the stop began SIGKILL came; absent if the worker ended within its grace."""
     loaded: Optional[Loaded] = None
-    """The loading of the restore point in this attempt. From revision 2."""
+    """The loading of the restore point in this attempt."""
     fencing: int = 0
-    """The newest ``Directive.fencing`` that the supervisor goes by. From revision 3."""
+    """The newest ``Directive.fencing`` that the supervisor goes by."""
     sent_ms: int = 0
-    """The supervisor's own clock as it sent this. Only a Ping returns it; no peer computes with it. From revision 3."""
+    """The supervisor's own clock as it sent this. Only a Ping returns it; no peer computes with it."""
     dropped: Tuple[Dropped, ...] = ()
-    """Steps that a rank has begun to write again, or has deleted, and not completed since. From revision 3."""
+    """Steps that a rank has begun to write again, or has deleted, and not completed since."""
     warm_start: Optional[WarmStart] = None
-    """Of the newest worker; absent if it has no other way to start than to execute its command. From revision 4."""
+    """Of the newest worker; absent if it has no other way to start than to execute its command."""
     stacks: Optional[Stacks] = None
-    """Of the worker that was stopped last, if a directive asked for them. From revision 5."""
+    """Of the worker that was stopped last, if a directive asked for them."""
     log_matches: Tuple[LogMatch, ...] = ()
-    """The patterns of the newest Run that were found in the output of its worker. From revision 7."""
+    """The patterns of the newest Run that were found in the output of its worker."""
     ran: int = 0
-    """The newest attempt whose worker this session has started; 0 if there is none. From revision 8."""
+    """The newest attempt whose worker this session has started; 0 if there is none."""
 
 
 @dataclass(frozen=True)
@@ -254,9 +254,9 @@ class Directive:
     orphan_ms: int = 600_000
     """End (with 0) after this long without a controller and without a live worker."""
     fencing: int = 0
-    """The number of these values of ``grace_ms`` and ``isolation_ms``. From revision 3."""
+    """The number of these values of ``grace_ms`` and ``isolation_ms``."""
     stacks: bool = False
-    """The gang hangs: report the worker's stacks, taken before anything ends it. From revision 5."""
+    """The gang hangs: report the worker's stacks, taken before anything ends it."""
     run: Optional[Run] = None
 
     @property
@@ -269,9 +269,8 @@ class Directive:
 class Ping:
     """The controller is there. The report that it has heard prolongs the lease of the worker."""
 
-    heard_ms: Optional[int] = None
-    """``sent_ms`` of the newest report that the controller has heard; 0 = it has heard none. Absent: the controller has
-    a revision before 3, and the ping itself prolongs the lease."""
+    heard_ms: int = 0
+    """``sent_ms`` of the newest report that the controller has heard; 0 = it has heard none."""
 
 
 @dataclass(frozen=True)

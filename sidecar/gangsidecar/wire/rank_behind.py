@@ -8,7 +8,7 @@ from typing import Optional
 
 @dataclass(frozen=True)
 class RankBehind:
-    """The newest word of the rank that is furthest behind the others of its pod. From revision 7."""
+    """The newest word of the rank that is furthest behind the others of its pod."""
 
     rank: int
     step: int

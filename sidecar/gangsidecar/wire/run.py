@@ -28,7 +28,7 @@ class Process:
 
 @dataclass(frozen=True)
 class Source:
-    """What it looks at, beside the framework API; one of the two is not empty. From revision 4."""
+    """What it looks at, beside the framework API; one of the two is not empty."""
 
     pattern: str = ""
     """A regular expression with a group ``step``. It is searched in each line of the worker's output."""
@@ -49,4 +49,4 @@ class Run:
     """Lines of the attempt's host file: ``10.0.3.7 slots=8``."""
     source: Optional[Source] = None
     log_patterns: Tuple[str, ...] = ()
-    """Regular expressions that are searched for in each line of the worker's output. From revision 7."""
+    """Regular expressions that are searched for in each line of the worker's output."""

@@ -78,8 +78,6 @@ class Controller:
         self.refused = 0
         self.reads = asyncio.Event()
         self.reads.set()
-        self.revision = str(wire.REVISION)
-        """The revision that it accepts, in its answer; empty = an older release, which sends none."""
         self._runner: web.AppRunner | None = None
         self.url = ""
 
@@ -106,8 +104,7 @@ class Controller:
             self.refused += 1
             return web.Response(status=self.refusal[0], text=self.refusal[1])
         socket = web.WebSocketResponse(max_msg_size=wire.MAX_BYTES + 1, timeout=0.5)
-        if self.revision:
-            socket.headers[wire.REVISION_HEADER] = self.revision
+        socket.headers[wire.REVISION_HEADER] = str(wire.REVISION)
         await socket.prepare(request)
         connection = Connection(socket, request.headers["Authorization"])
         self.connections.append(connection)

@@ -7,7 +7,11 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pytest
+
 from gangsidecar import wire
+from gangsidecar.agent.relay import Relay
+from gangsidecar.wire import upgrade
 from tests.sidecar.agent.sidecars import (
     HOLD,
     REPORT,
@@ -155,3 +159,20 @@ async def test_newlines_between_tokens_dont_break_the_supervisors_lines(director
     async with world(directory) as here:
         await here.connection.socket.send_str(wire.encode(HOLD).replace(",", ",\n"))
         assert await here.supervisor.wait_for(wire.Directive) == HOLD
+
+
+async def test_a_controller_of_an_older_release_gets_no_field_that_it_does_not_know(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(upgrade, "REVISION", 2)
+    monkeypatch.setattr(upgrade, "ADDED", {wire.Report: {"loaded": 2}})
+    relay, report = Relay(asyncio.get_running_loop()), replace(REPORT, loaded=wire.Loaded(1, 5, 2500, rank=4))
+    relay.from_supervisor(wire.encode(report), report)
+    loaded = []
+    for revision in (1, 2):
+        said = relay.report_after(0, revision)
+        assert said is not None
+        told = wire.decode(said[1])
+        assert isinstance(told, wire.Report)
+        loaded.append(told.loaded is not None)
+    assert loaded == [False, True]

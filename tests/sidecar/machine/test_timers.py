@@ -90,7 +90,7 @@ def isolated() -> Driver:
 
 def test_a_worker_is_stopped_after_that_long_without_a_ping() -> None:
     driver = isolated()
-    driver.feed(Ping(), after=2_000)
+    driver.feed(Ping(heard_ms=driver.now + 2_000), after=2_000)
     assert driver.feed(Tick(), after=2_999) == []
     assert driver.feed(Tick(), after=1) == [Signal(15)]
     driver.feed(Exited(0, exit_code=0), TreeGone())
@@ -100,13 +100,13 @@ def test_a_worker_is_stopped_after_that_long_without_a_ping() -> None:
 def test_it_never_starts_again_in_this_attempt() -> None:
     driver = isolated()
     driver.feed(Tick(), after=3_000)
-    driver.feed(Exited(0, signal=15), TreeGone(), Ping())
+    driver.feed(Exited(0, signal=15), TreeGone(), Ping(driver.now))
     assert driver.feed(replace(run(1), isolation_ms=3_000)) == [Send()]
 
 
 def test_a_late_ping_does_not_undo_it() -> None:
     driver = isolated()
-    assert driver.feed(Ping(), after=3_000) == [Signal(15)]
+    assert driver.feed(Ping(driver.now + 3_000), after=3_000) == [Signal(15)]
 
 
 def test_a_lease_counts_from_when_the_report_was_sent_that_a_ping_answers() -> None:
@@ -163,7 +163,7 @@ def test_a_session_that_is_cut_off_starts_nothing_until_a_ping_arrives() -> None
     driver = ready()
     late = replace(run(1), isolation_ms=3_000)
     assert driver.feed(late, after=3_000) == []
-    assert isinstance(driver.feed(Ping(), late)[0], Spawn)
+    assert isinstance(driver.feed(Ping(driver.now), late)[0], Spawn)
 
 
 def test_without_an_isolation_time_a_worker_is_never_stopped() -> None:

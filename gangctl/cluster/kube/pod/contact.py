@@ -105,6 +105,6 @@ class ContactUpdater:
         if told is None or pod.pod.deleting or pod.pod.terminated:
             return None
         if address is None:
-            address = told.address if told.url in {"", self._url} else ""  # Empty: of an older release.
+            address = told.address if told.url == self._url else ""
         wanted = HubContact(ca, self._url, address)
         return None if wanted == told else wanted

@@ -27,10 +27,6 @@ from gangsidecar.wire import UNREACHED, from_words
 
 WORDS: Final = 300
 """So many characters of the cluster's words are kept: the last ones, since runtimes put the cause at the end."""
-_OWN: Final = frozenset({SIDECAR, "gangctl-install"})
-"""The containers of gangctl, that of earlier releases among them."""
-_SUPERVISOR: Final = "/run/gang/supervisor.pyz"
-"""What the worker's command starts with in the pods of releases that wrote no annotation."""
 _WRITE_PHASES: Final = frozenset({"DeletionByPodGC", "DeletionByTaintManager", "DeletionByDeviceTaintManager"})
 """Reasons of DisruptionTarget with which the control plane, and not the kubelet, ends a pod whose node may be lost."""
 _STARTING: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
@@ -50,15 +46,12 @@ def seconds(time: datetime | None) -> float:
 
 def worker(raw: RawPod) -> str | None:
     """Name of the worker's container; None if the pod doesn't tell, so that it may be any."""
-    named = raw.metadata.annotations.get(ANNOTATION_WORKER)
-    if named is not None:
-        return named
-    return next((one.name for one in raw.spec.containers if _SUPERVISOR in one.command[:3]), None)
+    return raw.metadata.annotations.get(ANNOTATION_WORKER)
 
 
 def restarts(raw: RawPod) -> int:
     """The highest ``restartCount`` of the worker's container and gangctl's."""
-    own = [one for one in raw.status.init_container_statuses if one.name in _OWN]
+    own = [one for one in raw.status.init_container_statuses if one.name == SIDECAR]
     return max([one.restart_count for one in (*own, *_workers(raw))], default=0)
 
 

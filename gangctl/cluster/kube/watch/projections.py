@@ -76,7 +76,7 @@ class KubePod:
     phase: str = ""
     ip: str = ""
     contact: HubContact | None = field(default=None, compare=False)
-    """None = a pod of an older release, which has none."""
+    """None = the pod has not all of its annotations."""
     resource_version: str = field(default="", compare=False)
     """Not compared: most changes of a pod don't matter here."""
 

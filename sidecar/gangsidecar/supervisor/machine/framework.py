@@ -23,8 +23,8 @@ def ping(state: State, now_ms: int, event: wire.Ping) -> Result:
 
     A time to come is that of a session before the machine was restarted.
     """
-    heard = now_ms if event.heard_ms is None else event.heard_ms
-    return replace(state, pinged_at=now_ms, leased_at=max(state.leased_at, heard if heard <= now_ms else 0)), ()
+    heard = event.heard_ms if event.heard_ms <= now_ms else 0
+    return replace(state, pinged_at=now_ms, leased_at=max(state.leased_at, heard)), ()
 
 
 def checkpoint(state: State, _now_ms: int, event: wire.Checkpoint) -> Result:

@@ -95,25 +95,24 @@ async def test_a_new_leader_that_has_not_read_the_address_yet_leaves_it_to_the_p
         await has(live, "CA", "10.96.0.9")
 
 
-@pytest.mark.parametrize(("url", "address"), [("wss://other.svc:8443/v1/connect", ""), (None, "10.96.0.9")])
 async def test_a_pod_that_was_told_of_another_hub_learns_of_this_one_and_forgets_the_address_of_the_other(
-    monkeypatch: pytest.MonkeyPatch, url: str | None, address: str
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def unread(_self: object) -> None:
         return
 
     monkeypatch.setattr(service_address.ServiceAddress, "_refresh", unread)
-    async with live_cluster(GANG, NODE, ("pods", told("CA", "10.96.0.9", url))) as live:
+    async with live_cluster(GANG, NODE, ("pods", told("CA", "10.96.0.9", "wss://other.svc:8443/v1/connect"))) as live:
         live.cluster.begin_term()
         await until_async("it is told", lambda: annotations_of(live.api).get(ANNOTATION_HUB_URL) == SETTINGS.url)
-        assert annotations_of(live.api)[ANNOTATION_HUB_ADDRESS] == address
+        assert annotations_of(live.api)[ANNOTATION_HUB_ADDRESS] == ""
 
 
 @pytest.mark.parametrize("leads", [False, True])
 async def test_nothing_is_written_without_the_lead_without_a_ca_or_to_pods_of_others(leads: bool) -> None:  # noqa: FBT001
     others = [
         ("pods", told("OLD", owner="another", member="worker-1")),
-        ("pods", pod("worker-2")),  # of an older release
+        ("pods", pod("worker-2")),  # without the annotations
         ("pods", told("OLD", member="worker-3", status={"phase": "Succeeded"})),
     ]
     async with live_cluster(GANG, NODE, ("pods", told("OLD")), *others) as live:

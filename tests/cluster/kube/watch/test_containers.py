@@ -24,11 +24,6 @@ NOT_FOUND = (
     "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: "
     'unable to start container process: exec: "train": executable file not found in $PATH: unknown'
 )
-SUPERVISED = ["python3", "-IS", "/run/gang/supervisor.pyz", "run", "--", "train"]
-OLDER = {
-    "containers": [{"name": "log", "command": ["tail", "-F", "/run/gang/x"]}, {"name": "m", "command": SUPERVISED}],
-    "initContainers": SPEC["initContainers"],
-}
 
 
 def never_ran(code: int = 128, reason: str = "StartError", message: str = NOT_FOUND) -> dict[str, Any]:
@@ -63,13 +58,6 @@ def test_an_init_container_that_fails_is_named() -> None:
     one = read(status, **WORKER).pod
     assert (one.reason, one.start_failure, one.restarts) == ("CrashLoopBackOff", None, 0)
     assert one.detail == "container fetch ended with exit code 1: no route to host"
-
-
-def test_a_pod_of_an_older_release_tells_its_worker_by_the_command() -> None:
-    beside = ended("log", 137, "OOMKilled", restartCount=9)
-    status = {"initContainerStatuses": [SIDECAR], "containerStatuses": [beside, running("m", "10:00:09")]}
-    one = read(status, OLDER).pod
-    assert (one.started_at, one.ended_at, one.restarts, one.reason) == (at("10:00:09"), None, 0, "")
 
 
 @pytest.mark.parametrize(

@@ -48,10 +48,10 @@ def waiting(name: str, reason: str, **fields: Any) -> dict[str, Any]:
 
 SPEC = {
     "nodeName": "node-a",
-    "initContainers": [{"name": "gangctl-install"}, {"name": "gangctl", "restartPolicy": "Always"}],
+    "initContainers": [{"name": "a-users-own"}, {"name": "gangctl", "restartPolicy": "Always"}],
     "containers": [{"name": "m"}],
 }
-INSTALLED = ended("gangctl-install", 0, "Completed")
+PREPARED = ended("a-users-own", 0, "Completed")
 SIDECAR = running("gangctl", "10:00:06")
 
 
@@ -74,7 +74,7 @@ def test_a_running_pod_is_read_with_all_fields_that_decisions_need() -> None:
             "podIP": "10.1.2.3",
             "qosClass": "Guaranteed",
             "conditions": [scheduled(), {"type": "Ready", "status": "True", "lastTransitionTime": None}],
-            "initContainerStatuses": [INSTALLED, SIDECAR],
+            "initContainerStatuses": [PREPARED, SIDECAR],
             "containerStatuses": [
                 running(
                     "m",
@@ -112,13 +112,13 @@ def test_a_running_pod_is_read_with_all_fields_that_decisions_need() -> None:
 @pytest.mark.parametrize(
     ("inits", "mains", "when"),
     [
-        ([INSTALLED, SIDECAR], [running("m", "10:00:09")], "10:00:09"),
-        ([INSTALLED, running("gangctl", "10:07:00")], [running("m", "10:00:09")], "10:07:00"),
-        ([INSTALLED, waiting("gangctl", "CrashLoopBackOff")], [running("m", "10:00:09")], None),
-        ([INSTALLED, running("gangctl", "10:00:06", started=False)], [running("m", "10:00:09")], None),
-        ([INSTALLED, SIDECAR], [waiting("m", "PodInitializing")], None),
-        ([INSTALLED, SIDECAR], [ended("m", 137, "Error")], None),
-        ([INSTALLED, SIDECAR], [], None),
+        ([PREPARED, SIDECAR], [running("m", "10:00:09")], "10:00:09"),
+        ([PREPARED, running("gangctl", "10:07:00")], [running("m", "10:00:09")], "10:07:00"),
+        ([PREPARED, waiting("gangctl", "CrashLoopBackOff")], [running("m", "10:00:09")], None),
+        ([PREPARED, running("gangctl", "10:00:06", started=False)], [running("m", "10:00:09")], None),
+        ([PREPARED, SIDECAR], [waiting("m", "PodInitializing")], None),
+        ([PREPARED, SIDECAR], [ended("m", 137, "Error")], None),
+        ([PREPARED, SIDECAR], [], None),
         ([], [], None),
     ],
 )
@@ -132,24 +132,24 @@ def test_a_pod_has_started_when_its_last_container_has(
 def test_a_container_that_ended_with_0_counts_as_started() -> None:
     spec = {**SPEC, "containers": [{"name": "m"}, {"name": "fetch"}]}
     mains = [running("m", "10:00:09"), ended("fetch", 0, "Completed")]
-    found = read({"initContainerStatuses": [INSTALLED, SIDECAR], "containerStatuses": mains}, spec)
+    found = read({"initContainerStatuses": [PREPARED, SIDECAR], "containerStatuses": mains}, spec)
     assert found.pod.started_at == at("10:00:09")
 
 
 @pytest.mark.parametrize(
     ("phase", "inits", "mains", "deleting", "terminated"),
     [
-        ("Succeeded", [INSTALLED, ended("gangctl", 0, "Completed")], [ended("m", 0, "Completed")], False, True),
-        ("Failed", [INSTALLED, ended("gangctl", 0, "Completed")], [ended("m", 1, "Error")], False, True),
+        ("Succeeded", [PREPARED, ended("gangctl", 0, "Completed")], [ended("m", 0, "Completed")], False, True),
+        ("Failed", [PREPARED, ended("gangctl", 0, "Completed")], [ended("m", 1, "Error")], False, True),
         # Refused by the kubelet: nothing was ever started.
         ("Failed", [], [], False, True),
         # On a lost node others write the phase.
-        ("Failed", [INSTALLED, SIDECAR], [running("m", "10:00:09")], True, False),
+        ("Failed", [PREPARED, SIDECAR], [running("m", "10:00:09")], True, False),
         # The worker has ended, the sidecar hasn't yet.
-        ("Running", [INSTALLED, SIDECAR], [ended("m", 0, "Completed")], True, False),
+        ("Running", [PREPARED, SIDECAR], [ended("m", 0, "Completed")], True, False),
         # All are restarted: for a moment all have ended.
-        ("Running", [INSTALLED, ended("gangctl", 143, "Error")], [ended("m", 1, "Error")], False, False),
-        ("Running", [INSTALLED, ended("gangctl", 143, "Error")], [ended("m", 1, "Error")], True, True),
+        ("Running", [PREPARED, ended("gangctl", 143, "Error")], [ended("m", 1, "Error")], False, False),
+        ("Running", [PREPARED, ended("gangctl", 143, "Error")], [ended("m", 1, "Error")], True, True),
         ("Pending", [], [], True, False),
     ],
 )
@@ -170,7 +170,7 @@ def test_a_pod_is_terminated_when_no_container_runs_or_will_run(
 def test_a_phase_that_the_control_plane_writes_for_a_node_does_not_end_a_pod(
     reason: str, main: dict[str, Any], *, terminated: bool
 ) -> None:
-    inits = [INSTALLED, ended("gangctl", 0, "Completed") if terminated else waiting("gangctl", "PodInitializing")]
+    inits = [PREPARED, ended("gangctl", 0, "Completed") if terminated else waiting("gangctl", "PodInitializing")]
     conditions = [{"type": "DisruptionTarget", "status": "True", "reason": reason}]
     status = {"phase": "Failed", "conditions": conditions, "initContainerStatuses": inits, "containerStatuses": [main]}
     assert read(status, deletionTimestamp=stamp("10:05:00")).pod.terminated is terminated
@@ -188,7 +188,7 @@ def test_a_phase_that_the_control_plane_writes_for_a_node_does_not_end_a_pod(
         (
             {
                 "phase": "Failed",
-                "initContainerStatuses": [INSTALLED, ended("gangctl", 143, "Error")],
+                "initContainerStatuses": [PREPARED, ended("gangctl", 143, "Error")],
                 "containerStatuses": [ended("m", 137, "OOMKilled")],
             },
             "OOMKilled",
@@ -242,7 +242,7 @@ def test_what_happens_to_a_container_beside_the_worker_is_not_the_workers(beside
     proxy = running("proxy", "10:09:00", restartCount=9, lastState=ended("proxy", 1, "Error")["state"])
     status = {
         "phase": "Running",
-        "initContainerStatuses": [INSTALLED, SIDECAR, proxy],
+        "initContainerStatuses": [PREPARED, SIDECAR, proxy],
         "containerStatuses": [running("m", "10:00:09"), beside],
     }
     one = read(status, BESIDE, **WORKER).pod
@@ -251,7 +251,7 @@ def test_what_happens_to_a_container_beside_the_worker_is_not_the_workers(beside
 
 
 def test_what_keeps_the_worker_from_starting_is_shown() -> None:
-    inits = [ended("gangctl-install", 1, "Error", restartCount=4), waiting("proxy", "ImagePullBackOff")]
+    inits = [ended("gangctl", 1, "Error", restartCount=4), waiting("proxy", "ImagePullBackOff")]
     status = {"initContainerStatuses": inits, "containerStatuses": [waiting("m", "PodInitializing")]}
     one = read(status, BESIDE, **WORKER).pod
     assert (one.started_at, one.restarts, one.reason) == (None, 4, "ImagePullBackOff")
@@ -259,7 +259,7 @@ def test_what_keeps_the_worker_from_starting_is_shown() -> None:
 
 def test_a_pod_runs_while_a_container_beside_the_worker_does() -> None:
     mains = [ended("m", 0, "Completed"), running("log", "10:00:09")]
-    inits = [INSTALLED, ended("gangctl", 0, "Completed")]
+    inits = [PREPARED, ended("gangctl", 0, "Completed")]
     status = {"phase": "Running", "initContainerStatuses": inits, "containerStatuses": mains}
     assert not read(status, BESIDE, **WORKER, deletionTimestamp=stamp("10:05:00")).pod.terminated
 
