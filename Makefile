@@ -155,6 +155,7 @@ generate: $(VENV)/.ready ## Write what is made from something else: the CRD, the
 	@$(BIN)/python -m gangctl.api.change_types > $(VENV)/changes.py && mv $(VENV)/changes.py gangctl/api/changes.py
 	@$(BIN)/python -m gangctl.cluster.kube.pod.template_fields > $(VENV)/pod_fields.json && mv $(VENV)/pod_fields.json gangctl/api/pod_fields.json
 	@$(BIN)/python -m gangctl.core.lifecycle.page > docs/lifecycle.md
+	@$(BIN)/python -m tests.house
 
 scenarios: $(VENV)/.dev ## Write the outputs of the scenario and golden files anew (then read the diff)
 	@$(BIN)/pytest -q tests/core/test_scenarios.py tests/cluster/kube/pod/test_builder.py --regenerate
