@@ -27,7 +27,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=60.0, help="how long (default 60)")
     parser.add_argument("--seed", type=int, default=1, help="the first seed (default 1)")
-    parser.add_argument("--write", action="store_true", help="write what was reached into docs/correctness.md")
+    parser.add_argument("--write", action="store_true", help="write what was reached into RESULTS.md")
     parser.add_argument("--exhaustive", action="store_true", help="search every interleaving of more faults instead")
     arguments = parser.parse_args()
     return search() if arguments.exhaustive else simulate(arguments)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tests.simulation.universe import Universe
     from tests.simulation.values import Box, Leader
 
-DOCS: Final = Path(__file__).parents[2] / "docs/correctness.md"
+RESULTS: Final = Path(__file__).with_name("RESULTS.md")
 BEGIN, END = "<!-- power: begin -->", "<!-- power: end -->"
 FLOORS: Final[dict[str, int]] = {
     "a member stopped its worker because it was cut off": 5,
@@ -242,7 +242,7 @@ def missed(
 
 
 def write(lines: list[str]) -> None:
-    """Put the tables into the docs, between the two markers."""
-    before, _, rest = DOCS.read_text().partition(BEGIN)
+    """Put the tables into RESULTS.md, between the two markers."""
+    before, _, rest = RESULTS.read_text().partition(BEGIN)
     _, _, after = rest.partition(END)
-    DOCS.write_text("\n".join([before + BEGIN, "", *lines, "", END + after]))
+    RESULTS.write_text("\n".join([before + BEGIN, "", *lines, "", END + after]))

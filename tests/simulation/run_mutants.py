@@ -1,7 +1,7 @@
 """Show that the tests catch mistakes: ``python tests/simulation/run_mutants.py [--only WORDS] [--jobs 2]``.
 
 It puts each mutant into a process of its own, never into the work tree, and runs the checks that can see it: first what
-caught it last time, then the cheapest. Each result is written into the table of the docs at once, so a run may be cut
+caught it last time, then the cheapest. Each result is written into the table of RESULTS.md at once, so a run may be cut
 short. In the end, what has caught a mutant must pass without one. The exit code is 1 if a mutant survives, if its place
 isn't there any more, or if a check objects to the sources as they are.
 """
@@ -25,7 +25,7 @@ from tests.simulation.mutant_reach import Reach
 from tests.simulation.mutant_suite import Check, Objection, checks
 from tests.simulation.mutant_trials import tried
 
-DOCS = ROOT / "docs/correctness.md"
+RESULTS = ROOT / "tests/simulation/RESULTS.md"
 BEGIN, END = "<!-- mutants: begin -->", "<!-- mutants: end -->"
 NOT_TRIED = "not tried yet"
 NOTHING = "**nothing**"
@@ -34,14 +34,14 @@ BROKEN = ("NameError", "UnboundLocalError", "ImportError", "ModuleNotFoundError"
 
 
 class Row(NamedTuple):
-    """What the table of the docs says of a mutant."""
+    """What the table of RESULTS.md says of a mutant."""
 
     caught: str = NOT_TRIED
     seconds: str = ""
 
 
 def main() -> int:
-    """Judge them, print a line for each, and write the table of the docs."""
+    """Judge them, print a line for each, and write the table of RESULTS.md."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", help=f"only those with this in their row: {NOT_TRIED}, search, a pod")
     parser.add_argument("--jobs", type=int, default=2, help="how many at a time")
@@ -123,13 +123,13 @@ def _send(to: Connection, piece: Callable[[], Objection]) -> None:
 
 
 def rows_before() -> dict[str, Row]:
-    """Name -> its row, as the table of the docs has it."""
-    table = DOCS.read_text().partition(BEGIN)[2].partition(END)[0]
+    """Name -> its row, as RESULTS.md has it."""
+    table = RESULTS.read_text().partition(BEGIN)[2].partition(END)[0]
     return {name: Row(*rest) for name, *rest in re.findall(r"^\| (.+?) \| (.+?) \| ([\d.]*) ?\|$", table, re.MULTILINE)}
 
 
 def write_table(rows: Mapping[str, Row]) -> None:
-    """Write what caught each mutant into the docs, between the two markers."""
+    """Write what caught each mutant into RESULTS.md, between the two markers."""
     known = {one.name: rows.get(one.name, Row()) for one in MUTANTS}
     untried = sum(one.caught == NOT_TRIED for one in known.values())
     lasted = sum(float(one.seconds or 0) for one in known.values())
@@ -143,9 +143,9 @@ def write_table(rows: Mapping[str, Row]) -> None:
         "| --- | --- | ---: |",
     ]
     lines = [f"| {name} | {one.caught} | {one.seconds} |" for name, one in known.items()]
-    before, _, rest = DOCS.read_text().partition(BEGIN)
+    before, _, rest = RESULTS.read_text().partition(BEGIN)
     _, _, after = rest.partition(END)
-    DOCS.write_text("\n".join([before + BEGIN, "", *head, *lines, "", END + after]))
+    RESULTS.write_text("\n".join([before + BEGIN, "", *head, *lines, "", END + after]))
 
 
 def line(name: str, result: Objection) -> str:
