@@ -22,23 +22,22 @@ _INTRODUCTION: Final = """\
 
 # The lifecycle of a gang
 
-A gang is in one phase (`status.phase`) and in one attempt (`status.attempt`). The controller changes them only by the
-transitions below. The attempt never goes down, and nothing leads out of Succeeded and Failed.
+A gang has a phase (`status.phase`) and an attempt (`status.attempt`). The controller changes them only by the transitions
+below. The attempt never goes down, and no transition leaves Succeeded or Failed.
 """
 _DIAGRAM: Final = """\
-The diagram leaves out what every phase with pods has in common: `fail_at_deadline` and `suspend`.
+The diagram omits `fail_at_deadline` and `suspend`, which every phase with pods has.
 """
 _TABLE: Final = """\
 ## Transitions
 
-Read a row as: from one of these phases, when the condition holds, the gang goes to that phase, in the same attempt or
-in the next one. The first that applies is taken: while Running, success; in every phase the active deadline, then
-suspension, then what the phase decides.
+In one of the phases *from*, when the condition holds, the gang goes to the phase *to*, in the same attempt or in the next. The
+first that applies wins: while Running, success; in every phase the active deadline, then suspension, then the phase's own.
 """
 _FUNCTIONS: Final = """\
 ## Conditions
 
-The functions that the conditions name:
+The conditions name these functions:
 """
 
 
@@ -51,7 +50,7 @@ def page() -> str:
         *map(_row, TRANSITIONS),
         "",
     ]
-    functions = ["| function | file | what it says |", "| --- | --- | --- |", *_functions(), ""]
+    functions = ["| function | file | result |", "| --- | --- | --- |", *_functions(), ""]
     return "\n".join([_INTRODUCTION, *diagram, _DIAGRAM, _TABLE, *rows, _FUNCTIONS, *functions])
 
 
