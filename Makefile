@@ -79,7 +79,7 @@ prose: $(VENV)/.dev docs
 
 docs: $(VENV)/.dev ## Build the documentation site into build/site; a broken link fails
 	@$(BIN)/zensical build --strict --clean
-	@$(BIN)/pytest -q tests/test_docs.py
+	@$(BIN)/pytest -q tests/test_docs.py tests/test_words.py
 
 wheels: $(VENV)/.ready ## Build the wheels of all distributions into build/wheels
 	@rm -rf build/wheels

@@ -1,4 +1,4 @@
-"""Links lead somewhere, on GitHub and on the site; the site has every page. `make docs` checks the site's own links."""
+"""Links lead somewhere, and the navigation has every page for users. `make docs` checks the site's own links."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_picture_is_named_and_loads_nothing_from_elsewhere(picture: Path) -> N
     assert set(re.findall(r"https?://[^\s\"']+", picture.read_text(encoding="utf-8"))) == {"http://www.w3.org/2000/svg"}
 
 
-def test_the_navigation_of_the_site_has_every_page_once() -> None:
+def test_the_navigation_has_every_page_once_but_those_for_contributors() -> None:
     def pages(entry: object) -> Iterator[str]:
         match entry:
             case str():
@@ -91,7 +91,20 @@ def test_the_navigation_of_the_site_has_every_page_once() -> None:
                 yield from (page for value in entry for page in pages(value))
 
     site = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))
-    assert sorted(pages(site["project"]["nav"])) == sorted(str(page.relative_to(DOCS)) for page in DOCS.glob("**/*.md"))
+    every = {str(page.relative_to(DOCS)) for page in DOCS.glob("**/*.md")}
+    for_contributors = {page for page in every if page.startswith("decisions/") or page == "correctness.md"}
+    assert sorted(pages(site["project"]["nav"])) == sorted(every - for_contributors)
+
+
+def test_every_page_that_the_navigation_lacks_is_linked() -> None:
+    linked = {
+        (page.parent / link.partition("#")[0]).resolve()
+        for page in DOCS.glob("**/*.md")
+        for link in _links(page)
+        if not re.match(r"[a-z]+:|#", link)
+    }
+    unlinked = {page for page in DOCS.glob("**/*.md") if page.resolve() not in linked}
+    assert unlinked <= {DOCS / "index.md"}
 
 
 def test_the_index_of_decisions_has_each_record_with_its_date_and_status() -> None:

@@ -22,8 +22,8 @@ _INTRODUCTION: Final = """\
 
 # The lifecycle of a gang
 
-A gang has a phase (`status.phase`) and an attempt (`status.attempt`). The controller changes them only by the transitions
-below. The attempt never goes down, and no transition leaves Succeeded or Failed.
+A gang has a phase (`status.phase`) and an attempt (`status.attempt`). The controller changes them only by the
+transitions below. The attempt never goes down, and no transition leaves Succeeded or Failed.
 """
 _DIAGRAM: Final = """\
 The diagram omits `fail_at_deadline` and `suspend`, which every phase with pods has.
@@ -31,8 +31,9 @@ The diagram omits `fail_at_deadline` and `suspend`, which every phase with pods 
 _TABLE: Final = """\
 ## Transitions
 
-In one of the phases *from*, when the condition holds, the gang goes to the phase *to*, in the same attempt or in the next. The
-first that applies wins: while Running, success; in every phase the active deadline, then suspension, then the phase's own.
+In one of the phases *from*, when the condition holds, the gang goes to the phase *to*, in the same attempt or in the
+next. The first that applies wins: while Running, success; in every phase the active deadline, then suspension, then
+the phase's own.
 """
 _FUNCTIONS: Final = """\
 ## Conditions
