@@ -10,7 +10,7 @@ from gangctl.api.model import Constraint, Model, TierName
 
 
 class DirectorySource(Model):
-    """gangctl lists a directory: each step is a subdirectory or a file, and the layout tells which are complete."""
+    """gangctl lists a directory, and the layout identifies complete steps."""
 
     constraints = (
         Constraint(
@@ -29,26 +29,24 @@ class DirectorySource(Model):
 
     type: Literal["Directory"]
     directory: Annotated[str, Field(min_length=1, max_length=1024)]
-    """Path of the directory that holds the steps, as seen by the worker container."""
+    """Path of the directory with the steps, in the worker container."""
     layout: Literal["TorchDCP", "HuggingFace", "Lightning", "Megatron", "Orbax", "Pattern"]
-    """How steps are named and marked complete. Select the library that writes the checkpoints, or Pattern."""
+    """Library that writes the checkpoints, or Pattern."""
     pattern: Annotated[str, Field(pattern=r"^[^/{}]*\{step\}[^/{}]*$", max_length=255)] | None = None
-    """Name of a step's subdirectory or file, with {step} in place of the number, such as step-{step}. A * is any text.
-    Only with layout Pattern."""
+    """Name of a step's subdirectory or file, such as step-{step}; * is any text. Needs layout Pattern."""
     complete: Annotated[str, Field(min_length=1, max_length=255)] | None = None
-    """Name of the file whose presence in a step's subdirectory marks the step complete, such as DONE. The framework
-    must write it last. Not set: each step is a file, which the framework must write under another name and rename. Only
-    with layout Pattern."""
+    """Name of the file that the framework writes last into a complete step, such as DONE. If absent, each step is a
+    file that the framework renames when complete. Needs layout Pattern."""
 
 
 class ApiSource(Model):
-    """Each rank registers a checkpoint through the sidecar's API when the checkpoint is complete."""
+    """Each rank registers its complete checkpoints through the sidecar's API."""
 
     type: Literal["API"]
 
 
 class Tier(Model):
-    """One storage tier for checkpoints."""
+    """A storage tier for checkpoints."""
 
     constraints = (
         Constraint(
@@ -61,18 +59,16 @@ class Tier(Model):
     )
 
     name: TierName
-    """Name of the tier, unique in the gang: 1 to 15 lower-case letters, digits and dashes, starting with a letter. The
-    framework passes this name when it registers a checkpoint."""
+    """Name of the tier, unique in the gang. The framework uses it to register a checkpoint."""
     scope: Literal["Shared", "Peers", "Member"]
-    """Which members can read the tier. Shared: every member (a network file system, an object store). Member: only the
-    member that wrote the checkpoint (memory, a local disk); its content is lost with the pod. Peers: the same, but
-    members hold copies of each other's parts, and give them to a member that has lost its own (gangclient.memory)."""
+    """Shared: every member can read the tier. Member: only the member that wrote the checkpoint; lost with the pod.
+    Peers: as Member, but members keep copies of each other's parts (gangclient.memory)."""
     source: Annotated[DirectorySource | ApiSource, Field(discriminator="type")]
-    """How gangctl finds out which steps are complete."""
+    """How gangctl finds complete steps."""
 
 
 class Checkpoint(Model):
-    """Where checkpoints are stored, and when gangctl falls back to an older one."""
+    """Where checkpoints are stored."""
 
     constraints = (
         Constraint(
@@ -90,10 +86,9 @@ class Checkpoint(Model):
     )
 
     fallback_after: Annotated[int, Field(ge=1, le=100)] = 3
-    """Number of consecutive restarts from the same restore point, without a step beyond it, after which gangctl tries
-    the next older one. This keeps a corrupt newest checkpoint from blocking the gang forever. Where no rank reports
-    steps, an attempt that ends within 10 minutes and leaves no newer checkpoint counts as one without a step; it takes
-    two at least, and nothing but the step is given up."""
+    """Number of consecutive restarts from one restore point without a further step after which the next older step is
+    used. If no rank reports steps, an attempt under 10 minutes without a newer checkpoint counts, and at least two are
+    needed."""
     tiers: Annotated[tuple[Tier, ...], Field(min_length=1, max_length=4)]
-    """Storage tiers: from 1 to 4. The newest step that every rank can load is used, whichever tier holds it. If two
-    tiers hold the same step, a Member or Peers tier is preferred because it is nearer."""
+    """Storage tiers. The newest step that every rank can load is used; for the same step, a Member or Peers tier is
+    preferred."""
