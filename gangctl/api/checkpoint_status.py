@@ -6,12 +6,12 @@ from gangctl.api.model import Label, Model, Text
 
 
 class LineageEntry(Model):
-    """An attempt that went back to a step. What earlier attempts saved beyond that step no longer exists."""
+    """An attempt that went back to a step. Later steps of earlier attempts no longer count."""
 
     attempt: int
     """The attempt."""
     step: int | None = None
-    """Step of its restore point; absent if it started from the beginning."""
+    """Step of its restore point; absent for the beginning."""
 
 
 class RequestedStep(Model):
@@ -27,31 +27,31 @@ class RestorePoint(Model):
     step: int
     """Step of the checkpoint."""
     tier: Label
-    """The tier that it is in."""
+    """Tier of the checkpoint."""
     path: Text = ""
-    """Path of the checkpoint in a Shared tier. Empty for other tiers, where each member knows its own path."""
+    """Path of the checkpoint in a Shared tier; empty for other tiers."""
 
 
 class RejectedStep(Model):
-    """A step of a Shared tier that is ignored until the file that marks it complete changes."""
+    """A step of a Shared tier that is ignored until its completion marker changes."""
 
     tier: Label
     """Tier of the step."""
     step: int
     """The step."""
     marker: Text = ""
-    """Identity of the completion marker when the step was rejected."""
+    """Identity of the completion marker at the rejection."""
 
 
 class RecordedStep(Model):
-    """A step of a Shared tier that every rank has registered. Registrations are lost with their pods, this is not."""
+    """A step of a Shared tier that every rank has registered."""
 
     tier: Label
     """Tier of the step."""
     step: int
     """The step."""
     path: Text = ""
-    """Path of the checkpoint, if a rank reported one."""
+    """Path of the checkpoint, if reported."""
     marker: Text = ""
     """Identity of the registration."""
     attempt: int = 0
