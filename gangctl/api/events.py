@@ -33,37 +33,27 @@ EVENTS: Final[Mapping[Reason, Told]] = MappingProxyType(
         Reason.SUBMITTED: Told("CreatePods", _NOTHING),
         Reason.TEMPLATE_REFUSED: Told(
             "RefusePods",
-            "Correct the template or the quota as the message says; roles can be changed while the gang is suspended.",
+            "Correct the template or the quota; roles can be changed while the gang is suspended.",
             is_warning=True,
         ),
         Reason.TEMPLATE_ACCEPTED: Told("AcceptPods", _NOTHING),
-        Reason.PENDING: Told("AwaitPods", "Nothing, unless it lasts: then check the scheduler's events of the pods."),
-        Reason.GATHERING: Told(
-            "AwaitMembers", "Nothing, unless it lasts: the note names the members that are not ready."
-        ),
+        Reason.PENDING: Told("AwaitPods", "Nothing. If it lasts, check the scheduler's events of the pods."),
+        Reason.GATHERING: Told("AwaitMembers", "Nothing. If it lasts, check the members that the note names."),
         Reason.RUNNING: Told("StartWorkers", _NOTHING),
         Reason.RESTARTING: Told("StopWorkers", _LOOK, is_warning=True),
         Reason.RESTART_BACK_OFF: Told(
             "DelayRestart",
-            "Correct what the note names; `gangctl restart NAME` starts the next attempt now.",
+            "Correct what the note names; `gangctl restart NAME` ends the wait.",
             is_warning=True,
         ),
-        Reason.RESTART_WAITS: Told("DelayRestart", "Nothing, unless it lasts: look at the gangs that the note names."),
-        Reason.RESTARTED: Told(
-            "StartWorkers", "Nothing. The note names the step, and says whether the restart was charged."
-        ),
+        Reason.RESTART_WAITS: Told("DelayRestart", "Nothing. If it lasts, check the gangs that the note names."),
+        Reason.RESTARTED: Told("StartWorkers", "Nothing. The note has the step and the charge."),
         Reason.SUSPENDED: Told("DeletePods", "Set `spec.suspend` to false to continue."),
-        Reason.QUEUED: Told(
-            "AwaitQueue", "Nothing, unless it lasts: `kubectl describe workload` and the queue show what it waits for."
-        ),
+        Reason.QUEUED: Told("AwaitQueue", "Nothing. If it lasts, check `kubectl describe workload` and the queue."),
         Reason.RESUMED: Told("CreatePods", _NOTHING),
-        Reason.POD_REPLACED: Told(
-            "ReplacePod", "Nothing, unless the same node or device is named repeatedly: then check it."
-        ),
+        Reason.POD_REPLACED: Told("ReplacePod", "Nothing. If a node or device recurs, check it."),
         Reason.GANG_RECREATED: Told("ReplacePods", _LOOK, is_warning=True),
-        Reason.BARRIER_TIMEOUT: Told(
-            "ReplacePods", "Check the pods that the note names: they did not become ready in time.", is_warning=True
-        ),
+        Reason.BARRIER_TIMEOUT: Told("ReplacePods", "Check the pods that the note names.", is_warning=True),
         Reason.SIGNAL_KEPT: Told(
             "StopWorkers",
             "Let the script end on SIGTERM, or lower `recovery.stopGracePeriodSeconds`.",
@@ -71,13 +61,13 @@ EVENTS: Final[Mapping[Reason, Told]] = MappingProxyType(
         ),
         Reason.SPARE_TOOK_RANK: Told("AssignRank", _NOTHING),
         Reason.STEP_REJECTED: Told(
-            "RejectCheckpoint", "Check the checkpoint: it is corrupt, or incomplete for a rank.", is_warning=True
+            "RejectCheckpoint", "Check the checkpoint: it is corrupt or incomplete.", is_warning=True
         ),
         Reason.WORKER_OUTPUT: Told("ReadLog", "Check what the note quotes; `gangctl trace` has the lines before it."),
-        Reason.CAUSE_CORRECTED: Told("CorrectCause", "Nothing. The incident in the status has the corrected cause."),
+        Reason.CAUSE_CORRECTED: Told("CorrectCause", "Nothing. The incident has the corrected cause."),
         Reason.HANG: Told(
             "Observe",
-            "Check what the workers do; set `progress.onHang: Restart` to restart a gang that hangs.",
+            "Check what the workers do. Set `progress.onHang: Restart` to restart a hung gang.",
             is_warning=True,
         ),
         Reason.RESTORE_POINT_IGNORED: Told(
@@ -100,7 +90,7 @@ EVENTS: Final[Mapping[Reason, Told]] = MappingProxyType(
         ),
         Reason.GANGS_FAIL_TOGETHER: Told(
             "Observe",
-            "Look for what the gangs share: storage, a registry, a license server, the network.",
+            "Check what the gangs share: storage, a registry, a license server, the network.",
             is_warning=True,
         ),
         Reason.UNREADABLE: Told(
@@ -108,7 +98,7 @@ EVENTS: Final[Mapping[Reason, Told]] = MappingProxyType(
         ),
         Reason.ACTION_FAILS: Told(
             "Retry",
-            "Mend what the note names: another pod with that name, a webhook, a quota, the API server.",
+            "Correct what the note names: another pod with that name, a webhook, a quota, the API server.",
             is_warning=True,
         ),
         Reason.LAUNCHER_FLAGS: Told("Observe", "Remove the flag from the worker's command.", is_warning=True),
@@ -119,12 +109,12 @@ EVENTS: Final[Mapping[Reason, Told]] = MappingProxyType(
         ),
         Reason.ROLLING_STALLED: Told(
             "Observe",
-            "Mend or delete the gangs that the note names; without `spec.rolling` the gang restarts at once.",
+            "Repair or delete the gangs that the note names; without `spec.rolling` the gang restarts at once.",
             is_warning=True,
         ),
         Reason.NODE_SUSPECT: Told(
             "Observe",
-            "Check the node, and `gangctl restart` to leave it if the table of node signals says so.",
+            "Check the node. `gangctl restart` leaves it if its node signal says so.",
             is_warning=True,
         ),
         Reason.DEVICE_DEGRADED: Told(
@@ -134,15 +124,15 @@ EVENTS: Final[Mapping[Reason, Told]] = MappingProxyType(
         ),
         Reason.NODE_AT_FAULT: Told(
             "HandOver",
-            "Check the node, which this Event is about, and what the note names there. gangctl cordons nothing.",
+            "Check the node and what the note names. gangctl does not cordon it.",
             is_warning=True,
         ),
         Reason.DEVICE_GUARD_EVICTED: Told(
-            "EvictPod", "Check the device on the node that the note names. Its owner replaces the pod.", is_warning=True
+            "EvictPod", "Check the device. The pod's owner replaces the pod.", is_warning=True
         ),
         Reason.DEVICE_GUARD_REFUSED: Told(
             "EvictPod",
-            "Check the PodDisruptionBudget or the other obstacle that the note names, or delete the pod yourself.",
+            "Check the obstacle that the note names, or delete the pod yourself.",
             is_warning=True,
         ),
         Reason.NO_RESTORE_POINT: Told(
@@ -160,9 +150,7 @@ EVENTS: Final[Mapping[Reason, Told]] = MappingProxyType(
         Reason.FAILED_BY_RULE: Told(
             "StopGang", "Fix the fault that the rule names, and submit the gang again.", is_warning=True
         ),
-        Reason.BUDGET_EXHAUSTED: Told(
-            "StopGang", "Check the causes of the last restarts: a fault recurs.", is_warning=True
-        ),
+        Reason.BUDGET_EXHAUSTED: Told("StopGang", "Check the causes of the last restarts.", is_warning=True),
         Reason.START_FAILED: Told(
             "StopGang",
             "Correct image, command or securityContext in the template, and submit the gang again; a gang that is held "
@@ -175,9 +163,7 @@ EVENTS: Final[Mapping[Reason, Told]] = MappingProxyType(
             is_warning=True,
         ),
         Reason.DEADLINE_EXCEEDED: Told("StopGang", "Raise `spec.activeDeadlineSeconds`.", is_warning=True),
-        Reason.HOLD_TIMEOUT: Told(
-            "StopGang", "Submit the gang again: it was held for longer than allowed.", is_warning=True
-        ),
+        Reason.HOLD_TIMEOUT: Told("StopGang", "Submit the gang again.", is_warning=True),
     }
 )
 """Every reason of an Event."""
