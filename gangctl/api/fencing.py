@@ -6,15 +6,15 @@ from gangctl.api.model import Model
 
 
 class Fencing(Model):
-    """By when a supervisor that no controller reaches has stopped its worker, by what it was told."""
+    """When a supervisor without a controller has stopped its worker, by what it was told."""
 
     revision: int
-    """Number of the values that supervisors are told now. It grows with each change; their reports return it."""
+    """Revision of these values; reports return it."""
     isolation_seconds: int | None = None
-    """Seconds without a controller after which a supervisor stops its worker; never, if absent."""
+    """Seconds without a controller after which a supervisor stops its worker; absent for never."""
     stop_grace_seconds: int
-    """Seconds that it gives its worker to stop."""
+    """Seconds that the worker has to stop."""
     longest_isolation_seconds: int | None = None
-    """The most seconds of isolation that a supervisor whose worker may run can still go by; no limit, if absent."""
+    """Longest isolation in seconds that a supervisor whose worker may run can still use; absent for no limit."""
     longest_stop_grace_seconds: int
-    """The most seconds to stop that it can still go by."""
+    """Longest stop grace period in seconds that it can still use."""
