@@ -15,14 +15,14 @@ class FinishedRole(Model):
     name: Label
     """Name of the role."""
     indexes: Annotated[str, Field(max_length=32_768)]
-    """Their indexes, as in a Job's completedIndexes, such as 0-511,513."""
+    """Their indexes, such as 0-511,513."""
 
 
 class Finished(Model):
     """Members whose workers ended with exit code 0 before any stop. A rank that a spare took counts for its member."""
 
     attempt: int
-    """Attempt in which they ended. A restart takes them along, so they count for this attempt only."""
+    """Attempt that they count for."""
     time: Timestamp
     """Time of the last change."""
     roles: Annotated[tuple[FinishedRole, ...], Field(max_length=8)] = ()
