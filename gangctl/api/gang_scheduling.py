@@ -10,15 +10,15 @@ from gangctl.api.model import Model, kind
 
 
 class NoGangScheduling(Model):
-    """Each pod is scheduled by itself, or as labels and annotations of the pod template ask another scheduler."""
+    """Each pod is scheduled by itself, or as the template asks another scheduler."""
 
     type: Literal["None"] = "None"
 
 
 class PodGroupScheduling(Model):
-    """No pod gets a node until there is room for all required members, by a PodGroup that gangctl creates.
+    """gangctl creates a PodGroup, and no pod gets a node until all required members fit.
 
-    The cluster needs Kubernetes 1.36 or newer with the feature gates GenericWorkload and GangScheduling.
+    Needs Kubernetes 1.36 with the feature gates GenericWorkload and GangScheduling.
     """
 
     type: Literal["PodGroup"]
