@@ -162,44 +162,38 @@ class Spec(Model):
         ),
     )
     suspend: bool = False
-    """If true, the gang has no pods. Attempt and restore point are kept; setting it back to false starts a new attempt,
-    which is not charged. It is the user's: a queue of Kueue that the gang names by the label
-    `kueue.x-k8s.io/queue-name` keeps it without pods by itself. The roles can be changed only while it is true."""
+    """If true, the gang has no pods; attempt and restore point are kept. Setting it back to false starts a new attempt,
+    which is not charged. Kueue does not change this field. The roles can be changed only while it is true."""
     restart_token: Annotated[str, Field(max_length=253)] = ""
-    """Any text of at most 253 characters. A change starts one new attempt, which is not charged; with `rolling`, when
-    its turn comes. It also releases a gang that is held."""
+    """Any text. A change starts one new attempt, which is not charged, or releases a held gang. With `rolling`, it
+    waits for its turn."""
     restart_from: RestartFrom = Field(default_factory=RestartFrom)
-    """Which restore point the restart with this restartToken starts from. The default is the newest. `gangctl restart
-    --from-beginning` and `--from-step` set it."""
+    """Restore point of the restart with this restartToken. Set by `gangctl restart --from-beginning` and `--from-step`.
+    Default: the newest."""
     rolling: Rolling | None = None
-    """Lets restarts by restartToken of gangs that are replicas of one service go in turn. Faults, drains and suspend
-    never wait. If absent, the gang restarts whatever others do."""
+    """Makes restarts by restartToken of gangs that are replicas of one service take turns. Faults, drains and suspend
+    never wait. If absent, the gang does not wait for others."""
     roles: Annotated[tuple[Role, ...], Field(min_length=1, max_length=8)]
-    """Groups of equal members: from 1 to 8. Ranks are assigned in the order of the roles. The roles can be changed only
-    while suspend is true."""
+    """Groups of equal members. Ranks follow the order of the roles."""
     success_policy: SuccessPolicy = Field(default_factory=AllRoles)
-    """When the gang has succeeded. Only processes that exited by themselves count, not processes that gangctl
-    stopped."""
+    """When the gang has succeeded. Processes that gangctl stopped do not count."""
     pod_failure_policy: PodFailurePolicy = Field(default_factory=PodFailurePolicy)
-    """Which fault leads to which action. The field has the shape of the podFailurePolicy of a Job."""
+    """Which fault leads to which action, in the form of a Job's podFailurePolicy."""
     recovery: Recovery = Field(default_factory=Recovery)
-    """Deadlines, grace periods and the restart budget of a recovery."""
+    """Deadlines, grace periods and the restart budget."""
     checkpoint: Checkpoint | None = None
-    """Where checkpoints are stored. If absent, gangctl does not manage checkpoints, and the framework loads what it
-    finds itself."""
+    """Where checkpoints are stored. If absent, the framework alone manages checkpoints."""
     progress: Progress = Field(default_factory=Progress)
     """How progress is measured, and when missing progress counts as a hang."""
     placement: PlacementPolicy = Field(default_factory=NoPlacement)
-    """Whether pods are packed together or spread, in addition to what the template requests. No effect in local mode,
-    which has one node only."""
+    """Whether pods are packed together or spread, in addition to the template. No effect in local mode."""
     gang_scheduling: GangScheduling = Field(default_factory=NoGangScheduling)
-    """Whether the scheduler places the required members together or not at all. It can't be changed later. No effect in
-    local mode."""
+    """Whether the scheduler places the required members together or not at all. Immutable. No effect in local mode."""
     network: Network = Field(default_factory=Network)
-    """Ports that the ranks of an attempt may use for their rendezvous."""
+    """Ports for the rendezvous of the ranks."""
     active_deadline_seconds: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
-    """Seconds since its start after which the gang fails, as in a Job. Suspended time does not count. If absent, there
-    is no deadline."""
+    """Seconds after its start after which the gang fails, without suspended time, as in a Job. If absent, there is no
+    deadline."""
     ttl_seconds_after_finished: Seconds | None = None
     """Seconds after its end after which the gang is deleted, as in a Job. If absent, it is not deleted."""
 
