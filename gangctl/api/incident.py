@@ -24,49 +24,49 @@ class Cause(Model):
     """Cause of an incident: the strongest evidence found."""
 
     reason: Label
-    """Reason in one CamelCase word, such as ExitCode, Signal, OOMKilled, DeviceLost, NodeLost or Hang."""
+    """Reason, such as ExitCode, Signal, OOMKilled, DeviceLost, NodeLost or Hang."""
     member: Label = ""
-    """Member at fault; empty if no member is."""
+    """Member at fault; empty if none."""
     incarnation: int = 0
     """Incarnation of the member's pod."""
     rank: int | None = None
-    """Rank of the worker process."""
+    """Rank of the process."""
     exit_code: int | None = None
-    """Exit code of the process, if that is the reason."""
+    """Exit code of the process, if any."""
     signal: Label | None = None
-    """Signal that ended the process, if that is the reason."""
+    """Signal that ended the process, if any."""
     device: Name | None = None
     """Device at fault, if any."""
     node: Name | None = None
     """Node of the pod."""
     rule: Label | None = None
-    """Rule of the pod failure policy that matched: its name, or its index such as rules[3]."""
+    """Rule that matched: its name or index, such as rules[3]."""
     action: Action | None = None
-    """Action of that rule, or the default action if no rule matched."""
+    """Action of that rule, or the default action."""
     why: Sentence = ""
-    """Why the rule matched, or why no rule matched."""
+    """Why the rule matched, or why none did."""
     level: IncidentLevel = IncidentLevel.PROCESS
-    """Minimum level of the restart, by the fault itself or the rule."""
+    """Minimum level of the restart, by the fault or the rule."""
     message: Sentence = ""
-    """What was seen, in one sentence."""
+    """What was seen."""
     printed: Sentence = ""
-    """Line of the worker's last output that tells most: that of the last Python exception, or else the last line. Empty
-    if the worker printed nothing, or if its output is not kept."""
+    """The last Python exception of the worker's output, or else the last line. Empty if there is none or output is not
+    kept."""
     time: Timestamp
-    """When it happened."""
+    """Time of the fault."""
     exact: bool = True
-    """Whether the time is exact. If it is not, it is unknown whether ends of other members came before."""
+    """Whether the time is exact. If not, other members may have ended before."""
     tied: Annotated[tuple[Label, ...], Field(max_length=8)] = ()
-    """Members that ended at the same moment, as far as can be determined."""
+    """Members that ended at the same moment."""
     alike: bool = False
-    """Whether every required member ended in the same way at that moment. Then no pod is suspected."""
+    """Whether all required members ended in the same way at that moment. Then no pod is suspected."""
     suspect: Label = ""
-    """The member that is suspected in place of the one at fault, and the incarnation of its pod, such as worker-3.0: it
-    went on when all others had ended in one way. They may have ended because they waited for it."""
+    """Member and incarnation, such as worker-3.0, suspected in place of the member at fault because it went on when all
+    others had ended in one way."""
 
 
 class PhaseMilliseconds(Model):
-    """Duration of each phase of the incident. Absent while the phase is not over, or if it did not take place."""
+    """Durations of the phases. A phase that is not over, or did not occur, is absent."""
 
     detect: int | None = None
     """Milliseconds from the fault to the first write of the status."""
@@ -75,18 +75,18 @@ class PhaseMilliseconds(Model):
     replace: int | None = None
     """Milliseconds until the last replacement pod was ready."""
     back_off: int | None = None
-    """Milliseconds that the restart waited because no step is known of the restarts before it."""
+    """Milliseconds that the restart waited because earlier restarts made no step."""
     barrier: int | None = None
-    """Milliseconds until the attempt was decided and written to the status."""
+    """Milliseconds until the attempt was written to the status."""
     start: int | None = None
     """Milliseconds until the last worker had started."""
     first_step: int | None = None
-    """Milliseconds until every member had completed its first training step: the start-up of the workers. Members that
-    report no step within 10 seconds of the first one are not counted."""
+    """Milliseconds until every member had completed its first training step. Members that report none within 10 seconds
+    of the first are not counted."""
 
 
 class IncidentMember(Model):
-    """One phase of an incident, as one relevant member took part in it."""
+    """A phase of an incident in a member that matters."""
 
     member: Label
     """Name of the member."""
@@ -95,71 +95,70 @@ class IncidentMember(Model):
     node: Name = ""
     """Node of the pod."""
     device: Name | None = None
-    """Device of the member that is at fault, if any."""
+    """Device at fault, if any."""
     part: Literal["Cause", "Replaced", "Slowest"]
-    """Why the member is listed: it is at fault, its pod was replaced, or the others waited for it."""
+    """Why the member is listed: it is at fault, it was replaced, or the others waited for it."""
     phase: Literal["Stop", "Replace", "Start", "CheckpointLoad", "FirstStep"]
-    """What is measured. Stop: until its last process was gone. Replace: until its new pod was ready. Start: until its
-    worker had started. CheckpointLoad: loading the restore point. FirstStep: from the start of the worker, or of the
-    step if the framework reports its duration, to the end of the first training step."""
+    """Stop: until its last process was gone. Replace: until its new pod was ready. Start: until its worker had started.
+    CheckpointLoad: loading the restore point. FirstStep: until the end of the first training step."""
     begin_milliseconds: int = 0
-    """Start of the phase in milliseconds after the start of the incident, on the controller's clock."""
+    """Start of the phase in milliseconds after the start of the incident."""
     milliseconds: int = 0
     """Duration in milliseconds."""
 
 
 class WarmStart(Model):
-    """How the worker processes of an attempt were started, where they can be forked or can go on."""
+    """How the processes of an attempt were started, where they can be forked or go on."""
 
     forked: int = 0
-    """Number of processes that were forked from a template."""
+    """Number of forked processes."""
     executed: int = 0
-    """Number of processes for which the command was executed instead."""
+    """Number of processes executed instead."""
     member: Label = ""
-    """A member whose processes were executed; empty if none were."""
+    """Member with executed processes; empty if none."""
     obstacle: Sentence = ""
     """Why they were executed."""
     template_bytes: int = 0
-    """Memory of the largest template in bytes, before processes were forked from it."""
+    """Memory of the largest template in bytes, before forks."""
     went_on: int = 0
-    """Number of processes that went on with the attempt: they were not started, as they had parked."""
+    """Number of parked processes that went on."""
 
 
 class KeptSignal(Model):
-    """Members whose workers did not end on SIGTERM: SIGKILL ended them when the stop grace period was over."""
+    """Members whose workers ended only by SIGKILL, after the stop grace period."""
 
     member: Label
-    """The member for which the restart waited longest."""
+    """The member that took longest."""
     members: int = 1
     """Number of these members."""
     milliseconds: int = 0
-    """Milliseconds from the begin of its stop to SIGKILL."""
+    """Milliseconds from the start of its stop to SIGKILL."""
 
 
 class Stacks(Model):
-    """What the processes of a hung member were doing, just before they were stopped."""
+    """Stacks of the processes of a hung member, before their stop."""
 
     member: Label
     """Name of the member."""
     text: Lines = ""
     """For each process its Python stacks, innermost frame first, and what each thread waits for in the kernel, as far
-    as the pod lets its supervisor look."""
+    as its supervisor may look."""
 
 
 class Output(Model):
-    """What the worker at fault printed last, without what looks like a secret."""
+    """The last output of the worker at fault, without what looks like a secret."""
 
     member: Label
     """Name of the member."""
     text: Lines = ""
-    """The last lines of its log: at most 10, of at most 1,000 bytes."""
+    """At most 10 lines and 1,000 bytes."""
 
 
 class Incident(Model):
     """An incident: from the first fault to the first training step after it."""
 
     attempt: int
-    """Attempt that the incident led to."""
+    """Attempt that followed the incident."""
     time: Timestamp
     """Start of the incident."""
     cause: Cause
@@ -169,51 +168,49 @@ class Incident(Model):
     charged: bool = False
     """Whether the incident was charged to the budget."""
     settled: bool = False
-    """Whether cause, level and charge are decided. Stronger evidence may still correct them for a few seconds."""
+    """Whether cause, level and charge are decided. Stronger evidence may still correct them for some seconds."""
     settled_time: Timestamp | None = None
     """Time of that decision."""
     outcome: Literal["Open", "Restarted", "Failed", "Held", "Succeeded", "Suspended"] = "Open"
-    """What the incident led to. Open: it is not over."""
+    """Result of the incident. Open: it is not over."""
     back_off_time: Timestamp | None = None
-    """Time until which the restart waits, or waited, though it could start: because no step is known of the restarts
-    before it, or for other disruptions. A restart by hand ends the wait."""
+    """Time until which the restart waits by choice: because earlier restarts made no step, or for other disruptions. A
+    restart by hand ends the wait."""
     planned: bool = False
-    """Whether the stop was planned, without a failure: workers had the longer grace period for a last checkpoint."""
+    """Whether the stop was planned, with the longer grace period."""
     milliseconds: PhaseMilliseconds = Field(default_factory=PhaseMilliseconds)
-    """Duration of each phase."""
+    """Durations of the phases."""
     warm_start: WarmStart | None = None
-    """How the worker processes were started. Absent if there is no other way than to execute the commands, or while
-    it is unknown."""
+    """How the processes were started. Absent if unknown, or if commands can only be executed."""
     kept_signal: KeptSignal | None = None
-    """Workers that kept SIGTERM for themselves; absent if all ended in time."""
+    """Workers that did not end on SIGTERM; absent if all did."""
     stacks: Stacks | None = None
-    """Stacks of the member at fault, if the gang hung. Only the newest two that were taken are kept."""
+    """Stacks of the member at fault after a hang. The newest two are kept."""
     output: Output | None = None
-    """What the worker at fault printed last, if a process or a container ended. Only the newest two that were read are
-    kept."""
+    """Last output of the worker at fault, if a process or container ended. The newest two are kept."""
     restored_step: int | None = None
-    """Step that the next attempt restored; absent if it started from the beginning."""
+    """Step that the next attempt restored; absent for the beginning."""
     lost_steps: int | None = None
-    """Number of steps that must be repeated; absent if progress is unknown, or if the job declares no tier."""
+    """Number of steps to repeat; absent if progress is unknown or there is no tier."""
     lost_steps_at_most: int | None = None
-    """The largest number that it can be, if the framework reports only some steps; absent if lostSteps is exact."""
+    """Upper limit if the framework reports only some steps; absent if lostSteps is exact."""
     lost_seconds: float | None = None
-    """Seconds that the failed attempt had trained for those steps; absent if unknown."""
+    """Seconds of training of these steps; absent if unknown."""
     members: Annotated[tuple[IncidentMember, ...], Field(max_length=8)] = ()
-    """Members of interest: the one at fault, the replaced ones, and the slowest of each phase."""
+    """The member at fault, replaced members, and the slowest of each phase."""
     trace_id: Label = Field("", alias="traceID")
-    """ID of the trace of the incident."""
+    """ID of the incident's trace."""
     linked_trace_id: Label = Field("", alias="linkedTraceID")
-    """ID of the trace of the previous incident, if this one followed at once; empty otherwise."""
+    """ID of the previous trace, if this incident followed at once; otherwise empty."""
 
 
 class LedgerEntry(Model):
-    """One settled incident, as the budget and the ladder remember it."""
+    """A settled incident, as the budget and the ladder count it."""
 
     time: Timestamp
     """Start of the incident."""
     attempt: int
-    """Attempt that the incident led to."""
+    """Attempt that followed the incident."""
     member: Label = ""
     """Member at fault."""
     incarnation: int = 0
@@ -221,8 +218,8 @@ class LedgerEntry(Model):
     charged: bool
     """Whether the incident was charged to the budget."""
     failure: bool = False
-    """Whether it was a failure of the job: neither a disruption nor a request of the user."""
+    """Whether it was a failure of the job, neither a disruption nor a request."""
     restored_step: int | None = None
     """Restore point of the attempt that failed."""
     progressed: bool | None = None
-    """Whether a step beyond the restore point was reported. Absent if unknown, which never counts as no progress."""
+    """Whether a step beyond the restore point was reported; absent if unknown."""
