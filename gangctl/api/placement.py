@@ -10,20 +10,20 @@ from gangctl.api.model import Model, kind
 
 
 class NoPlacement(Model):
-    """The pod template alone decides placement."""
+    """The pod template alone decides."""
 
     strategy: Literal["None"] = "None"
 
 
 class Placement(Model):
-    """Pods are packed into one topology domain (Pack) or spread across several (Spread)."""
+    """Pods share one topology domain (Pack) or use several (Spread)."""
 
     strategy: Literal["Pack", "Spread"]
     mode: Literal["Preferred", "Required"] = "Preferred"
-    """Preferred: the scheduler tries to satisfy the strategy. Required: a pod stays pending until the strategy can be
+    """Preferred: the scheduler tries to satisfy the strategy. Required: a pod stays pending until it can be
     satisfied."""
     topology_key: Annotated[str, Field(min_length=1, max_length=316)] = "kubernetes.io/hostname"
-    """Node label that identifies the topology domain, such as a rack, a zone or an NVLink domain."""
+    """Node label that identifies the topology domain, such as a rack or a zone."""
 
 
 PlacementPolicy = Annotated[
@@ -36,7 +36,6 @@ class Network(Model):
     """Port range in which the supervisor of rank 0 picks a free MASTER_PORT for each attempt."""
 
     base_port: Annotated[int, Field(ge=1024, le=64_000)] = 29_400
-    """First port of the range. Change it if something else on the pods' network uses these ports."""
+    """First port of the range."""
     port_count: Annotated[int, Field(ge=1, le=1024)] = 64
-    """Number of ports in the range. Each attempt uses a different free port, so a late socket of the previous attempt
-    does no harm."""
+    """Number of ports in the range. Each attempt uses another free port."""
