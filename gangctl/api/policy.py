@@ -19,15 +19,15 @@ class AllRoles(Model):
 
 
 class Roles(Model):
-    """Every process of the roles listed in `roles` has exited with 0; the other roles are then stopped."""
+    """Every process of the roles in `roles` has exited with 0; the other roles are then stopped."""
 
     type: Literal["Roles"]
     roles: Annotated[tuple[RoleName, ...], Field(min_length=1, max_length=8)]
-    """Names of the roles whose successful end makes the gang succeed: from 1 to 8."""
+    """Names of the roles that must succeed."""
 
 
 class NeverSucceeds(Model):
-    """The gang runs until it is deleted; an exit with 0 is a fault like any other."""
+    """The gang runs until it is deleted; an exit with 0 is a fault."""
 
     type: Literal["Never"]
 
@@ -104,15 +104,14 @@ class OnExitCodes(Model):
     )
 
     container_name: Annotated[str, Field(min_length=1, max_length=63)] | None = None
-    """Name of the container to match, which must be the role's worker container. If absent, the worker container
-    matches whatever its name. Exit codes of other containers are ignored."""
+    """Name of the container, which must be the worker container. If absent, the worker container."""
     operator: Literal["In", "NotIn"]
-    """In: the exit code is one of the values. NotIn: the exit code is none of them."""
+    """In: the exit code is one of the values. NotIn: it is none of them."""
     values: Annotated[
         tuple[Annotated[int, Field(ge=0, le=255)], ...],
         Field(min_length=1, max_length=255, json_schema_extra={"x-kubernetes-list-type": "set"}),
     ]
-    """Exit codes from 0 to 255: sorted, without duplicates, at most 255. The value 0 is not allowed with In."""
+    """Exit codes, sorted and without duplicates. 0 is not allowed with In."""
 
 
 class OnPodCondition(Model):
@@ -125,17 +124,16 @@ class OnPodCondition(Model):
 
 
 class OnDeviceHealth(Model):
-    """Matches the health of a device that is allocated to the pod (`allocatedResourcesStatus`)."""
+    """Matches the health of a device of the pod (`allocatedResourcesStatus`)."""
 
     resource_names: Annotated[
         tuple[Annotated[str, Field(min_length=1, max_length=316)], ...], Field(max_length=16)
     ] = ()
-    """Names of the resources to consider, such as nvidia.com/gpu, or claim:NAME/REQUEST for the devices of a resource
-    claim, as the container names both (claim:NAME if it names no request): at most 16. If empty, all resources are
-    considered."""
+    """Resources to consider, such as nvidia.com/gpu, or claim:NAME/REQUEST (claim:NAME without a request) for devices
+    of a resource claim. If empty, all."""
     health: Annotated[tuple[Literal["Unhealthy", "Unknown"], ...], Field(min_length=1, max_length=2)] = ("Unhealthy",)
-    """Health values that match. Unknown means only that the device plugin or the DRA driver does not respond, which
-    is often temporary. If the driver of a resource claim tells no health at all, its devices are always Unknown."""
+    """Health values that match. Unknown means that the device plugin or the DRA driver does not respond or reports no
+    health."""
 
 
 MAX_LOG_RULES: Final = 8
@@ -163,15 +161,15 @@ class OnLog(Model):
     )
 
     pattern: Annotated[str, Field(min_length=1, max_length=256)]
-    """Python regular expression of at most 256 characters. It is searched in the first 4096 bytes of each line of
-    standard output and standard error of all processes of the pod; a carriage return ends a line, too."""
+    """Python regular expression, searched in the first 4096 bytes of each line of standard output and standard error of
+    the pod's processes. A carriage return also ends a line."""
 
 
 _MATCHERS = "a rule needs at least one of onExitCodes, onSignals, onPodConditions, onDeviceHealth, onReasons, onLog"
 
 
 class Rule(Model):
-    """One rule of the policy. All of its matchers must match."""
+    """One rule. All of its matchers must match."""
 
     constraints = (
         Constraint(
@@ -191,8 +189,7 @@ class Rule(Model):
     )
 
     name: RuleName | None = None
-    """Name of the rule, shown in incidents, events and spans. If absent, the rule is shown by its index, such as
-    rules[3]."""
+    """Name of the rule in incidents, events and spans. If absent, its index, such as rules[3]."""
     action: Annotated[
         Action,
         Refused(
@@ -202,31 +199,28 @@ class Rule(Model):
             }
         ),
     ]
-    """What to do about the fault. FailJob: the gang fails. Ignore: the gang recovers, and the budget is not charged.
-    Count: the gang recovers, and the budget is charged. The FailIndex of a Job is not allowed."""
+    """FailJob: the gang fails. Ignore: the gang recovers, not charged to the budget. Count: the gang recovers, charged
+    to the budget."""
     level: RuleLevel = RuleLevel.PROCESS
-    """Minimum level of the restart. Process: all workers restart inside their pods. Pod: the pod of the member at fault
-    is also replaced. Gang: all pods are replaced. Repeated faults raise the level automatically."""
+    """Minimum level of the restart. Process: all workers restart in their pods. Pod: the pod of the member at fault is
+    also replaced. Gang: all pods are replaced. Repeated faults raise the level."""
     roles: Annotated[tuple[RoleName, ...], Field(max_length=8)] = ()
-    """Roles that the rule applies to: at most 8. If empty, it applies to all roles."""
+    """Roles that the rule applies to. If empty, all roles."""
     on_exit_codes: OnExitCodes | None = None
-    """Matches the exit code of a worker process, with the syntax of a Job. The value 128+n also matches a process that
-    signal n ended."""
+    """Matches the exit code of a worker process, as in a Job. 128+n also matches the end by signal n."""
     on_signals: Annotated[tuple[SignalName, ...], Field(max_length=31)] = ()
-    """Matches the signal that ended a worker process, by its Linux name, such as SIGKILL, SIGSEGV or SIGBUS. Signals
-    that gangctl itself sent never match."""
+    """Matches the signal that ended a worker process. Signals that gangctl sent never match."""
     on_pod_conditions: Annotated[tuple[OnPodCondition, ...], Field(max_length=20)] = ()
-    """Matches if the pod of the member at fault has one of these conditions, with the syntax of a Job: at most 20."""
+    """Matches a condition of the pod of the member at fault, as in a Job."""
     on_device_health: OnDeviceHealth | None = None
     """Matches the health of a device of the pod of the member at fault."""
     on_reasons: Annotated[tuple[OnReason, ...], Field(max_length=16)] = ()
-    """Matches a fault that is neither an exit code nor a signal, by the reason of the incident. DeviceDegraded makes a
-    slow rank a fault, which it isn't without such a rule: its pod is replaced once, after a last checkpoint."""
+    """Matches the reason of a fault other than an exit code or a signal. DeviceDegraded makes a slow rank a fault: its
+    pod is replaced once, after a last checkpoint."""
     on_log: OnLog | None = None
-    """Matches the end of a worker process if a line of the output of its pod in this attempt matches a pattern. A line
-    alone restarts nothing. At most 8 rules of the policy can have it. A change counts from the next attempt on. In the
-    roles that it applies to, PYTHONUNBUFFERED is set to 1, unless the worker has it set, and a restart starts every
-    process anew, also those that call `gangclient.run`."""
+    """Matches the end of a worker process if a line of its pod's output in this attempt matches a pattern. Sets
+    PYTHONUNBUFFERED=1 unless the worker sets it, and restarts processes even if they use gangclient.run. A change
+    applies from the next attempt."""
 
 
 class PodFailurePolicy(Model):
@@ -251,6 +245,5 @@ class PodFailurePolicy(Model):
     )
 
     rules: Annotated[tuple[Rule, ...], Field(max_length=20)] = ()
-    """The rules: at most 20. All matchers of a rule must match, and the first rule that matches decides. If no rule
-    matches, the action is Count, except that disruptions such as a preemption are not charged. The rules of a Job can
-    be pasted here."""
+    """The first rule that matches decides. If none matches, the action is Count, except for disruptions, which are not
+    charged. The rules of a Job can be used."""
