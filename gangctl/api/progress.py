@@ -18,13 +18,13 @@ def _finds_step(pattern: str) -> bool:
 
 
 class ApiProgress(Model):
-    """Ranks report their steps through the sidecar's API."""
+    """Ranks report steps through the sidecar's API."""
 
     type: Literal["API"] = "API"
 
 
 class LogProgress(Model):
-    """A regular expression finds the step in the worker's output, which reaches the log unchanged."""
+    """A regular expression finds the step in the worker's output."""
 
     constraints = (
         Constraint(
@@ -38,10 +38,9 @@ class LogProgress(Model):
 
     type: Literal["Log"]
     pattern: Annotated[str, Field(min_length=1, max_length=1024)]
-    """Python regular expression with a group named step, such as step (?P<step>[0-9]+). It is searched in the first
-    8192 bytes of each line of standard output and standard error; a carriage return ends a line, too. The group must
-    match the number of the step, with digits alone. PYTHONUNBUFFERED is set to 1, unless the worker has it set:
-    otherwise Python keeps its output back until it is some kilobytes."""
+    """Python regular expression with a group named step that matches digits, such as step (?P<step>[0-9]+), searched in
+    the first 8192 bytes of each line of standard output and standard error. A carriage return also ends a line. Sets
+    PYTHONUNBUFFERED=1 unless the worker sets it."""
 
 
 class FileProgress(Model):
@@ -49,8 +48,7 @@ class FileProgress(Model):
 
     type: Literal["File"]
     path: Annotated[str, Field(min_length=1, max_length=1024)]
-    """Path of the file that a rank touches at each step, as seen by the worker container. It is looked at once a
-    second, and need not exist at the start."""
+    """Path in the worker container of a file that a rank touches at each step. Checked once a second."""
 
 
 ProgressSource = Annotated[
@@ -60,11 +58,11 @@ ProgressSource = Annotated[
 
 
 class Adaptive(Model):
-    """A deadline that follows the steps: a gang that is clearly faster than timeoutSeconds needs less patience."""
+    """A deadline that follows the longest time between two steps."""
 
     factor: Annotated[int, Field(ge=2, le=1000)] = 10
-    """The deadline is this many times the longest time between two reported steps so far, at least 15 seconds and at
-    most timeoutSeconds."""
+    """The deadline is this many times the longest time between two reported steps, at least 15 seconds and at most
+    timeoutSeconds."""
 
 
 class Progress(Model):
@@ -80,23 +78,19 @@ class Progress(Model):
     )
 
     source: ProgressSource = Field(default_factory=ApiProgress)
-    """Where progress is read from. A change counts from the next attempt on. What the worker reports through the API
-    counts, whatever this is."""
+    """Where progress is read from, in addition to the API. A change applies from the next attempt."""
     timeout_seconds: PositiveSeconds | None = None
-    """Seconds without progress after which the gang counts as hung: of any rank, or of one that the others have left
-    behind by more steps than it has ever left between two reports. If absent, hangs are not detected. Use several times
-    the longest step; otherwise a slow step counts as a hang."""
+    """Seconds without progress of any rank, or of a rank left behind by the others, after which the gang counts as
+    hung. Use several times the longest step. If absent, hangs are not detected."""
     adaptive: Adaptive | None = None
-    """Shortens timeoutSeconds to a multiple of the longest time between two reported steps, once an attempt has shown
-    at least 8 such times and is past the steps of the attempts before. Startup, Checkpoint and Evaluation keep their
-    own timeouts. If absent, timeoutSeconds alone counts. Without effect where steps are unknown."""
+    """Shortens timeoutSeconds to a multiple of the longest time between two reported steps, once an attempt has shown 8
+    such times and has passed earlier attempts. Other phases keep their timeouts. If absent, timeoutSeconds applies."""
     startup_timeout_seconds: PositiveSeconds = 1800
-    """Seconds without progress from the start of a worker to its first step (imports, compilation, loading), after
-    which the gang counts as hung."""
+    """Seconds from the start of a worker to its first step after which the gang counts as hung."""
     checkpoint_timeout_seconds: PositiveSeconds = 1800
-    """Seconds without progress while a rank reports phase Checkpoint, after which the gang counts as hung."""
+    """Seconds without progress in phase Checkpoint after which the gang counts as hung."""
     evaluation_timeout_seconds: PositiveSeconds = 3600
-    """Seconds without progress while a rank reports phase Evaluation, after which the gang counts as hung."""
+    """Seconds without progress in phase Evaluation after which the gang counts as hung."""
     on_hang: Literal["Observe", "Restart"] = "Observe"
-    """What to do about a hang. Observe: emit an event, set a condition and count a metric. Restart: treat it as a fault
-    with reason Hang. Check what Observe finds before you select Restart."""
+    """Observe: emit an event, set a condition and count a metric. Restart: treat the hang as a fault with reason
+    Hang."""
