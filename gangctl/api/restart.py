@@ -28,10 +28,10 @@ class RestartFrom(Model):
     )
 
     type: Literal["Newest", "Beginning", "Step"] = "Newest"
-    """Newest: the newest step that every rank can load. Beginning: no checkpoint; checkpoints that exist now are not
-    used again until they are written anew. Step: the step in `step`; newer ones are not used again."""
+    """Newest: the newest step that every rank can load. Beginning: no checkpoint; existing ones are not used again.
+    Step: the step in `step`; newer ones are not used again."""
     step: Annotated[int, Field(ge=0, le=2**53)] | None = None
-    """The step to start from. Only with type Step."""
+    """Step to start from. Only with type Step."""
     restart_token: Annotated[str, Field(max_length=253)] = ""
-    """The value of spec.restartToken that this belongs to. It has no effect on any other restart, nor when this token
-    comes back after another one, so it can stay in the manifest."""
+    """The spec.restartToken that this belongs to. It has no effect on other restarts, so it can stay in the
+    manifest."""
