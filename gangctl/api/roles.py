@@ -32,7 +32,7 @@ _PROBE = (
 
 
 class Role(Model):
-    """A named group of equal members, which share a pod template and a launch mode."""
+    """Equal members with one pod template and launch mode."""
 
     constraints = (
         Constraint(
@@ -91,29 +91,24 @@ class Role(Model):
     }
 
     name: RoleName
-    """Name of the role, unique in the gang: 1 to 15 lower-case letters and digits, starting with a letter. It is part
-    of the names of members (worker-0) and pods."""
+    """Name of the role, unique in the gang and part of the names of members (worker-0) and pods."""
     replicas: Annotated[int, Field(ge=1, le=10_000)] = 1
-    """Number of members that the role requires. Either all of them run or none. All roles together may have at most
-    10000 members, including spares."""
+    """Number of required members. All roles together may have at most 10000 members, including spares."""
     spares: Annotated[int, Field(ge=0, le=1_000)] = 0
-    """Number of warm standby members beyond replicas. The pod of a spare runs, but its worker starts only when the
-    spare takes over the rank of a member whose pod is lost. Spares are worth their devices if a new pod takes minutes
-    to start."""
+    """Number of standby members. The pod of a spare runs; its worker starts only when the spare takes over the rank of
+    a lost pod."""
     process_group: Annotated[str, Field(pattern=r"^([a-z][a-z0-9]{0,14})?$", max_length=15)] | None = None
-    """Process group of the role, which defines its ranks, master and world size. If absent, the role has a group of its
-    own name. Roles with the same group share one world. If empty, the role has no ranks (an evaluator, an MPI
-    launcher)."""
+    """Process group of the role, which defines ranks, master and world size. Roles with the same group share one world.
+    If absent, the name of the role. If empty, the role has no ranks."""
     processes_per_pod: Annotated[int, Field(ge=1, le=64)] = 1
     """Number of ranks in each pod, usually its number of devices."""
     launch: Launch = Launch.COMMAND
-    """How processes are started from the command. Command: once in each pod; the command starts further processes
-    itself. PerProcess: processesPerPod times, each with its own RANK and LOCAL_RANK. Torchrun: once in each pod, with
-    torchrun's PET_ variables; gangctl reads the error file of its child."""
+    """How the command is started. Command: once in each pod; it starts further processes itself. PerProcess:
+    processesPerPod times, each with its own RANK and LOCAL_RANK. Torchrun: once in each pod, with torchrun's PET_
+    variables."""
     start: Start = Field(default_factory=ExecStart)
-    """How the processes are started. Exec: the command is executed. Fork: each process is forked from a template, which
-    has imported what the worker imports, so that a restart imports nothing: for commands such as python train.py and
-    python -m train. If there is no template that can be forked, the command is executed."""
+    """Exec: execute the command. Fork: fork each process from a template that has imported its modules, for commands
+    such as python train.py and python -m train; otherwise execute the command."""
     worker_container: Annotated[str, Field(min_length=1, max_length=63)] | None = None
     """Name of the container whose command is the worker. If absent, the first container."""
     template: Template
