@@ -12,7 +12,7 @@ ModuleName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][
 
 
 class AutoPreload(Model):
-    """What the worker has imported from installed packages by its first step."""
+    """What the worker imports from installed packages by its first step."""
 
     type: Literal["Auto"] = "Auto"
 
@@ -22,7 +22,7 @@ class ModulesPreload(Model):
 
     type: Literal["Modules"]
     modules: Annotated[tuple[ModuleName, ...], Field(min_length=1, max_length=64)]
-    """Names of installed Python modules, such as torch or torch.optim: from 1 to 64."""
+    """Names of installed Python modules, such as torch or torch.optim."""
 
 
 Preload = Annotated[
@@ -38,12 +38,11 @@ class ExecStart(Model):
 
 
 class ForkStart(Model):
-    """The worker is forked from a template: a process that has imported what the worker will import."""
+    """The worker is forked from a process that has imported its modules."""
 
     type: Literal["Fork"]
     preload: Preload = Field(default_factory=AutoPreload)
-    """What the template imports. Auto: what the worker has imported from installed packages by its first step, so the
-    first start of a pod imports everything itself. Modules: these, before the first start already."""
+    """What the template imports. With Auto, the first start of a pod is not forked."""
 
 
 Start = Annotated[
