@@ -48,15 +48,15 @@ class Condition(Model):
     """A condition, as in Kubernetes' metav1.Condition."""
 
     type: Label
-    """Type of the condition, such as Ready, Finished or Failed."""
+    """Type of the condition, such as Ready."""
     status: Literal["True", "False", "Unknown"]
     """Status of the condition."""
     reason: Label
-    """Reason of the last transition, in one CamelCase word."""
+    """Reason of the last transition."""
     message: Sentence = ""
-    """Message for people: what was seen, what happens next and what to do."""
+    """What was seen, what happens next and what to do."""
     observed_generation: int = 0
-    """Generation of the GangJob that the condition was set for."""
+    """Generation that the condition was set for."""
     last_transition_time: Timestamp
     """Time of the last change of status."""
 
@@ -67,7 +67,7 @@ class RoleStatus(Model):
     name: Label
     """Name of the role."""
     desired: int
-    """Number of members that the role requires."""
+    """Number of required members."""
     ready: int = 0
     """Number of members that are ready for the attempt or run it."""
     succeeded: int = 0
@@ -84,49 +84,46 @@ class Master(Model):
     port: int
     """Port that was free on this pod when the attempt started."""
     memory_port: int | None = None
-    """Another one, where the ranks of a gang with a Peers tier find each other's memory. Absent without such a tier."""
+    """Port through which ranks find each other's memory. Absent without a Peers tier."""
 
 
 class ProgressStatus(Model):
     """A step that a rank has reported."""
 
     attempt: int
-    """Attempt in which the step was reported."""
+    """Attempt of the step."""
     step: int
     """Number of the step."""
     time: Timestamp
-    """Time of the report. Updated at most every 30 seconds."""
+    """Time of the report, updated at most every 30 seconds."""
 
 
 class FirstStep(Model):
     """The first step that a rank has made in an attempt."""
 
     attempt: int
-    """Attempt in which it was made."""
+    """Attempt of the step."""
     step: int | None = None
-    """Number of the step; absent if steps are unknown (spec.progress.source is a File)."""
+    """Number of the step; absent if unknown."""
     time: Timestamp
-    """Time at which it was made."""
+    """Time of the step."""
 
 
 class Spent(Model):
-    """What the time since the gang was first seen was spent on, in seconds.
-
-    A gang that never reports a step has no known training time, and therefore no goodput.
-    """
+    """What the gang's time was spent on, in seconds. A gang that never reports a step has no goodput."""
 
     training: float = 0.0
-    """From the first training step of an attempt to the end of the attempt."""
+    """From the first training step of an attempt to its end."""
     lost_progress: float = 0.0
-    """The part of training that had to be repeated."""
+    """The part of training that was repeated."""
     start_up: float = 0.0
-    """Gathering, starting and reaching the first step, in attempts that did not follow an incident."""
+    """From gathering to the first step, in attempts without an incident before them."""
     recovery: float = 0.0
-    """The same after an incident, counted from its fault."""
+    """From the fault to the first step, after an incident."""
     suspended: float = 0.0
-    """Suspended, including the termination of the pods."""
+    """Suspended, including the end of the pods."""
     pending: float = 0.0
-    """Waiting for all pods to be scheduled and started."""
+    """Waiting for pods to be scheduled and started."""
     held: float = 0.0
     """Held for inspection."""
 
@@ -135,13 +132,13 @@ class Restarts(Model):
     """Counts of the attempts after the first."""
 
     counted: int = 0
-    """Restarts that were charged to the budget."""
+    """Charged restarts."""
     uncounted: int = 0
-    """Restarts that were not charged: disruptions, rules with action Ignore, requested restarts."""
+    """Restarts that were not charged."""
     in_window: int = 0
     """Charged restarts within the window of the budget."""
     without_step: int = 0
-    """Restarts in a row since the last training step, disruptions not counted. From the second on they wait."""
+    """Restarts in a row without a training step, except disruptions. From the second on they wait."""
 
 
 class Replaced(Model):
@@ -152,17 +149,17 @@ class Replaced(Model):
     incarnation: int
     """Incarnation of its current pod."""
     attempt: int = 0
-    """First attempt that a worker in the current pod can belong to."""
+    """First attempt that the current pod can run."""
     time: Timestamp
     """Time of the last replacement."""
     since: Timestamp | None = None
-    """Time of the first of the consecutive replacements; absent if this is the first."""
+    """Time of the first consecutive replacement; absent if this is the first."""
     avoid: Annotated[tuple[Name, ...], Field(max_length=8)] = ()
-    """Nodes that the member's pod avoids."""
+    """Nodes that the pod avoids."""
     required: bool = False
-    """Whether avoiding the nodes is a requirement (evidence against the node) or a preference."""
+    """Whether the pod must avoid the nodes."""
     failures: int = 0
-    """Number of consecutive replacements that failed before they were ready, for the back-off."""
+    """Number of consecutive replacements that failed, for the back-off."""
 
 
 class Recreated(Model):
@@ -171,16 +168,16 @@ class Recreated(Model):
     time: Timestamp
     """Time of the replacement."""
     since: Timestamp
-    """Time of the first of the consecutive ones."""
+    """Time of the first consecutive replacement."""
     failures: int = 0
-    """Number of consecutive ones that failed before the attempt started, for the back-off."""
+    """Number of consecutive replacements that failed, for the back-off."""
 
 
 class Awaited(Model):
     """A pod of an earlier incarnation that may still run a worker. No worker starts until it is gone."""
 
     member: Label
-    """Name of the member that the pod belonged to."""
+    """Member of the pod."""
     incarnation: int
     """Incarnation of the pod."""
     pod: Label
@@ -188,25 +185,25 @@ class Awaited(Model):
     node: Name = ""
     """Node of the pod."""
     vanished_time: Timestamp | None = None
-    """Time at which the pod was first missing without having been seen terminated."""
+    """Time when the pod was first missing without a seen end."""
 
 
 class AwaitedAll(Model):
     """More pods than can be listed. No worker starts until lostPodGraceSeconds after the last is gone."""
 
     incarnation: int
-    """All pods of this incarnation or an earlier one that are not the current pods of their members."""
+    """Newest incarnation of these pods. Current pods are excluded."""
     vanished_time: Timestamp | None = None
-    """Time since which none of them is seen to run a worker."""
+    """Time since which none of them was seen to run a worker."""
 
 
 class HeldRank(Model):
     """A rank that a spare has taken over."""
 
     place: Label
-    """Member that has the rank by default."""
+    """Member with the rank by default."""
     member: Label
-    """Spare that has taken over the rank."""
+    """Spare that has the rank."""
 
 
 REVISION: Final = 1
@@ -218,102 +215,96 @@ class Status(Model):
     """Observed state of a gang. Only the controller writes it."""
 
     readable_from: int = 1
-    """Revision of the status that a controller must know to act on this gang. One that doesn't leaves it alone."""
+    """Revision that a controller must know to act on this gang."""
     observed_generation: int = 0
-    """Generation of the spec that the controller last acted on."""
+    """Generation that the controller last acted on."""
     phase: GangPhase = GangPhase.NEW
-    """Phase of the gang: a summary for people. Programs read conditions."""
+    """Summary for people. Programs read conditions."""
     phase_time: Timestamp = 0.0
     """Time of the last change of phase or attempt."""
     message: Sentence = ""
-    """Reason for the last decision, in one sentence."""
+    """Reason for the last decision."""
     conditions: Annotated[tuple[Condition, ...], Field(max_length=16)] = ()
-    """Accepted, Ready, Progressing, Suspended, Restarting, Degraded, Finished, Succeeded, Failed."""
+    """The conditions listed below."""
     attempt: int = 0
-    """Number of the current attempt of the whole gang. It never decreases."""
+    """Number of the current attempt. It never decreases."""
     started_attempt: int = 0
-    """Newest attempt that was started; later ones were held or suspended before their start. 0 if none was."""
+    """Newest attempt that was started; 0 if none."""
     resumed_attempt: int = 0
-    """First attempt after the gang was last resumed, maybe with other roles: what earlier attempts finished does not
-    count. 0 if it never was."""
+    """First attempt after the gang was last resumed; 0 if it never was. Members that finished earlier do not count."""
     attempt_generation: int = 0
-    """Generation of the spec whose roles and templates this attempt runs."""
+    """Generation whose roles and templates this attempt runs."""
     start_time: Timestamp | None = None
-    """Time at which the gang became active, or active again after it was suspended."""
+    """Time when the gang last became active."""
     completion_time: Timestamp | None = None
-    """Time at which the gang ended."""
+    """Time when the gang ended."""
     ready: Label = ""
-    """Number of members that are ready or run, and of those required, such as 7/8."""
+    """Number of ready or running members, and of required members, such as 7/8."""
     roles: Annotated[tuple[RoleStatus, ...], Field(max_length=8)] = ()
     """Member counts of each role."""
     restore_point: RestorePoint | None = None
-    """Checkpoint that every rank of the attempt loads; absent if the attempt starts from the beginning."""
+    """Checkpoint that every rank of the attempt loads; absent for the beginning."""
     masters: Annotated[tuple[Master, ...], Field(max_length=8)] = ()
-    """Address of rank 0 of each process group in this attempt."""
+    """Address of rank 0 of each process group."""
     hosts: Annotated[tuple[Name, ...], Field(max_length=512)] = ()
-    """Addresses of the members of this attempt, in the order of roles and indexes, for host files. Empty in gangs that
-    require more than 512 members."""
+    """Addresses of the members in the order of roles and indexes, for host files. Empty above 512 required members."""
     progress: ProgressStatus | None = None
-    """Highest step that any rank has reported in this attempt."""
+    """Highest step that a rank has reported in this attempt."""
     first_step: FirstStep | None = None
-    """First training step that any rank has reported in the newest attempt that reported one."""
+    """First reported training step of the newest attempt that has any."""
     step_gaps: StepGaps | None = None
     """Times between two reported steps. Absent without spec.progress.adaptive."""
     spent: Spent = Field(default_factory=Spent)
-    """What the time until accountedTime was spent on."""
+    """What the time until accountedTime was spent on, in seconds."""
     accounted_time: Timestamp = 0.0
-    """Time until which spent accounts for the gang's time; the epoch if it does not yet."""
+    """Time until which spent is computed."""
     restarts: Restarts = Field(default_factory=Restarts)
     """Restart counts."""
     incidents: Annotated[tuple[Incident, ...], Field(max_length=10)] = ()
     """The last 10 incidents, newest first."""
     ledger: Annotated[tuple[LedgerEntry, ...], Field(max_length=1000)] = ()
-    """Settled incidents, as the budget and the ladder remember them."""
+    """Settled incidents that the budget and the ladder count."""
     base_incarnation: int = 0
-    """Incarnation of every pod that is not in replaced. Incremented when the whole gang is recreated."""
+    """Incarnation of every pod that is not in replaced."""
     given_back: bool = False
-    """Whether the gang is suspended because a replacement took too long. It continues when restartToken changes, or
-    when suspend is set to true and back to false."""
+    """Whether the gang is suspended because a replacement took too long. A new restartToken, or suspend set to true and
+    back to false, continues it."""
     observed_restart_token: Annotated[str, Field(max_length=253)] = ""
-    """Restart token that was last acted on."""
+    """Last restartToken that was acted on."""
     restart_wait_time: Timestamp | None = None
-    """Time since which a restart by restartToken waits for the gangs of its group (`spec.rolling`); absent if none
-    does."""
+    """Time since which a restart waits for its group (`spec.rolling`); absent if none waits."""
     restart_from_tokens: Annotated[tuple[Annotated[str, Field(max_length=253)], ...], Field(max_length=16)] = ()
-    """Restart tokens whose restartFrom was taken, newest last. It is not taken again for them."""
+    """Restart tokens whose restartFrom was used, newest last."""
     restart_from: RequestedStep | None = None
-    """Restore point that was requested for the coming attempt; absent if it is the newest step."""
+    """Requested restore point of the coming attempt; absent for the newest step."""
     roles_hash: Label = ""
     """Hash of the roles that the pods were made from."""
     rejected_steps: Annotated[tuple[RejectedStep, ...], Field(max_length=1000)] = ()
     """Checkpoint steps that cannot be used."""
     recorded_steps: Annotated[tuple[RecordedStep, ...], Field(max_length=16)] = ()
-    """Newest steps of Shared tiers with source API that every rank has registered."""
+    """Newest steps of Shared API tiers that every rank has registered."""
     completed_step: RecordedStep | None = None
-    """Newest step that every rank has registered in a tier with source API since the restore point, whether or not it
-    can still be loaded. A gang with such a step, or with a restore point, does not start from the beginning by
-    itself."""
+    """Newest step since the restore point that every rank has registered in an API tier, whether or not it can still be
+    loaded. A gang with such a step or a restore point does not start from the beginning by itself."""
     lineage: Annotated[tuple[LineageEntry, ...], Field(max_length=32)] = ()
-    """Restarts that went back to a step. What earlier attempts had saved beyond that step no longer exists."""
+    """Attempts that went back to a step. Later steps of earlier attempts no longer count."""
     replaced: Annotated[tuple[Replaced, ...], Field(max_length=1000)] = ()
     """Members whose incarnation or nodes to avoid differ from the default."""
     recreated: Recreated | None = None
-    """The last replacement of all pods at once; absent if the pods come from a start or a resume."""
+    """The last replacement of all pods at once; absent after a start or a resume."""
     awaited: Annotated[tuple[Awaited, ...], Field(max_length=1000)] = ()
     """Pods of earlier incarnations that may still run a worker."""
     awaited_all: AwaitedAll | None = None
-    """Summary of awaited pods, if there are more than can be listed."""
+    """Summary of awaited pods, if there are too many to list."""
     fencing: Fencing | None = None
-    """What supervisors are told to do without a controller. Absent until an attempt was made by a release that knows
-    it: then no silent member is taken for stopped."""
+    """What supervisors are told to do without a controller. If absent, no silent member counts as stopped."""
     ranks: Annotated[tuple[HeldRank, ...], Field(max_length=10_000)] = ()
     """Ranks that spares have taken over."""
     finished: Finished | None = None
-    """Members that have finished, in the newest attempt that was started. Written within a second, so that success does
-    not depend on pods or reports that may be gone."""
+    """Members that finished in the newest started attempt, written within a second."""
     barrier_timeouts: int = 0
-    """Number of times that the deadline of the barrier passed in this attempt."""
+    """Number of barrier deadlines that passed in this attempt."""
     deadline_time: Timestamp | None = None
-    """Earliest time from which the next deadline of the barrier is counted; set when the last one passed."""
+    """Earliest start of the next barrier deadline, set when the last one passed."""
     observed_time: Timestamp = 0.0
-    """Time of the last update of the summary: progress, ready, timings of the last incident."""
+    """Time of the last update of progress, ready and the last incident's timings."""
