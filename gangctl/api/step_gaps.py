@@ -9,8 +9,8 @@ class StepGaps(Model):
     """The times between two reported steps, from which spec.progress.adaptive computes its deadline."""
 
     attempt: int = 0
-    """Newest attempt that has shown enough of them to go by."""
+    """Newest attempt that has shown enough of them."""
     longest_milliseconds: int = 0
-    """The longest so far. Updated when it has grown by more than 10 %."""
+    """The longest time in milliseconds, updated when it has grown by more than 10 %."""
     reached_step: int | None = None
-    """Highest step that an earlier attempt reported. An attempt that has not passed it is judged by timeoutSeconds."""
+    """Highest step of earlier attempts. Until an attempt passes it, timeoutSeconds applies."""
