@@ -12,21 +12,18 @@ from gangctl.api.model import Constraint, Model, Refused
 
 
 class Container(Model):
-    """A container. gangctl declares only the fields that it reads; all other Kubernetes fields are allowed."""
+    """A container, with the fields that gangctl reads."""
 
     model_config = ConfigDict(extra="allow")
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$", max_length=63)]
     """Name of the container, unique in the pod."""
     command: Annotated[tuple[Annotated[str, Field(max_length=32_768)], ...], Field(max_length=256)] = ()
-    """Command to start. Required for the worker container, because gangctl does not know the entry point of its image.
-    $(VAR) is expanded for each attempt, so the command may use the variables of the attempt."""
+    """Command to start, required for the worker container. $(VAR) is expanded for each attempt."""
     liveness_probe: dict[str, Any] | None = None
-    """Kubernetes livenessProbe. Not allowed on the worker container, because it would kill a member that waits for the
-    others."""
+    """Kubernetes livenessProbe. Not allowed on the worker container."""
     startup_probe: dict[str, Any] | None = None
-    """Kubernetes startupProbe. Not allowed on the worker container, because it would kill a member that waits for the
-    others."""
+    """Kubernetes startupProbe. Not allowed on the worker container."""
 
 
 class PodSpec(Model):
@@ -44,8 +41,7 @@ class PodSpec(Model):
     )
 
     containers: Annotated[tuple[Container, ...], Field(min_length=1, max_length=16)]
-    """Containers of the pod: from 1 to 16. The first one is the worker container unless workerContainer names
-    another."""
+    """Containers of the pod. The first is the worker container, unless workerContainer names another."""
     restart_policy: Annotated[
         Literal["Never", "OnFailure"],
         Refused(
@@ -55,12 +51,9 @@ class PodSpec(Model):
             }
         ),
     ] = "Never"
-    """Never or OnFailure, accepted so that the template of a Job can be pasted. gangctl restarts workers inside their
-    containers, and it sets what the kubelet does when the worker's whole container ends: the kubelet restarts all
-    containers of the pod without back-off or, on nodes that do not support this, the failed container. For init
-    containers, and containers beside the worker's, it means what it does in a Job: with OnFailure the kubelet retries
-    one that fails; with Never, an init container that fails ends the pod, and the member gets a new one. On nodes that
-    do not support RestartAllContainers, each is retried."""
+    """Applies to init containers and to containers beside the worker's, as in a Job. With Never, an init container that
+    fails ends the pod. On nodes without RestartAllContainers, failed containers are always retried. gangctl itself sets
+    what the kubelet does when the worker's container ends."""
 
 
 class Template(Model):
@@ -69,8 +62,7 @@ class Template(Model):
     metadata: dict[str, Any] = Field(default_factory=dict)
     """Labels and annotations of the pods. gangctl adds its own, which start with gangctl.io/."""
     spec: PodSpec
-    """Spec of the pods, kept as written. gangctl adds its sidecar and prefixes the worker's command with its
-    supervisor."""
+    """Spec of the pods. gangctl adds its sidecar, and its supervisor before the worker's command."""
     _kept: bytes = PrivateAttr(b"")
     """Compressed JSON of the whole template, where this value has only a part of it; see ``compact.py``."""
 
