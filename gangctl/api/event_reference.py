@@ -25,34 +25,28 @@ kubectl events --for gangjob/NAME
 kubectl get events.events.k8s.io --field-selector regarding.kind=GangJob,type=Warning --all-namespaces
 ```
 
-The controller emits an Event only after the status with the same message is stored; `{Reason.UNREADABLE}` and
-`{Reason.ACTION_FAILS}` are in no status. It emits Events in the background and, within a namespace, in order. Events
-are for people; programs read the conditions. If the API server does not accept an Event, the controller retries for
-about ten seconds (a minute if the server does not answer), then drops the Event and logs it. Decisions never wait for
-an Event, and neither do the Events of other namespaces. Events that a leader decided on just before it ended may be
-missing: the next leader continues from the status and does not repeat them.
+An Event follows the status with the same message; only `{Reason.UNREADABLE}` and `{Reason.ACTION_FAILS}` are in no
+status. Events are for people; programs read conditions. The controller retries for about ten seconds (a minute if the
+API server does not answer), then drops the Event and logs it. Decisions never wait for Events. Events that a leader
+decided on just before it ended may be missing.
 
 - `regarding` is the GangJob, or the pod for `{Reason.DEVICE_GUARD_EVICTED}` and `{Reason.DEVICE_GUARD_REFUSED}`.
-  `related` is the pod that an Event of a gang is about, if any: the pod of that incarnation. It may already be gone;
-  then it has no UID.
+  `related` is the pod that the Event is about, if any; a pod that is already gone has no UID there.
 - `reason` and `type` are listed below. They are stable, so you can alert on them.
 - `action` is what the controller does.
-- `note` is the message. If it belongs to an incident, it ends with ` (trace ID)`, and the annotation
-  `{ANNOTATION_TRACE_ID}` has the ID alone: look it up in Jaeger, or run `gangctl trace NAME`.
+- `note` is the message: one line of at most 1024 bytes, with control characters escaped, as in `\\x1b`. For an
+  incident it ends with ` (trace ID)`, and the annotation `{ANNOTATION_TRACE_ID}` has the ID: look it up in Jaeger,
+  or run `gangctl trace NAME`.
 
-**Repeated Events are counted.** Events with the same type, reason, note and pod are one Event with a `series` (`count`,
-`lastObservedTime`; kubectl shows `x3 over 5m`), for as long as the API server keeps it: by default an hour after the
-last occurrence. Counting continues after a change of leader. Each incident has its own trace, and therefore its own
-Events.
+**Repeats are counted.** Events with the same type, reason, note and pod are one Event with a `series` (`count`,
+`lastObservedTime`; kubectl shows `x3 over 5m`) while the API server keeps it, by default an hour. A new leader counts
+on. Each incident has its own trace, and so its own Events.
 
-**Bursts are limited.** A gang may emit 25 Events with the same reason at once, then one every five minutes. Further
-Events are dropped. The next Event with this reason says how many were dropped; the status, the controller's log and its
-metrics still have every incident. Repeats that are only counted are delayed but never dropped.
+**Bursts are limited.** A gang may emit 25 Events with the same reason at once, then one every five minutes. The next
+Event with this reason says how many were dropped. Status, log and metrics still have every incident. Counted repeats may
+be late but are never dropped.
 
-On one machine (`gangctl run`), Events are appended to `events.jsonl` in the folder of the gang, without series and
-limits.
-
-A note is one line of at most 1024 bytes. Control characters are escaped, as in `\\x1b`.
+With `gangctl run`, Events are appended to `events.jsonl` in the gang's folder, without series and limits.
 """
 
 

@@ -15,7 +15,7 @@ from typing import Final
 from gangctl.api.conditions import ConditionType
 from gangctl.api.problems import allowed
 from gangctl.api.reasons import Reason
-from gangctl.api.schema import RESERVED, RULES, Schema, gangjob_schema
+from gangctl.api.schema import ONLY, RESERVED, RULES, Schema, gangjob_schema
 from gangctl.api.status import GangPhase
 from gangctl.api.version import API_VERSION, KIND
 
@@ -24,11 +24,17 @@ _INTRODUCTION: Final = f"""\
 
 # The {KIND} reference
 
-All fields of `{API_VERSION}`, `kind: {KIND}`. Fields whose names end in `Seconds` are whole seconds. A field that is
-absent is off or has its default; null is not a value. `kubectl explain gangjob.spec` shows the same text.
+All fields of `{API_VERSION}`, `kind: {KIND}`, as in `kubectl explain gangjob.spec`. Fields whose names end in `Seconds`
+are whole seconds; times are in UTC, such as 2026-01-31T12:00:00Z. An absent field is off or has its default; null is
+not a value. Fields marked \\* are required in their object. A manifest that breaks a rule is rejected with the path of
+the field.
+"""
 
-Fields marked \\* are required if the object that contains them is present. A manifest that breaks a rule is rejected
-with the path of the field.
+_REASONS: Final = f"""\
+## Reasons
+
+[Faults](faults.md#by-reason) lists the reasons of faults, [Events](events.md) all other reasons of conditions and
+Events, except `{Reason.HELD}`:\
 """
 
 
@@ -40,7 +46,7 @@ def reference() -> str:
         parts += [_section(path, node) for path, node in _objects(schema["properties"][name], name)]
     parts.append(_values("Phases", "Values of `status.phase`.", GangPhase))
     parts.append(_values("Conditions", "Types in `status.conditions`.", ConditionType))
-    parts.append(_values("Reasons", "Reasons in incidents, conditions and events.", Reason))
+    parts.append(f"{_REASONS} {meanings(Reason)[Reason.HELD]}\n")
     return "\n".join(parts)
 
 
@@ -57,16 +63,18 @@ def _objects(node: Schema, path: str) -> Iterator[tuple[str, Schema]]:
 
 def _section(path: str, node: Schema) -> str:
     lines = [f"## `{path}`", ""]
-    if "description" in node:
+    if "description" in node and (path.endswith("]") or "." not in path):  # the row of another object has it already
         lines += [node["description"], ""]
     lines += ["| field | type and range | description |", "| --- | --- | --- |"]
     for name, field in node["properties"].items():
         mark = "\\*" if name in node.get("required", ()) else ""
-        lines.append(f"| `{name}`{mark} | {_cell(_type(field))} | {_cell(field.get('description', ''))} |")
+        kind = _type(field) if path.startswith("spec") else _kind(field)
+        lines.append(f"| `{name}`{mark} | {_cell(kind)} | {_cell(field.get('description', ''))} |")
     if node.get("x-kubernetes-preserve-unknown-fields"):
         lines.append("| ... | | All other Kubernetes fields are kept as written. |")
     said = {f"!has(self.{name})" for name, field in node["properties"].items() if RESERVED in field}
-    rules = [rule["message"] for rule in node.get(RULES, ()) if rule["rule"] not in said]
+    said |= {field[ONLY] for field in node["properties"].values() if ONLY in field}
+    rules = [rule["message"] for rule in node.get(RULES, ()) if not said & {rule["rule"], rule["message"]}]
     if rules:
         lines += ["", "Rules:", "", *(f"- {rule}." for rule in rules)]
     return "\n".join([*lines, ""])
@@ -77,6 +85,21 @@ def _type(field: Schema) -> str:
     if field["type"] == "array" and field["items"]["type"] != "object":
         text += f", each {allowed(field['items'])}"
     return text
+
+
+def _kind(field: Schema) -> str:
+    """The type alone: only the controller writes a status, so its limits are of no use to a user."""
+    match field:
+        case {"enum": values}:
+            return ", ".join(str(value) or "empty" for value in values)
+        case {"format": "date-time"}:
+            return "time"
+        case {"type": "array"}:
+            return "list"
+        case {"type": "object"}:
+            return "map"
+        case _:
+            return str(field["type"])
 
 
 def _cell(text: str) -> str:

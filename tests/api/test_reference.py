@@ -41,3 +41,8 @@ def test_reasons_are_camel_case() -> None:
 
 def test_every_value_of_on_reasons_is_a_reason() -> None:
     assert {one.value for one in OnReason} <= {one.value for one in Reason}
+
+
+def test_every_reason_is_on_the_page_of_faults_or_of_events() -> None:
+    pages = [(FILE.parent / name).read_text(encoding="utf-8") for name in ("faults.md", "events.md")]
+    assert [one for one in Reason if one is not Reason.HELD and not any(f"| `{one}` |" in page for page in pages)] == []
