@@ -23,26 +23,23 @@ gangctl/cli/failures/failures.yaml. Change those. -->
 
 # Faults
 
-What gangctl does about a fault where no rule of `podFailurePolicy` says more. `gangctl classify --explain-defaults`
-prints the same, with `-o json` or `-o yaml` for programs. `gangctl classify FILE --exit-code N` applies the rules of a
-manifest.
+What gangctl does about a fault that no rule of `podFailurePolicy` matches. `gangctl classify --explain-defaults` prints
+the same, with `-o json` or `-o yaml` for programs. `gangctl classify FILE --exit-code N` applies a manifest's rules.
 
 ## By reason
 
-The strongest evidence is the cause of an incident, and among equals the earliest: device, node, disruption of a pod,
+The cause of an incident is its strongest evidence, and among equals the earliest: device, node, disruption of a pod,
 end of a container, end of a process, request. A charged restart consumes `recovery.budget`. The level is the least that
-is replaced: a rule can raise it, and so can a fault that recurs.
+is replaced; a rule or a recurring fault can raise it.
 
 """
 _FAILURES: Final = """\
 
 ## By what is seen
 
-Each row is a failure that others have written about, with its source. *Answer* is what the controller's own policy says
-of the evidence alone. gangctl reads the output of workers only where a rule has `onLog`; else a message in the first
-column is for people. A rule below is an example of how to change the answer; whether it fits is yours to judge.
-
-The last column names what proves the row: a scenario in `tests/core/scenarios/`, or a test.
+Each row is a documented failure with its source. *Answer* is the controller's policy for the evidence alone; gangctl
+reads messages in the output only for rules with `onLog`. The rule is an example of how to change the answer. *Proof* is
+a scenario in `tests/core/scenarios/`, or a test.
 """
 _NO_FAULT: Final = "no fault reaches the policy"
 
