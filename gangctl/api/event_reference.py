@@ -43,8 +43,8 @@ decided on just before it ended may be missing.
 on. Each incident has its own trace, and so its own Events.
 
 **Bursts are limited.** A gang may emit 25 Events with the same reason at once, then one every five minutes. The next
-Event with this reason says how many were dropped. Status, log and metrics still have every incident. Counted repeats may
-be late but are never dropped.
+Event with this reason says how many were dropped. Status, log and metrics still have every incident. Counted repeats
+may be late but are never dropped.
 
 With `gangctl run`, Events are appended to `events.jsonl` in the gang's folder, without series and limits.
 """

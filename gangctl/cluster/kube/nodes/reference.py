@@ -15,33 +15,34 @@ _INTRODUCTION: Final = """\
 
 # Node signals
 
-Health agents, cloud providers and autoscalers write at a node what is wrong with it, or that it is about to go: as a
-condition, a taint or a label. This table says what a gang with pods on the node does about it.
+Health agents, cloud providers and autoscalers mark a node that is faulty or about to go with a condition, a taint or a
+label. This table says what a gang with pods on the node does about it.
 
-- **Leave**: all its pods on the node are replaced, and the new ones keep off it for `recovery.avoidNodeSeconds`. The
-  other workers restart in place. The reason is `NodeUnhealthy`, and the budget is not charged.
+- **Leave**: all its pods on the node are replaced, and the new pods avoid it for `recovery.avoidNodeSeconds`. The other
+  workers restart in place. The reason is `NodeUnhealthy`, and the budget is not charged.
 - **Drain**: the same, but all ranks have `recovery.plannedStopGracePeriodSeconds` to save a last checkpoint. The reason
   is `NodeDrained`.
 - **LeaveAtRestart**: its pods leave the node when the gang restarts for another reason. Until then the condition
-  Degraded tells of it, with the reason `NodeSuspect`.
-- **Note**: the condition Degraded tells of it.
+  Degraded reports the node, with the reason `NodeSuspect`.
+- **Note**: the condition Degraded reports the node.
 - **Off**: nothing.
 
 What counts:
 
-- **Only news count.** What a node showed before the pod was scheduled there, or before the attempt began, restarts
-  nothing: an agent that replays its history, or a controller that starts anew, moves no pod. The condition
-  Degraded tells of it. The time of a taint or a label isn't written, so a controller that starts anew takes those that
-  it finds for old.
-- **That a signal is absent says nothing**, and a cordon alone is no signal. A node that is cordoned while a pod of the
-  gang is evicted from it is being drained: [all members on it move in one
+- **Only news.** A sign that the node had before the pod was scheduled there, or before the attempt began, is only
+  reported by the condition Degraded. A controller that has just started takes every taint and label for old, because
+  they have no time.
+- **Only signs, not their absence.** A cordon alone is not a sign either. If a pod of the gang is evicted from a cordoned
+  node, the node is being drained: [all members on it move in one
   restart](../tasks/platforms.md#autoscalers-and-drains).
-- Where fewer devices are **allocatable** than the node has, it isn't known which pod has the missing one. It counts if
-  pods of the gang have more of them there than are allocatable, and some are: with none, the device plugin is gone, and
-  what runs may stay. Where the pod's status has the [health of its devices](../concepts.md), a device counts at once.
-- A row with a `message` wants these words somewhere in the condition's message.
-- A rule can match `onReasons: [NodeUnhealthy]` or `[NodeDrained]`.
-- Change the table with the chart's value `nodeSignals`: a row with the name of another replaces it, others are added.
+- If fewer devices are **allocatable** than the node has, it is unknown which pod has the missing device. This counts if
+  pods of the gang have more devices there than are allocatable, but at least one is: with none, the device plugin is
+  gone, and running pods may stay. If the pod's status has the [health of its devices](../concepts.md), that counts at
+  once.
+- A row with a `message` requires these words in the condition's message.
+
+A rule can match `onReasons: [NodeUnhealthy]` or `[NodeDrained]`. The chart's value `nodeSignals` changes the table: a row
+with the name of another replaces it, others are added.
 
 ```yaml
 nodeSignals:
