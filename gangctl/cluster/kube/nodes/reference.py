@@ -32,8 +32,8 @@ What counts:
 - **Only news.** A sign that the node had before the pod was scheduled there, or before the attempt began, is only
   reported by the condition Degraded. A controller that has just started takes every taint and label for old, because
   they have no time.
-- **Only signs, not their absence.** A cordon alone is not a sign either. If a pod of the gang is evicted from a cordoned
-  node, the node is being drained: [all members on it move in one
+- **Only signs, not their absence.** A cordon alone is not a sign either. If a pod of the gang is evicted from a
+  cordoned node, the node is being drained: [all members on it move in one
   restart](../tasks/platforms.md#autoscalers-and-drains).
 - If fewer devices are **allocatable** than the node has, it is unknown which pod has the missing device. This counts if
   pods of the gang have more devices there than are allocatable, but at least one is: with none, the device plugin is
@@ -41,8 +41,8 @@ What counts:
   once.
 - A row with a `message` requires these words in the condition's message.
 
-A rule can match `onReasons: [NodeUnhealthy]` or `[NodeDrained]`. The chart's value `nodeSignals` changes the table: a row
-with the name of another replaces it, others are added.
+A rule can match `onReasons: [NodeUnhealthy]` or `[NodeDrained]`. The chart's value `nodeSignals` changes the table: a
+row with the name of another replaces it, others are added.
 
 ```yaml
 nodeSignals:
