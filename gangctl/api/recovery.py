@@ -58,13 +58,14 @@ class Recovery(Model):
     further restart. A restart by hand ends the wait."""
     barrier_timeout_seconds: PositiveSeconds = 600
     """Seconds that the gang waits for all members to be ready, while every required pod is scheduled and started, after
-    grace periods and waits by choice. The first timeout replaces the missing members, the second the whole gang; the
-    third fails the gang."""
+    grace periods and waits by choice. The first timeout replaces the missing members, the second the whole gang; after
+    the third, onExhausted applies."""
     pod_start_timeout_seconds: PositiveSeconds = 1800
-    """Seconds from the scheduling of a pod to the first message of its supervisor, or from the end of its containers to
-    their next start, after which the pod is replaced."""
+    """Seconds from the scheduling of a pod to the first message of its supervisor after which the pod is replaced. The
+    same applies if its containers have ended and have not started this long after a restart."""
     scheduling_timeout_seconds: PositiveSeconds | None = None
-    """Seconds that the gang may wait for its pods to be scheduled. If absent, there is no limit."""
+    """Seconds that the gang may wait for its pods to be scheduled, before onExhausted applies. If absent, there is no
+    limit."""
     replacement_timeout_seconds: PositiveSeconds = 1800
     """Seconds that a replacement pod may take while the other pods keep their devices, before onReplacementTimeout
     applies."""
