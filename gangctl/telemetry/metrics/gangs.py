@@ -201,7 +201,7 @@ class GangMetrics:
         )
         ratio = GaugeMetricFamily(
             "gangctl_goodput_ratio",
-            "Part of the time of gangs that was training that counted, for gangs that have reported a step.",
+            "Share of time that was useful training, for gangs that have reported a step.",
             labels=["namespace"],
         )
         low = GaugeMetricFamily(

@@ -63,7 +63,7 @@ class IncidentMetrics:
         )
         self._starts = Counter(
             "gangctl_warm_starts",
-            "Processes of restarts, where they can be forked or go on: forked, executed, or gone on.",
+            "Processes of restarts that could be forked or go on, by how they started.",
             ["namespace", "type"],
             registry=registry,
         )

@@ -105,7 +105,7 @@ class SourceMetrics:
         yield _counter("gangctl_events", "Kubernetes Events by outcome.", "outcome", sources.events())
         yield _counter(
             "gangctl_device_guard_evictions",
-            "Requests of the device guard to evict a pod that is no gang's, by result.",
+            "Requests of the device guard to evict a pod outside gangs, by result.",
             "result",
             sources.guard(),
         )
@@ -137,8 +137,8 @@ def _braking(state: BrakeState | None) -> Iterable[Metric]:
     """Yield what only the leader knows, so that a sum over all controllers is right."""
     on = GaugeMetricFamily(
         "gangctl_brake",
-        "1 while the controller puts the silence of many members (Silence), or the faults of many gangs (Failures), "
-        "down to none of them, else 0. Only the leader exports it.",
+        "1 while the controller blames no member for the silence of many (Silence), or no gang for the faults of many "
+        "(Failures), else 0. Only the leader exports it.",
         labels=["kind"],
     )
     members = GaugeMetricFamily(
