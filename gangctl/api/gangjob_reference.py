@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import sys
 from collections.abc import Iterator
 from enum import StrEnum
@@ -76,8 +77,13 @@ def _section(path: str, node: Schema) -> str:
     said |= {field[ONLY] for field in node["properties"].values() if ONLY in field}
     rules = [rule["message"] for rule in node.get(RULES, ()) if not said & {rule["rule"], rule["message"]}]
     if rules:
-        lines += ["", "Rules:", "", *(f"- {rule}." for rule in rules)]
+        lines += ["", "Rules:", "", *(f"- {_rule(rule)}." for rule in rules)]
     return "\n".join([*lines, ""])
+
+
+def _rule(error: str) -> str:
+    """The rule that an error names: "two rules have the same name" breaks the rule that no two may."""
+    return re.sub(r"^two (.+) have ", r"no two \1 may have ", error)
 
 
 def _type(field: Schema) -> str:
