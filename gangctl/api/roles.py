@@ -108,7 +108,7 @@ class Role(Model):
     variables."""
     start: Start = Field(default_factory=ExecStart)
     """Exec: execute the command. Fork: fork each process from a template that has imported its modules, for commands
-    such as python train.py and python -m train; otherwise execute the command."""
+    such as python train.py and python -m train. If no template can be forked, the command is executed."""
     worker_container: Annotated[str, Field(min_length=1, max_length=63)] | None = None
     """Name of the container whose command is the worker. If absent, the first container."""
     template: Template
