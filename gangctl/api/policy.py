@@ -68,12 +68,10 @@ class OnReason(StrEnum):
     NODE_DRAINED = "NodeDrained"
     DEVICE_LOST = "DeviceLost"
     DEVICE_TAINTED = "DeviceTainted"
-    UNSCHEDULABLE = "Unschedulable"
     START_FAILED = "StartFailed"
     DEVICE_DEGRADED = "DeviceDegraded"
     HANG = "Hang"
     REQUESTED = "Requested"
-    BARRIER_TIMEOUT = "BarrierTimeout"
 
 
 def _is_signal(name: str) -> str:
