@@ -6,6 +6,7 @@ import ast
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from encodings.aliases import aliases
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 
 from gangsidecar import bundle
 from tests.pythons import every
+from tests.sidecar.supervisor.frozen import OF_ARCHIVES, only, refusing
 from tests.wait import SECONDS
 
 ROOT = Path(__file__).parents[2]
@@ -21,23 +23,13 @@ STATIC = ROOT / "sidecar" / "static"
 LIST = STATIC / "modules.txt"
 ENTRY = "gangsidecar.supervisor.__main__"
 BUILT_IN = "_gangsys"
-OF_ARCHIVES = {"ctypes"}
-"""Where there is ``_gangsys``, it is not imported."""
 OLDEST = 13
 """The minor version of the Python that is linked."""
-ONLY_FROZEN = """
+ALL_OF_THEM = """
 import sys
-names = set(sys.argv[2].split(","))
-class Refuse:
-    @staticmethod
-    def find_spec(name, path=None, target=None):
-        if name.partition(".")[0] == "gangsidecar" or name in names or name == "_gangsys":
-            return None
-        raise ImportError("not frozen: " + name)
-sys.meta_path.insert(0, Refuse)
 sys.path.insert(0, sys.argv[1])
 import importlib
-for name in sys.argv[3].split(","):
+for name in sys.argv[2].split(","):
     importlib.import_module(name)
 """
 
@@ -161,10 +153,18 @@ def test_what_is_frozen_is_enough_to_import_the_supervisor(tmp_path: Path) -> No
     linked = [line[len("MODULE(") : -1] for line in (tmp_path / "inittab.h").read_text().splitlines()]
     names = {*table, *linked, "marshal", "sys", "builtins", "_imp", "_warnings", "_string"}
     ours = sorted(name for name in supervisors()[0] if name != "gangsidecar")
-    command = [python, "-IS", "-B", "-c", ONLY_FROZEN, str(ROOT / "sidecar"), ",".join(names), ",".join(ours)]
+    code = only(names, (3, OLDEST)) + ALL_OF_THEM
+    command = [python, "-IS", "-B", "-c", code, str(ROOT / "sidecar"), ",".join(ours)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
     assert done.returncode == 0, done.stderr
     assert {name for name in table if name.startswith("gangsidecar")} >= {*ours}
+
+
+@pytest.mark.parametrize("late", ["import decimal", "import _strptime", "'\\t'.encode('unicode_' + 'escape')"])
+def test_a_supervisor_of_the_tests_finds_nothing_that_its_executable_lacks(late: str) -> None:
+    done = subprocess.run([sys.executable, "-IS", "-c", refusing() + late], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "not frozen: " in done.stderr or "unknown encoding: unicode_escape" in done.stderr
 
 
 def test_a_module_in_c_that_libpython_lacks_ends_the_build(tmp_path: Path) -> None:

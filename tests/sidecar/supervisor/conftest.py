@@ -15,7 +15,7 @@ from gangsidecar.wire import SUPERVISOR_ARCHIVE, SUPERVISOR_PROGRAM
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-from tests.sidecar.supervisor import patient
+from tests.sidecar.supervisor import frozen, patient
 from tests.sidecar.supervisor.parkable import Parkable
 from tests.sidecar.supervisor.supervised import EXECUTABLE, Member
 from tests.sidecar.supervisor.warm import SAYS_HELLO, Warm
@@ -54,6 +54,8 @@ def _built(build: Callable[[Path], None], folder: Path) -> Path:
     build(path)
     if EXECUTABLE:
         shutil.copy(EXECUTABLE, path.with_name(SUPERVISOR_PROGRAM))
+    else:
+        frozen.restrict(path)
     return path
 
 

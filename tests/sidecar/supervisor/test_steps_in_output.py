@@ -81,6 +81,12 @@ def test_the_line_that_says_which_step_was_restored_is_no_first_step(member: Mem
     assert (told.progress.attempt, told.progress.first_step) == (2, 7)
 
 
+def test_a_pattern_may_call_a_character_by_its_name(member: Member) -> None:
+    source = Source(pattern=r"\N{BULLET} step (?P<step>[0-9]+)")
+    trains(member, f"import os; os.write(1, b'\\xe2\\x80\\xa2 step 6\\n'); {WAITS}", source=source)
+    assert member.sidecar.until(_is_at(6))
+
+
 def test_python_does_not_keep_its_lines_back(member: Member, output: Path) -> None:
     code = f"import os; print('step 1', os.environ['PYTHONUNBUFFERED']); {WAITS}"
     trains(member, code)
