@@ -117,6 +117,14 @@ def test_nothing_in_a_message_reaches_the_terminal_as_markup_or_control() -> Non
     assert not {"\x1b", "\r", "\u202e"} & set(text)
 
 
+def test_a_gang_that_hangs_is_shown_so_wherever_its_phase_is() -> None:
+    hang = Condition(type="Degraded", status="True", reason="Hang", message="m", last_transition_time=NOW)
+    hung, runs = look(conditions=(hang,)), look()
+    assert "Running, and hangs" in "".join(_drawn(tables.head(hung, NOW), 100))
+    rows = _drawn(tables.gangs([hung, runs], NOW, wide=False, everywhere=False), 100)[1:]
+    assert ["Running, and hangs" in row for row in rows] == [True, False]
+
+
 def _drawn(part: RenderableType, width: int) -> list[str]:
     out = Console(file=io.StringIO(), width=width, height=20)
     with out.capture() as captured:

@@ -76,6 +76,14 @@ def test_members_without_a_pod_a_connection_or_an_end_are_told_apart() -> None:
     assert list(states) == list(states.values())
 
 
+def test_a_gang_that_hangs_is_shown_so_in_its_page_and_in_the_list() -> None:
+    runs = job(2)
+    hang = Condition(type="Degraded", status="True", reason="Hang", message="m", last_transition_time=NOW)
+    hung = with_status(runs, conditions=(hang,))
+    assert [seen(one, Observed()).hangs for one in (hung, runs)] == [True, False]
+    assert sorted(row.hangs for row in listed([hung, runs]).rows) == [False, True]
+
+
 def test_ten_thousand_members_make_a_small_document_quickly() -> None:
     given = job(10_000)
     world = observed(given, Phase.RUNNING, 2)

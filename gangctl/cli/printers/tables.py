@@ -19,7 +19,7 @@ from gangctl.cli.gang_view import GangView
 from gangctl.cli.printers.fitting_table import FittingTable
 from gangctl.cli.printers.text import clean, duration, seconds, shown
 from gangctl.core.policy.cause import describe
-from gangctl.core.record.conditions import warned_of
+from gangctl.core.record.conditions import hangs, warned_of
 from gangctl.core.record.stacks import innermost
 from gangctl.explain.page.members import state
 
@@ -48,8 +48,9 @@ def gangs(found: Sequence[GangView], now: float, *, wide: bool, everywhere: bool
 
 
 def phase(status: Status) -> Text:
-    """The phase, in colour."""
-    return Text(status.phase or "New", style=STYLES.get(status.phase, ""))
+    """The phase, in colour, and whether the gang hangs."""
+    hung = Text(", and hangs", style="red") if hangs(status) else Text()
+    return Text(status.phase or "New", style=STYLES.get(status.phase, "")).append_text(hung)
 
 
 def _summary(look: GangView, now: float, *, wide: bool, everywhere: bool) -> list[str | Text]:
@@ -86,8 +87,6 @@ def head(look: GangView, now: float) -> Text:
     restarts = status.restarts
     line = Text(clean(look.job.metadata.name), style="bold")
     line.append("  ").append_text(Text("Stopped", style="yellow") if look.stopped else phase(status))
-    if status.phase is GangPhase.RUNNING and warned_of(status) == Reason.HANG:
-        line.append(", and hangs", style="red")
     ready = shown("" if look.stopped else status.ready)
     line.append(f"  attempt {status.attempt}  ready {ready}  step {step(status)}", style="")
     line.append(f"  restarts {restarts.counted} counted, {restarts.uncounted} uncounted")
@@ -212,7 +211,7 @@ def advice(job: GangJob) -> str:
             return "workers train on; find out why the controller does not hear them (condition Degraded)"
         case GangPhase.GATHERING if incident is not None and incident.back_off_time and status.restarts.without_step:
             return _repeats(job, logs)
-        case GangPhase.RUNNING if warned_of(status) == Reason.HANG:
+        case _ if hangs(status):
             return (
                 f"find out what the workers wait for, then {command_name()} restart {name}; progress.onHang: Restart "
                 "does so by itself, and takes their stacks"

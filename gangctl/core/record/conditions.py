@@ -88,6 +88,11 @@ def warned_of(status: Status) -> str:
     return "" if found is None else found.reason
 
 
+def hangs(status: Status) -> bool:
+    """Whether the gang runs, and hangs, and nothing is restarted because of it."""
+    return status.phase is GangPhase.RUNNING and warned_of(status) == Reason.HANG
+
+
 def _condition(
     old: Condition | None, kind: ConditionType, *, state: State, why: Reason, text: str, at: tuple[int, float]
 ) -> Condition:

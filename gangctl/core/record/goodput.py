@@ -13,11 +13,10 @@ from __future__ import annotations
 from collections import Counter
 
 from gangctl.api.changes import changed
-from gangctl.api.reasons import Reason
 from gangctl.api.status import ENDED, GangPhase, Spent, Status
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.progress import first_step
-from gangctl.core.record.conditions import warned_of
+from gangctl.core.record.conditions import hangs
 
 _MILLISECONDS = 1000
 _RESTING = {
@@ -71,7 +70,7 @@ def _added(before: Status, spent: Spent, until: float, fault: float | None) -> t
     shares: Counter[str] = Counter()
     if before.phase in _RESTING:
         shares[_RESTING[before.phase]] = span
-    elif warned_of(before) == Reason.HANG:  # It is only observed.
+    elif hangs(before):
         shares["recovery"] = span
     else:
         first = before.first_step

@@ -50,6 +50,8 @@ class Row(Model):
     namespace: Label
     name: Label
     phase: str
+    hangs: bool = False
+    """It runs, and a hang is observed; nothing is restarted because of it."""
     ready: Label
     attempt: int
     restarts: int
@@ -174,6 +176,7 @@ class GangPage(Model):
     namespace: Label
     name: Label
     phase: str
+    hangs: bool = False
     since: float
     """Time of the last change of the phase or the attempt."""
     created: float

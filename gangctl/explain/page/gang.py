@@ -9,6 +9,7 @@ from gangctl.api.changes import changed
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import Spent, Status
 from gangctl.core.facts.world import Observed
+from gangctl.core.record.conditions import hangs
 from gangctl.core.record.goodput import goodput, spent_until, total
 from gangctl.core.record.snapshot import snapshot
 from gangctl.explain.page import members
@@ -50,6 +51,7 @@ def gang(now: float, job: GangJob, observed: Observed, traces: str) -> GangPage:
         namespace=job.metadata.namespace,
         name=job.metadata.name,
         phase=status.phase or "New",
+        hangs=hangs(status),
         since=status.phase_time,
         created=job.metadata.creation_timestamp,
         over=status.completion_time,

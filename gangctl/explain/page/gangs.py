@@ -9,6 +9,7 @@ from typing import Final
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import ENDED, Status
+from gangctl.core.record.conditions import hangs
 from gangctl.explain.page.documents import GangList, Row, within
 
 MOST_ROWS: Final = 150
@@ -48,6 +49,7 @@ def _row(job: GangJob) -> Row:
         namespace=job.metadata.namespace,
         name=job.metadata.name,
         phase=status.phase or "New",
+        hangs=hangs(status),
         ready=status.ready,
         attempt=status.attempt,
         restarts=status.restarts.counted + status.restarts.uncounted,

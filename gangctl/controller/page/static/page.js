@@ -100,7 +100,7 @@ function viewList({ total = 0, unreadable = 0, isPartial = false, unseen = 0, ro
   const heads = ["Gang", "Phase", "Ready", "Attempt", "Restarts", "Step", "Age", "Last incident"];
   const body = rows.map((row) => h("tr", { key: `${row.namespace}/${row.name}` },
     h("th", { scope: "row" }, h("a", { href: hash(row) }, `${row.namespace}/${row.name}`)),
-    h("td", {}, phaseOf(row.phase)),
+    h("td", {}, phaseOf(row)),
     h("td", {}, row.ready || "-"),
     h("td", {}, `${row.attempt}`),
     h("td", {}, `${row.restarts}`),
@@ -122,7 +122,7 @@ function viewList({ total = 0, unreadable = 0, isPartial = false, unseen = 0, ro
 function viewGang(gang) {
   const over = gang.over !== undefined;
   const facts = [
-    ["Phase", [phaseOf(gang.phase), ` for ${age((gang.over ?? now()) - gang.since)}`].slice(0, over ? 1 : 2)],
+    ["Phase", [phaseOf(gang), ` for ${age((gang.over ?? now()) - gang.since)}`].slice(0, over ? 1 : 2)],
     ["Attempt", `${gang.attempt}`],
     ["Ready", gang.ready || "-"],
     ["Step", number(gang.step)],
@@ -133,7 +133,7 @@ function viewGang(gang) {
   ];
   return {
     title: `${gang.namespace}/${gang.name}`,
-    news: `${gang.name}: ${gang.phase}, attempt ${gang.attempt}`,
+    news: `${gang.name}: ${gang.phase}${gang.hangs ? ", and hangs" : ""}, attempt ${gang.attempt}`,
     parts: [
       h("p", { class: "because", key: "because" }, gang.message),
       h("dl", { class: "facts", key: "facts" }, facts.map(([what, value]) => h("div", {}, h("dt", {}, what), h("dd", {}, value)))),
@@ -223,8 +223,8 @@ function section(title, parts) {
   return h("section", { key: id, "aria-labelledby": id }, h("h2", { id }, title), parts);
 }
 
-function phaseOf(phase) {
-  return h("span", { class: `state ${phase.toLowerCase()}` }, phase);
+function phaseOf({ phase, hangs }) {
+  return h("span", { class: `state ${hangs ? "failed" : phase.toLowerCase()}` }, hangs ? `${phase}, and hangs` : phase);
 }
 
 function state(name) {
