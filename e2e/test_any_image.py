@@ -37,6 +37,9 @@ LOCKED = {
 MACHINES = {"x86_64": 62, "aarch64": 183}
 """As in the header of an ELF file."""
 
+OF_WORKERS = ("caches", "warm_start_pythons", "warm_start_imports")
+"""Tests of what happens in the worker's own Python, which is the same whatever has started it."""
+
 # --- pods
 
 
@@ -194,10 +197,18 @@ def test_the_executable_is_static_on_both_architectures(images: Images, request:
 
 
 @pytest.mark.timeout(1800)
-def test_the_executable_passes_the_supervisors_own_tests(images: Images) -> None:
-    """Only a run shows which modules Python itself imports, such as a codec. So all but those of another patience."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout=120"]
-    command += ["-m", "not nightly", "tests/sidecar/supervisor", "--ignore-glob=*/test_stacks*.py"]
+@pytest.mark.parametrize(
+    "left_out",
+    [
+        pytest.param(("stacks*", *OF_WORKERS), id="supervisor"),
+        pytest.param(("stacks*",), id="all", marks=pytest.mark.nightly),
+    ],
+)
+def test_the_executable_passes_the_supervisors_own_tests(images: Images, left_out: tuple[str, ...]) -> None:
+    """All but those of another patience. They wait for most of their time, so several run at once."""
+    options = "-q -p no:cacheprovider --timeout=120 -n4 --dist=worksteal"
+    command = [sys.executable, "-m", "pytest", *options.split(), "-m", "not nightly", "tests/sidecar/supervisor"]
+    command += [f"--ignore-glob=*/test_{one}.py" for one in left_out]
     environment = {**os.environ, "GANGCTL_TEST_SUPERVISOR": str(images.supervisor.executable())}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-5000:]

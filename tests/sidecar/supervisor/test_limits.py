@@ -12,6 +12,9 @@ from tests.sidecar.supervisor.supervised import Member, is_alive, wait_for
 from tests.sidecar.supervisor.test_log_patterns import CATASTROPHIC, FILLS, NCCL, XID, ends
 from tests.sidecar.supervisor.test_stacks import CLIENT, HUNG, script, told
 
+CUT_MS = 5
+"""Each look at the clock cuts off up to a millisecond."""
+
 
 def test_a_helper_that_hangs_costs_its_time_and_the_rest_of_the_text(member: Member, py_spy: Path) -> None:
     py_spy.write_text('#!/bin/sh\necho $PPID > "$DIR/helper"\nkill -STOP $PPID\nexec sleep 1000\n')
@@ -30,7 +33,7 @@ def test_a_helper_that_hangs_costs_its_time_and_the_rest_of_the_text(member: Mem
 def test_a_pattern_that_never_ends_delays_a_report_for_half_a_second(member: Member, output: Path) -> None:
     told = ends(member, "os.write(1, b'a' * 60 + b'!\\n'); sys.exit(1)", CATASTROPHIC, XID)
     assert not told.log_matches
-    assert told.ends[0].age_ms >= AT_MOST_MS - 1
+    assert told.ends[0].age_ms >= AT_MOST_MS - CUT_MS
     assert output.exists()
 
 
@@ -38,6 +41,6 @@ def test_a_slow_reader_of_the_log_delays_a_report_for_half_a_second(member: Memb
     log, member.stdout = os.pipe()
     member.start(sys.executable, "-c", FILLS)
     member.run(member.hold(1), log_patterns=(NCCL,))
-    assert member.ended().ends[0].age_ms >= AT_MOST_MS - 1
+    assert member.ended().ends[0].age_ms >= AT_MOST_MS - CUT_MS
     os.close(log)
     os.close(member.stdout)
