@@ -72,6 +72,20 @@ def test_who_is_not_known_is_not_named_nor_is_another() -> None:
     assert named(stacks(IN, IN), stacks(IN) + "and 3 more processes\n") == ""
 
 
+def test_lines_are_compared_as_far_as_they_are_known_of_all() -> None:
+    cut = stacks(IN).replace("    main (/train.py:1)", "    ...")
+    assert named(stacks(IN), cut, stacks(IN)) == ""
+    assert named(stacks(IN), cut, stacks(OTHER)) == "worker-2"
+
+
+def test_a_member_of_which_too_few_frames_are_known_is_not_named_nor_is_another() -> None:
+    cut = stacks(OTHER).replace("    main (/train.py:1)", "    ...")
+    assert named(stacks(IN), cut, stacks(IN)) == ""
+    assert named(stacks(AT), stacks(AT), cut) == ""
+    deep = cut.replace(f"    {OTHER}\n", f"    {OTHER}\n" * 12)
+    assert named(stacks(IN), deep, stacks(IN)) == "worker-1"
+
+
 def test_two_that_are_not_in_the_collective_are_told_and_none_is_named() -> None:
     assert named(stacks(IN), stacks(OTHER), stacks(AT)) == ""
 

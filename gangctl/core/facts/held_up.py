@@ -7,8 +7,9 @@ have made the same. So, for the members at work, the first rule that applies::
     outside    in exactly one member fewer processes are in a collective than in each of the others
     elsewhere  exactly one member is at another line than all others, which are at the same one, and are two or more
 
-A member whose stacks could not be read is at no known line: it is never the one, and no other is while it isn't known
-whether that member is in the collective. What doesn't tell must suspect no member.
+A member whose stacks could not be read, or lack the frames that would tell, is at no known line: it is never the one,
+and no other is while it isn't known whether that member is in the collective. What doesn't tell must suspect no member.
+Of a pod with many processes few frames of each are told, so lines are compared as far as they are known of all.
 """
 
 from __future__ import annotations
@@ -29,6 +30,10 @@ COLLECTIVE: Final = re.compile(
 STOPPED: Final = ": stopped by a signal"
 CUT: Final = re.compile(r"^and [0-9]+ more processes$", re.MULTILINE)
 """There was no room for all of them, so they can't be counted."""
+MARK: Final = "..."
+"""There was no room for the frames that follow."""
+ENOUGH: Final = 10
+"""A process that is in no collective by its innermost frames, and these are so many, is in none."""
 
 
 class HeldUp(NamedTuple):
@@ -72,10 +77,11 @@ def _compared(seen: dict[str, _Seen]) -> HeldUp:
     if known and len(outside) == 1:
         where = _own(seen[outside[0]].line)
         return HeldUp(outside[0], f"it is not in the collective that the others wait in, but in {where}")
-    places = Counter(one.line for one in seen.values())
+    told = min(len(one.line) for one in seen.values())
+    places = Counter(one.line[:told] for one in seen.values())
     (line, most_at), *others = places.most_common()
     if known and not outside and most_at > 1 and [count for _, count in others] == [1]:
-        member = next(member for member, one in seen.items() if one.line != line)
+        member = next(member for member, one in seen.items() if one.line[:told] != line)
         return HeldUp(member, f"it is in {_own(seen[member].line)}, and all others are in {_own(line)}")
     if known and outside:
         return HeldUp("", f"{listed(outside)} are not in the collective that the others wait in")
@@ -88,13 +94,15 @@ def _own(line: tuple[str, ...]) -> str:
 
 
 def _seen(text: str) -> _Seen:
-    inside, first = 0, tuple[str, ...]()
+    inside, first, is_short = 0, tuple[str, ...](), CUT.search(text) is not None
     for process in re.split(r"^process ", text, flags=re.MULTILINE):
         sections = re.split(r"^  (?! )", process, flags=re.MULTILINE)
         frames = [_frames(one) for one in sections if one.startswith("Python")]
-        inside += any(COLLECTIVE.search(frame) for one in frames for frame in one)
+        is_in = any(COLLECTIVE.search(frame) for one in frames for frame in one)
+        inside += is_in
+        is_short |= not is_in and any(one[-1:] == (MARK,) and len(one) <= ENOUGH for one in frames)
         first = first or next((one for one in frames if one), ())
-    return _Seen(STOPPED in text, inside, () if CUT.search(text) else first)
+    return _Seen(STOPPED in text, inside, () if is_short else tuple(one for one in first if one != MARK))
 
 
 def _frames(section: str) -> tuple[str, ...]:

@@ -34,8 +34,10 @@ FILE = "gang-stacks"
 """The name of the memory file into which it does."""
 LIMIT = 8_000
 """Characters of all; a message has room for a few more."""
-LEAST = 1_000
-"""Characters of one process, while there is room."""
+LEAST = 250
+"""Characters of one process: what its first thread does, and its innermost frames."""
+FIRST_THREAD = 90
+"""Characters of a line of a thread, and of a mark."""
 OWN_MS = 300
 """How long a process gets to write its stacks: without an answer it can take no signal."""
 SETTLED_MS, BUSY_MS = 20, 100
@@ -100,7 +102,7 @@ def take(of: int, without: Set[int], until_ms: int, first: Optional[int] = None)
         if left < LEAST or now_ms() >= until_ms:
             yield f"and {len(found) - at} more processes\n"
             return
-        share = min(left, max(LEAST, left // (len(found) - at)))
+        share = max(LEAST, left // (len(found) - at))
         for piece in _process(pid, share, until_ms):
             left -= len(piece)
             yield piece
@@ -116,7 +118,7 @@ def _process(pid: int, limit: int, until_ms: int) -> Iterator[str]:
         yield "  ended\n"
         return
     threads = {task: Thread(f"/proc/{pid}/task/{task}") for task in tasks[:_MOST_THREADS]}
-    told = _cut(_plain("".join(_kernel(threads))), (limit - len(head)) // 3)
+    told = _cut(_plain("".join(_kernel(threads))), max(FIRST_THREAD, (limit - len(head)) // 3))
     yield _cut(_plain(_python(pid, threads, until_ms)), limit - len(head) - len(told))
     yield told
 

@@ -198,8 +198,21 @@ def test_sixty_processes_are_told_within_the_limit_of_a_message(member: Member) 
     report = hang(member, *shell("exec sleep 1000"), processes=60)
     text = told(report)
     assert len(text) <= wire.MAX_STRING
-    assert text.count("process ") >= 8
+    assert text.count("process ") >= 30
     assert text.splitlines()[-1].endswith("more processes") or text.count("(sleep): ") == 60
+
+
+def test_each_of_sixteen_ranks_tells_its_innermost_frame(member: Member) -> None:
+    deep = "def deeper(n):\n    return deeper(n - 1) if n else all_reduce()\n"
+    forks = "for _ in range(15):\n    if os.fork() == 0:\n        break\n"
+    member.start(*script(member, HUNG + deep + forks + "deeper(90)\n"))
+    member.run(member.hold(1), {"PYTHONPATH": str(CLIENT), "GANG_SOCKET": "/no/where"})
+    wait_for(lambda: len(member.workers()) == 16)
+    text = told(member.hold(2, stacks=True))
+    assert len(text) <= wire.MAX_STRING
+    processes = text.split("process ")[1:]
+    assert len(processes) == 16
+    assert all("\n  Python:\n    all_reduce (" in one and "\n  thread " in one for one in processes)
 
 
 def test_a_script_cannot_make_the_text_larger_or_move_a_cursor(member: Member) -> None:
