@@ -95,7 +95,7 @@ def lose_leases(u: Universe) -> None:
 def thaw(u: Universe, number: int) -> None:
     """It runs on, and notices which connections have ended meanwhile."""
     leader = u.leaders[number]
-    linked = {uid for uid, box in u.boxes.items() if box.link == number}
+    linked = {uid for uid, box in u.boxes.items() if box.link == number and box.is_heard}
     heard = tuple(replace(one, connected=one.connected and one.report.pod in linked) for one in leader.heard)
     u.leaders[number] = leader._replace(frozen=False, dirty=True, heard=heard)
 

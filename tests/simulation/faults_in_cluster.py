@@ -116,7 +116,7 @@ def _collect_pod(u: Universe, target: int) -> None:
     if found:
         uid = found[target % len(found)]
         condition = ("DisruptionTarget", "True", "DeletionByPodGC")
-        linked = uid in u.boxes and u.boxes[uid].link is not None
+        linked = uid in u.boxes and u.boxes[uid].is_heard
         u.pods[uid] = replace(u.pods[uid], conditions=(condition,), deleting=True, terminated=linked)
         u.note_lost(uid)
 

@@ -42,13 +42,15 @@ def receive(u: Universe, uid: str, up: Up) -> None:
         ends=_ends(u, leader, report),
     )
     truth.note_gap(u, leader, before, newest)
-    u.boxes[uid] = box._replace(heard_at=u.now)
+    if box.silent and invariants.is_lost(u, uid):
+        u.ghost = u.ghost._replace(lost=u.ghost.lost | {uid})
+    u.boxes[uid] = box._replace(heard_at=u.now, silent=False)
     runs = report.phase is Phase.RUNNING and report.attempt == u.ghost.ran[0]
     if runs and report.session not in dict(u.ghost.heard):
         u.ghost = u.ghost._replace(heard=(*u.ghost.heard, (report.session, u.now)))
     if before is not None and before.report.session != report.session:
         u.boxes[uid] = u.boxes[uid]._replace(told=None)
-    if u.spec.recovery.isolation_timeout_seconds is not None and (before is None or not before.connected):
+    if u.spec.recovery.isolation_timeout_seconds is not None and not (box.silent or (before and before.connected)):
         sidecars.tell(u, uid, Ping(report.sent_ms))
     tell(u, leader.number, uid)
 
@@ -74,7 +76,7 @@ def begun(u: Universe, number: int) -> Begun:
 def tell(u: Universe, number: int, uid: str) -> None:
     """What one member is told now, unless it was the last thing that it was told."""
     leader, box = u.leaders[number], u.boxes[uid]
-    heard = next((one for one in leader.heard if one.report.pod == uid and one.connected), None)
+    heard = next((one for one in leader.heard if one.report.pod == uid and (one.connected or box.silent)), None)
     if heard is None:
         return
     job = u.job_of(leader.spec, leader.generation, leader.status)
@@ -82,6 +84,7 @@ def tell(u: Universe, number: int, uid: str) -> None:
     if said is None or said == box.told:
         return
     invariants.told(u, leader, said)
+    invariants.runs_in_one_pod(u, box, said)
     u.boxes[uid] = box._replace(told=said)
     sidecars.tell(u, uid, said)
 
@@ -91,7 +94,7 @@ def heard_ms(u: Universe, uid: str) -> int:
     box = u.boxes[uid]
     leader = None if box.link is None else u.leaders.get(box.link)
     heard = () if leader is None else leader.heard
-    return next((one.report.sent_ms for one in heard if one.report.pod == uid and one.connected), 0)
+    return next((one.report.sent_ms for one in heard if one.report.pod == uid and (one.connected or box.silent)), 0)
 
 
 def beat(u: Universe, uid: str) -> None:
@@ -102,7 +105,7 @@ def beat(u: Universe, uid: str) -> None:
         return
     at, said = seconds(u.clock(leader)), machine.report(box.machine, u.now, box.seq)
     before = next((one.report for one in leader.heard if one.connected and one.report.pod == uid), None)
-    if before is not None and substance(before) != substance(said):
+    if box.silent or (before is not None and substance(before) != substance(said)):
         sidecars.report(u, uid)
         return
     heard = tuple(

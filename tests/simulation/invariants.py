@@ -76,7 +76,7 @@ def one_attempt(u: Universe) -> None:
         if not box.procs or is_lost(u, uid):
             continue
         for proc in box.procs:
-            if proc.stuck and u.ghost.isolated and (box.link is None or uid in u.ghost.unbound):
+            if proc.stuck and u.ghost.isolated and (not box.is_heard or uid in u.ghost.unbound):
                 continue  # No timer can bind what SIGKILL doesn't end.
             running[proc.attempt] = uid
             if proc.rank is not None:
@@ -105,7 +105,7 @@ def is_lost(u: Universe, uid: str) -> bool:
     if since is None or grace is None or u.now - since < grace * 1000:
         return False
     box = u.boxes.get(uid)
-    return box is None or box.link is None or uid in u.ghost.lost
+    return box is None or not box.is_heard or uid in u.ghost.lost
 
 
 def told(u: Universe, leader: Leader, said: Directive) -> None:
@@ -120,6 +120,16 @@ def told(u: Universe, leader: Leader, said: Directive) -> None:
         require(
             said.grace_ms <= known.longest_stop_grace_seconds * 1000, 1, f"{said.grace_ms} ms are told to stop: {known}"
         )
+
+
+def runs_in_one_pod(u: Universe, box: Box, said: Directive) -> None:
+    """1: what is told to run in an attempt is one pod of each member, also where another one is lost."""
+    others = [
+        one for one in u.boxes.values() if one.member == box.member and one.pod != box.pod and one.told is not None
+    ]
+    for other in others if said.verb is Verb.RUN else ():
+        is_told = other.told is not None and (other.told.verb, other.told.attempt) == (Verb.RUN, said.attempt)
+        require(not is_told, 1, f"{box.pod} and {other.pod} are told to run attempt {said.attempt}")
 
 
 def stepped(before: machine.State, after: machine.State) -> None:

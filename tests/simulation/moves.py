@@ -39,7 +39,6 @@ class Kind(Enum):
     PARK = auto()
     LEAD = auto()
     ADMIT = auto()
-    LATE = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +85,7 @@ def _of_box(u: Universe, uid: str, box: Box) -> Iterator[Move]:
     if box.broken and box.link is not None:
         yield Move(Kind.RECONNECT, uid)
     host = _host(u)
-    if box.late:
-        yield Move(Kind.LATE, uid)
-    hears = box.is_reached and not u.unreachable and not box.late
+    hears = box.is_reached and not u.unreachable
     speaks = box.link is None and hears and not (box.exited or box.dead) and box.newest is not None
     # A token is good as long as its pod is there, as far as the controller sees.
     if speaks and host is not None and any(pod.uid == uid for pod in host.pods):
@@ -168,10 +165,6 @@ def _in_pod(u: Universe, move: Move, uid: str) -> None:
             message = box.down[move.which]
             u.boxes[uid] = box._replace(down=box.down[: move.which] + box.down[move.which + 1 :])
             sidecars.hear(u, uid, message)
-        case Kind.LATE:
-            box = u.boxes[uid]
-            u.boxes[uid] = box._replace(late=box.late[1:])
-            sidecars.hear(u, uid, box.late[0])
         case Kind.CONNECT:
             _connect(u, uid)
         case Kind.RECONNECT:
@@ -252,9 +245,7 @@ def advance(u: Universe, until: int) -> None:
                 kubelets.end_containers(u, uid)
                 continue
             if sidecars.is_silent(u, box):
-                sidecars.give_up(u, uid)
-            elif box.late and u.now >= box.heard_at + sidecars.SILENT_MS + sidecars.LATE_MS:
-                u.boxes[uid] = box._replace(late=())
+                sidecars.fall_silent(u, uid)
             if box.machine is not None and _hears_pings(u, box):
                 hub.beat(u, uid)
                 u.feed(uid, Ping(hub.heard_ms(u, uid)))
@@ -298,7 +289,7 @@ def _deadline(u: Universe, box: Box) -> int | None:
     due = None if box.machine is None else machine.deadline(box.machine)
     if due is not None:
         times.append(due)
-    if box.mute and box.link is not None:
+    if box.mute and box.is_heard:
         times.append(box.heard_at + sidecars.SILENT_MS)
     return min(times, default=None)
 

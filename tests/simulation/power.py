@@ -93,7 +93,7 @@ def stepped(u: Universe, event: machine.Event, before: machine.State, after: mac
 
 def pinged(u: Universe, box: Box) -> None:
     """Count a ping that comes when nothing of its member is heard any more."""
-    if box.link is None and box.procs:
+    if not box.is_heard and box.procs:
         u.power["a ping arrived after the controller had given its member up"] += 1
 
 
@@ -158,7 +158,7 @@ def _of_start(u: Universe, leader: Leader, old: Status, new: Status) -> Iterator
             yield "more ends were tied than a status names"
     held = {(member, incarnation(new, member)) for member in holders(u.spec, new).values()}
     for uid, box in u.boxes.items():
-        if (box.member, box.incarnation) not in held and box.link is None and box.machine is not None and box.sessions:
+        if (box.member, box.incarnation) not in held and not box.is_heard and box.machine is not None and box.sessions:
             if is_lost(u, uid):
                 yield "an attempt started past a pod that is lost"
             elif uid in u.pods and u.spec.recovery.isolation_timeout_seconds is not None and box.cut_off:

@@ -14,9 +14,7 @@ if TYPE_CHECKING:
     from tests.simulation.universe import Universe
 
 SILENT_MS: Final = 20_000
-"""A connection on which nothing arrives for so long is closed (hub.SILENT_SECONDS)."""
-LATE_MS: Final = 15_000
-"""For so long what was sent on it may still arrive."""
+"""A member of which nothing arrives for so long does not count as connected (hub.SILENT_SECONDS)."""
 
 
 def report(u: Universe, uid: str) -> None:
@@ -72,16 +70,17 @@ def tell(u: Universe, uid: str, message: Directive | Ping | Scan) -> None:
 
 
 def is_silent(u: Universe, box: Box) -> bool:
-    """Whether the controller has heard nothing on a connection for so long that it closes it."""
-    return box.link is not None and box.mute and u.now >= box.heard_at + SILENT_MS
+    """Whether the controller has heard nothing on a connection for so long that it counts no longer."""
+    return box.is_heard and box.mute and u.now >= box.heard_at + SILENT_MS
 
 
-def give_up(u: Universe, uid: str) -> None:
-    """The controller closes a connection on which nothing arrives; what it sent may still arrive for a while."""
+def fall_silent(u: Universe, uid: str) -> None:
+    """The connection stays open, as where a supervisor is frozen and its sidecar is not."""
     box = u.boxes[uid]
-    late = (*box.down, Ping(0))
-    cut(u, uid)
-    u.boxes[uid] = u.boxes[uid]._replace(late=late)
+    assert box.link is not None
+    has_reported = any(one.connected and one.report.pod == uid for one in u.leaders[box.link].heard)
+    u.boxes[uid] = box._replace(silent=has_reported, heard_at=box.heard_at if has_reported else u.now)
+    _lost_sight(u, uid, box.link)
 
 
 def cut(u: Universe, uid: str) -> None:
@@ -89,8 +88,14 @@ def cut(u: Universe, uid: str) -> None:
     box = u.boxes[uid]
     if box.link is None:
         return
-    leader = u.leaders.get(box.link)
-    u.boxes[uid] = box._replace(link=None, up=(), down=(), kept=None, kept_scan=None, told=None, broken=False, late=())
+    u.boxes[uid] = box._replace(
+        link=None, up=(), down=(), kept=None, kept_scan=None, told=None, broken=False, silent=False
+    )
+    _lost_sight(u, uid, box.link)
+
+
+def _lost_sight(u: Universe, uid: str, number: int) -> None:
+    leader = u.leaders.get(number)
     if leader is not None and not leader.frozen:
         heard = tuple(replace(one, connected=False) if one.report.pod == uid else one for one in leader.heard)
         u.leaders[leader.number] = leader._replace(heard=heard, dirty=True)

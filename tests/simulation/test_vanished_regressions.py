@@ -6,14 +6,40 @@ from dataclasses import replace
 
 from gangctl.api.gangjob import Windowed
 from gangctl.api.status import GangPhase
-from tests.simulation import controller
+from tests.simulation import controller, sidecars
+from tests.simulation.engine import plain
 from tests.simulation.faults import FAULTS
-from tests.simulation.moves import advance, next_time
+from tests.simulation.moves import Kind, Move, advance, next_time
+from tests.simulation.setups import setups
 from tests.simulation.test_fencing import GRACE, ISOLATION, MARGIN, X, change_recovery, time_passes
 from tests.simulation.test_regressions import cut_off, go_on, is_in, is_sigterm, kill, run_again, running
-from tests.simulation.universe import Universe
+from tests.simulation.universe import Universe, new_universe
 
 HOUR, DAY = 3_600_000, 86_400_000
+
+
+def test_a_pod_that_thaws_beside_its_successor_is_not_told_to_run() -> None:
+    u = new_universe(setups()["duo"], plain())
+
+    def other(_u: Universe, move: Move) -> bool:
+        return move.kind is Kind.CONNECT and move.who == "worker-0.0"
+
+    go_on(u, but=other)
+    FAULTS["a kubelet is away"](u, sorted(u.boxes).index(X))
+    u.boxes[X] = u.boxes[X]._replace(mute=True)
+    until = u.now + sidecars.SILENT_MS
+    while u.now < until:
+        advance(u, min(until, next_time(u) or until))
+        go_on(u, but=other)
+    assert u.boxes[X].silent
+    u.remove_pod(X)
+    go_on(u)
+    assert is_in(u, GangPhase.RUNNING, 1)
+    u.boxes[X] = u.boxes[X]._replace(mute=False)
+    time_passes(u, u.now + 60_000)
+    assert u.boxes[X].is_heard
+    assert is_in(u, GangPhase.RUNNING, 1)
+    assert {box.pod: box.incarnation for box in u.boxes.values() if box.procs} == {"worker-0.0": 0, f"{X}'": 0}
 
 
 def held(u: Universe) -> Universe:

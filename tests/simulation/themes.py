@@ -96,6 +96,21 @@ THEMES = (
         is_story=True,
         remedies=("a node comes back", "a member is reached again", MINUTES),
     ),
+    Theme(  # A pod that has never run is silent, and its successor has its incarnation.
+        (
+            SUSPEND,
+            MINUTES,
+            SUSPEND,
+            "a kubelet is away",
+            "a member isn't heard",
+            "half a minute passes",
+            "a pod is deleted by force",
+            MINUTES,
+        ),
+        ("duo", "trio"),
+        is_story=True,
+        remedies=("a member is reached again", MINUTES),
+    ),
     Theme(  # Memory goes with its pods.
         ("train", "a sidecar crashes", KILLED, SUSPEND, MINUTES, SUSPEND, MINUTES),
         ("spare",),

@@ -240,7 +240,7 @@ def _hang(u: Universe, leader: Leader, old: Status, held: list[str]) -> str:
         return ""
     current = {(member, incarnation(old, member)) for member in held}
     boxes = [box for box in u.boxes.values() if (box.member, box.incarnation) in current]
-    heard = any(box.link is not None or box.heard_at + LATE_MS >= leader.thought_at for box in boxes)
+    heard = any(box.is_heard or box.heard_at + LATE_MS >= leader.thought_at for box in boxes)
     unheard = u.ghost.trained_at > leader.thought_at - UNHEARD_MS
     since = max(u.ghost.trained_before if unheard else u.ghost.trained_at, u.ghost.started_at)
     limit: float = min(progress.timeout_seconds, progress.startup_timeout_seconds)

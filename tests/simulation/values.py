@@ -123,8 +123,8 @@ class Box(NamedTuple):
     """What it is sent is lost, and what it sends still arrives."""
     heard_at: int = 0
     """When a controller took a report of it last, or when it connected."""
-    late: tuple[Directive | Scan | Ping, ...] = ()
-    """Still on its way to it though the controller has closed the connection."""
+    silent: bool = False
+    """It has reported on this connection and not for long: it doesn't count as connected, and is told what follows."""
     broken: bool = False
     """A message was lost: this connection can only end."""
     newest: tuple[Report, int] | None = None
@@ -144,6 +144,11 @@ class Box(NamedTuple):
     def is_reached(self) -> bool:
         """Whether the network carries both what it sends and what it is sent."""
         return not (self.cut_off or self.mute or self.deaf)
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether it counts as connected."""
+        return self.link is not None and not self.silent
 
 
 class Signal(NamedTuple):
