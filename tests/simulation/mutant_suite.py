@@ -38,6 +38,7 @@ CALLED = {
         "tests.simulation.test_fencing",
     ),
     "test of the machine": tuple(f"tests.sidecar.machine.test_{name}" for name in MACHINE.split()),
+    "test of the sidecar": ("tests.sidecar.agent.test_attempt_gate",),
     "oracles": (
         *(f"tests.core.test_{name}" for name in ORACLES.split()),
         "tests.simulation.test_queues",
@@ -48,7 +49,7 @@ CALLED = {
 """Kind -> modules of short tests, and of rules that are stated a second time. Tests with parameters are left out."""
 HUB, SUPERVISOR = "test of the hub", "test of the supervisor"
 HUB_TESTS = "hub_terms hub hub_pods hub_connections hub_tls turns shares intake"
-SUPERVISOR_TESTS = "looks warm_start_memory warm_start_imports warm_start warm_start_obstacles"
+SUPERVISOR_TESTS = "looks warm_start_templates warm_start_memory warm_start_imports warm_start warm_start_obstacles"
 WITH_PYTEST = {
     HUB: ("tests/controller", HUB_TESTS.split(), "flood"),
     SUPERVISOR: ("tests/sidecar/supervisor", SUPERVISOR_TESTS.split(), "any_moment"),
@@ -109,7 +110,7 @@ class CheckFailedError(Exception):
 
 def checks() -> dict[str, Check]:
     """Return all of them by name, in the order in which they are tried if nothing is known about them."""
-    found = [*_called("regression"), *_called("test of the machine")]
+    found = [*_called("regression"), *_called("test of the machine"), *_called("test of the sidecar")]
     found += [Check("simulation", f"life {seed}", partial(_timed, drawn(seed).run)) for seed in range(LIVES)]
     found += [*_called("oracles"), *_with_pytest(HUB), *_with_pytest(SUPERVISOR)]
     searches = reversed(range(len(QUICK) + len(MANY)))

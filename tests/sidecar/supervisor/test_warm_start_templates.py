@@ -1,0 +1,113 @@
+"""When templates are made, and when one is given up. No process is started: they are stood in for."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gangsidecar.supervisor import processes, template, warm_start
+from gangsidecar.supervisor.warm_start import READY_MS, TEMPLATES, WarmSettings, WarmStart
+from gangsidecar.wire import Progress
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+
+class Loop:
+    """Keeps what is to be called later."""
+
+    def __init__(self) -> None:
+        self.due: list[tuple[int, Callable[[], None]]] = []
+
+    def at(self, when: int, call: Callable[[], None]) -> None:
+        self.due.append((when, call))
+
+    def watch(self, *_: Any) -> None:
+        """Nothing is read."""
+
+    def forget(self, *_: Any) -> None:
+        """Nothing is read."""
+
+
+class World:
+    """A warm start whose templates are no processes, and its clock."""
+
+    def __init__(self, imports: Path) -> None:
+        self.now, self.loop, self.made = 0, Loop(), list[template.Template]()
+        settings = WarmSettings("Auto", ("python3", "train.py"), {}, str(imports))
+        self.warm = WarmStart(self.loop, settings, set())  # type: ignore[arg-type]
+        self.attempt = 0
+
+    def spawn(self, *_: Any) -> int:
+        return os.getpid()
+
+    def first_step(self) -> template.Template:
+        """The next attempt makes its first step; returns its template."""
+        self.attempt += 1
+        self.warm.new_attempt(self.attempt)
+        self.warm.progressed(Progress(self.attempt, 1, 0, first_step=1))
+        found = self.warm._template  # noqa: SLF001 - nothing else tells it
+        assert found is not None
+        return found
+
+    def pass_time(self, milliseconds: int) -> None:
+        """Call what is due by then."""
+        self.now += milliseconds
+        due, self.loop.due = self.loop.due, []
+        for when, call in due:
+            call() if when <= self.now else self.loop.at(when, call)
+
+
+@pytest.fixture
+def signalled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[int], int]]:
+    found: list[tuple[list[int], int]] = []
+    monkeypatch.setattr(processes, "send", lambda pids, signum: found.append((list(pids), signum)))
+    return found
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, signalled: list[Any]) -> World:
+    assert signalled == []
+    made = World(tmp_path / "imports")
+    (tmp_path / "imports").write_text("decimal\n")
+    monkeypatch.setattr(processes, "spawn", made.spawn)
+    monkeypatch.setattr(template, "send", lambda *_, **__: None)
+    monkeypatch.setattr(warm_start, "now_ms", lambda: made.now)
+    monkeypatch.setattr(template, "now_ms", lambda: made.now)
+    return made
+
+
+def test_a_template_that_has_been_reaped_gets_no_signal(world: World, signalled: list[tuple[list[int], int]]) -> None:
+    found = world.first_step()
+    found.obstacle = ""
+    assert world.warm.ended(os.getpid())  # Its pid may be another process's by now.
+    assert (found.is_over, signalled) == (True, [])
+    again = world.first_step()
+    world.warm.end()
+    assert (again.is_over, signalled) == (True, [([os.getpid()], signal.SIGKILL)])
+
+
+def test_a_template_that_was_asked_again_has_the_whole_time_again(world: World, tmp_path: Path) -> None:
+    found = world.first_step()
+    world.pass_time(READY_MS - 1)
+    found.obstacle = ""  # It has imported all that it was asked for.
+    (tmp_path / "imports").write_text("decimal\nfractions\n")
+    assert world.first_step() is found
+    world.pass_time(1)
+    assert not found.is_over
+    world.pass_time(READY_MS)
+    assert found.is_over
+
+
+def test_so_many_templates_are_made_and_no_more(world: World) -> None:
+    made: Sequence[template.Template] = []
+    for _ in range(TEMPLATES):
+        found = world.first_step()
+        assert found not in made
+        made = [*made, found]
+        found.end("it hinders a fork")
+    assert world.first_step() is made[-1]
