@@ -62,6 +62,7 @@ class OnReason(StrEnum):
 
     OOM_KILLED = "OOMKilled"
     EVICTED = "Evicted"
+    STORAGE_EXCEEDED = "StorageExceeded"
     PREEMPTED = "Preempted"
     NODE_LOST = "NodeLost"
     NODE_UNHEALTHY = "NodeUnhealthy"

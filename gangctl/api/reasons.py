@@ -39,6 +39,9 @@ class Reason(StrEnum):
     """The pod of a member ended without a more specific reason."""
     EVICTED = "Evicted"
     """The pod was evicted, by its node for lack of a resource or through the eviction API for a drain."""
+    STORAGE_EXCEEDED = "StorageExceeded"
+    """The pod was evicted because it used more local storage than its own limits allow: those of its containers, or the
+    size limit of an emptyDir."""
     PREEMPTED = "Preempted"
     """The scheduler preempted the pod for one of higher priority."""
     DISRUPTED = "Disrupted"

@@ -122,9 +122,9 @@ def vanish(world: World, member: str) -> None:
         world.heard[uid] = replace(world.heard[uid], connected=False)
 
 
-def over(world: World, member: str, reason: str = "") -> None:
+def over(world: World, member: str, reason: str = "", detail: str = "") -> None:
     """Its pod was seen to end, and its connection is gone."""
-    world.pod(member, terminated=True, reason=reason)
+    world.pod(member, terminated=True, reason=reason, detail=detail)
     if world.newest(member) in world.heard:
         silent(world, member)
 

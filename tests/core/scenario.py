@@ -180,6 +180,7 @@ SENTENCES: list[tuple[str, Callable[..., list[str] | None]]] = [
     (rf"the pod of {M} is being deleted", lambda world, member: world.pod(member, deleting=True)),
     (rf"the pod of {M} has ended", over),
     (rf"the pod of {M} has ended: (\S+)", over),
+    (rf"the pod of {M} has ended: (\w+): (.+)", over),
     (rf"the cluster takes the pod of {M}, which speaks, for ended", lambda w, m: w.pod(m, terminated=True)),
     (rf"the pod of {M} is disrupted: (\S+)", lambda w, m, why: disrupt(w, m, why, deleting=True)),
     (rf"the pod of {M} will be disrupted: (\S+)", lambda w, m, why: disrupt(w, m, why, deleting=False)),

@@ -23,6 +23,7 @@ STABLE = {
     "NodeDrained": ("Ignore", "Pod"),
     "DeviceTainted": ("Ignore", "Pod"),
     "Evicted": ("Ignore", "Pod"),
+    "StorageExceeded": ("Count", "Pod"),
     "Preempted": ("Ignore", "Pod"),
     "Disrupted": ("Ignore", "Pod"),
     "PodDeleted": ("Ignore", "Pod"),
@@ -45,7 +46,7 @@ WEAKEST_FIRST = (
     {"Stuck", "RestorePointMissing", "Hang", "DeviceDegraded", "Requested", "RestartRequested"},
     {"ExitCode", "ExitCodeHidden", "Signal", "OOMKilled", "StartFailed"},
     {"PodFailed", "ContainerRestarted"},
-    {"NodeDrained", "DeviceTainted", "Evicted", "Preempted", "Disrupted", "PodDeleted"},
+    {"NodeDrained", "DeviceTainted", "Evicted", "StorageExceeded", "Preempted", "Disrupted", "PodDeleted"},
     {"NodeLost", "NodeUnhealthy"},
     {"DeviceLost"},
 )

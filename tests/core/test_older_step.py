@@ -42,7 +42,9 @@ def drained(made: World) -> None:
         if pod.deleting:
             made.pods[uid] = replace(pod, terminated=True)
             made.heard[uid] = replace(made.heard[uid], connected=False)
-    decided(made)
+    while all(pod.terminated for pod in made.pods.values() if pod.member == "worker-1"):
+        made.now += 10  # Drains in a row wait.
+        decided(made)
     sentence(made, "worker-1 starts")
 
 

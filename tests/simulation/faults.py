@@ -16,9 +16,8 @@ from tests.simulation.values import Fault
 
 FAULTS: Final[dict[str, Fault]] = {**DISK_FAULTS, **IN_PODS, **IN_CLUSTER, **SIGNALS, **IN_CONTROLLERS, **queues.FAULTS}
 DEAD: Final = "a container can't be started again"
-DRAWN = tuple(name for name in FAULTS if name not in {DEAD, *parking.FAULTS, *queues.FAULTS})
-"""What lives are drawn from. Without scripts that park and without a queue, the other faults are none. Containers that
-are dead have lives of their own: test_rest.py."""
+DRAWN = tuple(name for name in FAULTS if name not in {*parking.FAULTS, *queues.FAULTS})
+"""What lives are drawn from. Without scripts that park and without a queue, the other faults are none."""
 
 
 def heal(u: Universe) -> None:

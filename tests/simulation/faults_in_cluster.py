@@ -8,6 +8,7 @@ from functools import lru_cache
 from gangctl.api.gangjob import Role
 from gangctl.api.recovery import Unlimited, Windowed
 from gangctl.core.facts.world import Device
+from tests.simulation import kubelets
 from tests.simulation.faults_in_pods import box_of, partition
 from tests.simulation.setups import setups
 from tests.simulation.universe import Universe
@@ -72,6 +73,14 @@ def _evict_pod(u: Universe, target: int) -> None:
         condition = ("DisruptionTarget", "True", "EvictionByEvictionAPI")
         u.pods[uid] = replace(u.pods[uid], conditions=(condition,))
         _delete_pod(u, target)
+
+
+def _exceed_storage(u: Universe, target: int) -> None:
+    """Its kubelet evicts the pod for what it has written, and kills it a second later."""
+    box = box_of(u, target)
+    if box is not None and box.pod in u.pods and box.node not in u.lost and not box.exited:
+        kubelets.end_containers(u, box.pod)
+        u.pods[box.pod] = replace(u.pods[box.pod], reason="Evicted")
 
 
 def _forget_pod(u: Universe, target: int) -> None:
@@ -170,6 +179,7 @@ IN_CLUSTER: dict[str, Fault] = {
     "a finished pod is deleted": _delete_finished_pod,
     "the pods of all members are deleted": _delete_all,
     "a pod is evicted": _evict_pod,
+    "a pod exceeds its storage": _exceed_storage,
     "a pod is deleted by force": _forget_pod,
     "a pod is garbage collected": _collect_pod,
     "a device is unhealthy": _spoil_device,

@@ -73,7 +73,8 @@ def show_end(u: Universe, uid: str) -> None:
     """The cluster shows that every container of a pod has ended, and what its supervisor left."""
     pod, box = u.pods[uid], u.boxes[uid]
     words = last_words(u, box, killed=False) or pod.last_words
-    u.pods[uid] = replace(pod, terminated=True, reason="Completed", last_words=words)
+    reason = pod.reason if pod.reason == "Evicted" else "Completed"
+    u.pods[uid] = replace(pod, terminated=True, reason=reason, last_words=words)
 
 
 def last_words(u: Universe, box: Box, *, killed: bool) -> LastWords | None:

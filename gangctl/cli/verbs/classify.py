@@ -40,6 +40,7 @@ exit codes: 0 classified, 2 bad input
 _REASONS: Final = (
     Reason.OOM_KILLED,
     Reason.EVICTED,
+    Reason.STORAGE_EXCEEDED,
     Reason.PREEMPTED,
     Reason.NODE_LOST,
     Reason.DEVICE_LOST,

@@ -63,6 +63,8 @@ DEFAULTS: Final[Mapping[str, Default]] = MappingProxyType(
         Reason.NODE_DRAINED: _disruption(),
         Reason.DEVICE_TAINTED: _disruption(),  # If the pod's status calls the device unhealthy too, that outranks it.
         Reason.EVICTED: _disruption(),
+        # The pod's own doing, so charged; as strong as a disruption, which it looks like first.
+        Reason.STORAGE_EXCEEDED: Default(Strength.DISRUPTION, level=IncidentLevel.POD),
         Reason.PREEMPTED: _disruption(),
         Reason.DISRUPTED: _disruption(vague=True),
         Reason.POD_DELETED: _disruption(vague=True),

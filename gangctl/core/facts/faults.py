@@ -30,8 +30,12 @@ from gangctl.core.facts.starts import told
 from gangctl.core.facts.world import Device, Heard, Pod
 from gangsidecar.wire import Level, Phase, Report
 
-_ENDINGS: Final = {"Evicted": Reason.EVICTED, "OOMKilled": Reason.OOM_KILLED}
-"""Why a pod has ended, in Kubernetes' words -> ours, where rules ask for it."""
+_ENDINGS: Final = {"Evicted": Reason.STORAGE_EXCEEDED, "OOMKilled": Reason.OOM_KILLED}
+"""Why a pod has ended, in Kubernetes' words -> ours, where rules ask for it.
+
+A kubelet gives the condition DisruptionTarget to a pod that it evicts because the node runs short, and not to one that
+exceeds its own limits of local storage. Source: Kubernetes, pkg/kubelet/eviction, localStorageEviction.
+"""
 _FOLLOWING: Final = VAGUE_REASONS | {Reason.NODE_DRAINED}
 """What may follow from a fault of the same strength: a node is being drained since another pod there is evicted."""
 START_SECONDS: Final = 60.0
@@ -195,7 +199,8 @@ def _of_pod(gang: Gang, pod: Pod) -> Iterator[Fault]:
     defect = fitness.unusable(gang, pod)
     if disruption and not (defect is not None and defect.against_node):
         reason = DISRUPTION_REASONS.get(disruption, Reason.DISRUPTED)
-        which = _tainted(pod) if reason is Reason.DEVICE_TAINTED else ""
+        reason = Reason.EVICTED if pod.is_evicted else reason
+        which = _tainted(pod) if reason is Reason.DEVICE_TAINTED else f"; {told(pod)}" if pod.is_evicted else ""
         yield fault(reason, f"its pod is disrupted: {disruption}{which}")
     elif defect is not None and defect.reason == Reason.POD_FAILED:
         if pod.reason not in _ENDINGS and says_why(gang, pod, failed_attempt(gang)):

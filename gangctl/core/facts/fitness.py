@@ -93,7 +93,7 @@ def unusable(gang: Gang, pod: Pod) -> Defect | None:
     """Why nothing runs in the pod any more, or nothing will soon; None if it goes on."""
     if silence.on_lost_node(gang, pod):
         return _defect(Reason.NODE_LOST, f"node {pod.node} does not answer")
-    if pod.deleting:
+    if pod.deleting and not pod.is_evicted:
         return _defect(Reason.POD_DELETED, "its pod is being deleted")
     if pod.terminated:
         return _defect(

@@ -145,6 +145,11 @@ class Pod:
         object.__setattr__(self, "is_sound", "Unhealthy" not in health and not ends and not disrupted)
         object.__setattr__(self, "is_doubtful", "Unknown" in health)
 
+    @property
+    def is_evicted(self) -> bool:
+        """Whether its kubelet has evicted it."""
+        return self.terminated and self.reason == "Evicted"
+
 
 class Part(NamedTuple):
     """A rank's part of a checkpoint: what decides whether its step is complete. Most ranks have equal ones."""

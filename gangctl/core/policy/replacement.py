@@ -2,7 +2,9 @@
 
 The rule: a member whose pod can't go on is replaced at once: the status raises its incarnation before its pod is
 deleted. The new pod must avoid the node on evidence against the node itself, else it prefers to. A pod must not be
-given up without remembering it: until it is known to be gone, the barrier waits for it.
+given up without remembering it: until it is known to be gone, the barrier waits for it. Replacements that fail before
+their worker has started back off, 10 to 300 s, and so do those that are disrupted within ten minutes: nothing else
+would end such a row.
 
 A status has room for few members that differ from the others. Where there would be more, every pod is replaced, spares
 of a running gang excepted: they wait. A status must not become too large to be stored.
@@ -18,9 +20,12 @@ from gangctl.api.changes import changed
 from gangctl.api.status import GangPhase, Recreated, Replaced, Status
 from gangctl.core.facts.awaiting import awaiting
 from gangctl.core.facts.barrier import awaits, still_awaited, still_awaited_all
+from gangctl.core.facts.defaults import default
+from gangctl.core.facts.faults import faults
 from gangctl.core.facts.finished import finished
 from gangctl.core.facts.fitness import Defect, defect, starting
 from gangctl.core.facts.gang import Gang, coming_attempt, once
+from gangctl.core.policy.restart_backoff import STEADY_SECONDS
 
 BACKOFF_SECONDS: Final = 10.0
 MAX_BACKOFF_SECONDS: Final = 300.0
@@ -75,7 +80,7 @@ def replaced(gang: Gang, status: Status, members: Mapping[str, Defect]) -> Statu
             since=None if again is None else again.since or again.time,
             avoid=avoid,
             required=required,
-            failures=_failures(again),
+            failures=_failures(old if old is not None and _is_row(gang, old) else again),
         )
     status = awaiting(status, [awaits(gang, name) for name in members])
     return changed(status, replaced=_avoiding_few(gang, entries.values()))
@@ -112,10 +117,16 @@ def refreshed(gang: Gang, status: Status) -> Status:
 
 
 def creatable_at(entry: Replaced | Recreated | None) -> float:
-    """When a pod that was replaced may be created: replacements that fail at once back off."""
+    """When a pod that was replaced may be created: replacements that fail at once, or are disrupted soon, back off."""
     if entry is None or entry.failures == 0:
         return 0.0
     return entry.time + min(MAX_BACKOFF_SECONDS, BACKOFF_SECONDS * float(1 << min(entry.failures - 1, 16)))
+
+
+def _is_row(gang: Gang, old: Replaced) -> bool:
+    """Whether the member is disrupted again so soon that this might go on for ever: no budget is charged for it."""
+    is_soon = gang.now < old.time + STEADY_SECONDS
+    return is_soon and any(one.member == old.member and not default(one.reason).charged for one in faults(gang))
 
 
 def _failures(before: Replaced | Recreated | None) -> int:

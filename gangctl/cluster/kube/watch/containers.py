@@ -132,7 +132,7 @@ def reason(raw: RawPod, scheduled: RawCondition | None) -> tuple[str, str]:
     """Why the pod ended or its worker can't start, in Kubernetes' words, and what it says beside that."""
     status, failure = raw.status, start_failure(raw)
     if status.reason:
-        return status.reason, ""
+        return status.reason, _cut(status.message).rstrip(".")
     for one in status.init_container_statuses:  # A user's sidecar may keep the worker from starting.
         if one.state.waiting is not None and one.state.waiting.reason not in _STARTING:
             return one.state.waiting.reason, _cut(f"container {one.name}{_of_other(one)}")

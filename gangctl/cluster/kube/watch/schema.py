@@ -109,6 +109,7 @@ class RawPodStatus(Raw):
 
     phase: str = ""
     reason: str = ""
+    message: str = ""
     pod_ip: str = Field("", alias="podIP")
     conditions: tuple[RawCondition, ...] = ()
     init_container_statuses: tuple[RawContainerStatus, ...] = ()

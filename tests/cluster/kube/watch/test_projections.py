@@ -210,6 +210,12 @@ def test_the_reason_of_a_pod_is_kubernetes_own(status: dict[str, Any], reason: s
     assert read(status).pod.reason == reason
 
 
+def test_a_pod_that_was_evicted_says_for_what() -> None:
+    status = {"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory. "}
+    pod = read(status).pod
+    assert (pod.is_evicted, pod.detail) == (True, "The node was low on resource: memory")
+
+
 def test_the_newest_end_of_a_restarted_container_is_read() -> None:
     worker = running("m", "10:05:02", lastState=ended("m", 137, "OOMKilled")["state"])
     beside = running("log", "10:05:02", lastState=ended("log", 137, "Error")["state"])
