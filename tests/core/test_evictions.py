@@ -9,6 +9,10 @@ from tests.core.world import World
 HOURS = 2
 
 
+def _gathers(world: World) -> bool:
+    return world.job.status.phase is GangPhase.GATHERING
+
+
 def _evicted_again_and_again(*lines: str) -> tuple[World, int]:
     """The world after hours in which worker-1 is evicted a minute after each start, and how often it was."""
     world, evictions = World(), 0
@@ -21,7 +25,7 @@ def _evicted_again_and_again(*lines: str) -> tuple[World, int]:
             sentence(world, line)
         sentence(world, "decide")
         sentence(world, "worker-0 is Ready")
-        while world.job.status.phase is GangPhase.GATHERING:
+        while _gathers(world):
             world.now += 20
             if any(pod.member == "worker-1" and not pod.terminated for pod in world.pods.values()):
                 sentence(world, "worker-1 starts")

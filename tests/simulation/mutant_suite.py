@@ -30,7 +30,7 @@ REGRESSIONS = ("", "adaptive_", "disk_", "finished_", "hang_", "request_", "sign
 MACHINE = "any_order directives ends framework parked parked_searched parking run stacks timers"
 CHECKED = "granted dead_containers requeues"
 ORACLES = f"oracles {CHECKED} restart_backoff ties brake checkpoint_oracle failed_starts log_lines rolling"
-CORE = "bounds stored_times degradation node_signals directives older_step suspects held_up evictions"
+CORE = "bounds stored_times degradation node_signals directives older_step suspects held_up evictions first_checkpoint"
 CALLED = {
     "regression": (
         *(f"tests.core.test_{name}" for name in CORE.split()),

@@ -5,7 +5,7 @@
 
 So a step is never put together from two histories, never one that was dropped, begun, or superseded by a restart from
 an older step. It is the newest such step that the controller could know of; and a gang that was ever restored from a
-step, or has made progress and looks into a directory, must not begin at zero by itself.
+step, or has made progress for long and looks into a directory, must not begin at zero by itself.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 Key = tuple[str, int]
 """Tier and step."""
+LITTLE_MS = 1_800_000
+"""A gang that has trained for so long may start from the beginning if it finds nothing."""
 
 
 def stored(u: Universe, leader: Leader, old: Status, new: Status) -> None:
@@ -64,13 +66,15 @@ def _started(u: Universe, leader: Leader, new: Status) -> None:
         saw = any(told.report.progress is not None and told.report.progress.step for told in leader.heard)
         progressed = u.ghost.trunk and (saw or (u.status.progress is not None and u.status.progress.step))
         directory = any(disks.is_directory(tier) for tier in disks.tiers(u.spec))
-        require(not (progressed and directory), 4, "it starts from the beginning though it has made progress")
+        long = u.ghost.trained_at - u.ghost.trained_since > LITTLE_MS
+        require(not (progressed and directory and long), 4, "it starts from the beginning though it trained for long")
         u.ghost = u.ghost._replace(trunk=(), gone_unheard=False)
+        _hide(u, leader, 0)
         return
     line, unheard = _line(u, new, point)
     if (point.tier, point.step) in u.ghost.hidden and line is not None:
         u.ghost = u.ghost._replace(trunk=line, was_restored=True, gone_unheard=unheard)
-    _hide(u, leader, point)
+    _hide(u, leader, point.step)
     rejected = {entry.marker for entry in new.rejected_steps if (entry.tier, entry.step) == (point.tier, point.step)}
     marker = u.disk.marker(point.tier, point.step)
     if marker is not None:
@@ -92,10 +96,10 @@ def _made_no_step(new: Status, step: int) -> bool:
     return told[-1:] == [(False, step)] or told == [(None, step), (None, step)]
 
 
-def _hide(u: Universe, leader: Leader, point: RestorePoint) -> None:
+def _hide(u: Universe, leader: Leader, step: int) -> None:
     """Remember which newer steps the controller could not know of: docs/limits.md has it."""
     shown = {(one.tier, one.step) for one in (() if leader.scanned is None else leader.scanned.found)}
-    newer = {(one.tier, one.step) for one in u.disk.markers if one.step > point.step}
+    newer = {(one.tier, one.step) for one in u.disk.markers if one.step > step}
     u.ghost = u.ghost._replace(hidden=u.ghost.hidden | (newer - shown))
 
 

@@ -60,6 +60,8 @@ def make_step(u: Universe, uid: str, proc: Proc) -> int:
     step = box.step + 1
     line = disks.grown(box.line, proc.attempt, step)
     u.boxes[uid] = box._replace(step=step, line=line)
+    if not u.ghost.trunk:
+        u.ghost = u.ghost._replace(trained_since=u.now)
     if step > disks.last_step(u.ghost.trunk):
         u.ghost = u.ghost._replace(trunk=line)
     if u.ghost.trained_at != u.now:

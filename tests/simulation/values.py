@@ -239,6 +239,8 @@ class Ghost(NamedTuple):
     started_at: int = 0
     trained_at: int = 0
     """When a rank made a step last."""
+    trained_since: int = 0
+    """When a rank made the first step after the beginning."""
     trained_before: int = 0
     """When a rank made a step at an earlier moment."""
     gap: tuple[int, int, float] = (0, 0, 0.0)

@@ -2,8 +2,8 @@
 
 The rule: the barrier is complete, so one write fixes ranks, masters, restore point and the settled cause for the whole
 attempt. A gang that should have a restore point and finds none must not start from the beginning by itself: it
-looks into its directories again until the barrier's deadline, says so, and is held then. What only members know is not
-looked for twice.
+looks into its directories again until the barrier's deadline, says so, and is held then. Where little was trained and
+nothing is on record, it starts anew. What only members know is not looked for twice.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from gangctl.core.facts.faults import is_missing_for_most
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.numbering import numbered
 from gangctl.core.facts.ranks import held_ranks
+from gangctl.core.facts.text import counted
 from gangctl.core.lifecycle import transitions
 from gangctl.core.lifecycle.held import hold
 from gangctl.core.lifecycle.plan import AskScan, Event, EventType, Plan
@@ -42,6 +43,9 @@ Choice = restore.Candidate | restore.Undecided | None
 def start(gang: Gang, status: Status, settlement: Settlement | None, assignment: dict[str, str]) -> Plan:
     """The plan that starts the attempt, or says what is still to be known. ``assignment``: place -> ready member."""
     chosen, rejected = _choose(gang, settlement, assignment)
+    ended = 0.0 if settlement is None else gang.status.incidents[0].time
+    if chosen is restore.Undecided.NONE_FOUND and restore.begins_anew(gang, ended):
+        chosen = None
     if isinstance(chosen, restore.Undecided):
         return _look_again(gang, chosen, assignment, rejected)
     point = None if chosen is None else chosen.point
@@ -65,6 +69,8 @@ def start(gang: Gang, status: Status, settlement: Settlement | None, assignment:
         where += ", as requested"
     elif point is None and _is_partial(gang):
         where += ", since no checkpoint was complete for every rank"
+    elif point is None and (made := restore.steps_made(gang)) is not None:
+        where += f", since no checkpoint was found of the {counted(made, 'step')} that it had made"
     steps = tuple(_step_events(gang, rejected))
     if settlement is None:
         because = f"attempt {status.attempt} starts {where}"

@@ -3,7 +3,9 @@
 The rule: steps that are begun but not completed don't exist; neither do rejected ones until they are written again. Of
 equal steps a Member or Peers tier wins, because it is nearer. A user may ask for another step, or for the beginning,
 once. By itself a gang must not start from the beginning when a step was ever complete for every rank, or when training
-has made steps and there is a directory that should hold them. A step that not every rank completed is no record.
+has made steps for longer than ``AGAIN_SECONDS`` and there is a directory that should hold them. Before, its first
+checkpoint may be still to come, and a store that is away costs no more. A step that not every rank completed is no
+record.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ from gangsidecar.wire import Tier as ScanTier
 
 MAX_REJECTED: Final = 4 * MAX_FOUND
 """As many as the scans of all tiers can show."""
+AGAIN_SECONDS: Final = 1800.0
+"""What is trained again without asking: a person who has to look at a gang that is held takes no less."""
 SCAN_SECONDS: Final = 2.0
 """A scan that wasn't answered is asked again, of another member, after this long."""
 
@@ -151,6 +155,20 @@ def steps_made(gang: Gang) -> int | None:
     last, stored = highest_step(gang, gang.status.started_attempt), gang.status.progress
     made = [one.step for one in (last, stored) if one is not None and one.attempt >= began]
     return max(made, default=0) or None
+
+
+def begins_anew(gang: Gang, ended: float) -> bool:
+    """Whether a gang that has made steps starts from the beginning: nothing is on record, and little is lost.
+
+    Two members at least have looked for its checkpoints by then. ``ended``: when the attempt that ran last did.
+    """
+    status, asked = gang.status, gang.status.restart_from
+    first, last = status.first_step, highest_step(gang, status.started_attempt)
+    if asked is not None or recorded(gang) is not None or last is None or first is None:
+        return False
+    trained = max(ended, last.time) - first.time
+    is_little = first.attempt == last.attempt and 0 <= trained <= AGAIN_SECONDS
+    return is_little and gang.now >= granted.over_at(gang) + 2 * SCAN_SECONDS
 
 
 def tiers_of(gang: Gang) -> tuple[Tier, ...]:
