@@ -14,7 +14,7 @@ from tests.simulation.values import CHILD, Box, Leader, Proc
 
 MOVES_AT_ONCE = 300
 PING_MS = 200_000
-"""Where nothing but an orphan's end is measured by pings, a few of them show the same as many."""
+"""Where nothing of less is measured by pings, a few of them show the same as many."""
 
 
 class Kind(Enum):
@@ -271,13 +271,11 @@ def live(u: Universe, until: int) -> None:
 
 
 def _ping_ms(u: Universe) -> int:
-    """Pings come often enough for every supervisor that has a lease."""
-    leases = [
-        box.machine.directive.isolation_ms
-        for box in u.boxes.values()
-        if box.machine is not None and box.machine.directive is not None
-    ]
-    return min((lease * 3 // 4 for lease in leases if lease is not None), default=PING_MS)
+    """Pings come often enough for every supervisor that has a lease, and for those that end without a controller."""
+    machines = [box.machine for box in u.boxes.values() if box.machine is not None]
+    leases = [one.directive.isolation_ms for one in machines if one.directive is not None]
+    waits = [*(lease for lease in leases if lease is not None), *(one.orphan_ms for one in machines)]
+    return min([PING_MS, *(wait * 3 // 4 for wait in waits)])
 
 
 def _hears_pings(u: Universe, box: Box) -> bool:
