@@ -106,8 +106,8 @@ class Reason(StrEnum):
     STEP_REJECTED = "StepRejected"
     """A checkpoint step cannot be used. gangctl ignores it until it is written again."""
     NO_RESTORE_POINT = "NoRestorePoint"
-    """The gang has made steps or had a complete step, but no step that every rank can load is found. It does not start
-    from the beginning by itself."""
+    """A step was complete earlier, or training has made steps for over half an hour, but no step that every rank can
+    load is found. The gang does not start from the beginning by itself."""
     RESTORE_POINT_IGNORED = "RestorePointIgnored"
     """The framework's first step does not follow the restore point: it loaded something else."""
     MEMBERS_SILENT = "MembersSilent"

@@ -279,8 +279,10 @@ def _deadline_passed(gang: Gang, missing: list[str], blocking: Blocking) -> Plan
 def _end(gang: Gang, settlement: Settlement) -> Plan:
     """Write 2 of an incident that ends the job, or holds it."""
     status = incidents.settled(gang, gang.status, settlement, gang.status.restore_point, assign(gang))
-    leave = hold if settlement.outcome == "Held" else fail
-    return leave(gang, status, settlement.reason, settlement.because)
+    if settlement.outcome == "Held":
+        return hold(gang, status, settlement.reason, settlement.because)
+    late = "; restartToken was changed too late to avert this" if requests.is_new(gang.spec, gang.status) else ""
+    return fail(gang, status, settlement.reason, f"{settlement.because}{late}")
 
 
 def _give_up(gang: Gang, reason: Reason, because: str, how: str) -> Plan:
