@@ -124,7 +124,7 @@ def creatable_at(entry: Replaced | Recreated | None) -> float:
 
 
 def _is_row(gang: Gang, old: Replaced) -> bool:
-    """Whether the member is disrupted again so soon that this might go on for ever: no budget is charged for it."""
+    """Whether the member is disrupted again so soon that this might go on without end: no budget is charged for it."""
     is_soon = gang.now < old.time + STEADY_SECONDS
     return is_soon and any(one.member == old.member and not default(one.reason).charged for one in faults(gang))
 
