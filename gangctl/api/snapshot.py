@@ -34,7 +34,7 @@ class MemberSnapshot(Model):
     """Whether its work in this attempt is done: it needs no pod any more."""
     terminated: bool = False
     phase: str = ""
-    """Phase of the supervisor; empty before its first report."""
+    """Phase of the supervisor, or Ended if a process of its worker has; empty before its first report."""
     attempt: int = 0
     step: int | None = None
     """Newest step that the member reported in this attempt."""

@@ -23,6 +23,7 @@ from gangctl.cluster.local.layout import StateDirectory
 from gangctl.cluster.local.pod_record import PodRecord, projection
 from gangctl.core.facts.world import Observed
 from gangctl.core.record.snapshot import snapshot
+from gangctl.explain.why.resting import interrupted
 
 TIMEOUT_SECONDS: Final = 1.0
 
@@ -75,6 +76,18 @@ def view_gang(state: StateDirectory, store: GangStore, now: float) -> GangView:
         return GangView(job, current, pods, live=True)
     observed = Observed(pods=tuple(projection(pod) for pod in pods if pod.gang == job.metadata.uid))
     return GangView(job, _as_stored(snapshot(now, job, observed), job), pods, live=False)
+
+
+def view_removed(store: GangStore, at: float) -> GangView:
+    """View a gang that was removed at this time, in seconds since the epoch, as it was stored last.
+
+    Raises:
+        ClusterError: the stored gang can't be read.
+    """
+    job = store.read_removed()
+    found = interrupted(job, at)
+    now = _as_stored(snapshot(at, job, Observed()), job)
+    return GangView(job, now, (), live=False, stopped=f"{found.seen}; {found.do}")
 
 
 def live_snapshot(state: StateDirectory, name: str) -> Snapshot | None:

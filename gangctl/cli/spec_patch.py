@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Callable
 from typing import Final
 
 from gangctl.api.changes import SpecChanges
 from gangctl.api.gangjob import GangJob
-from gangctl.api.status import ENDED
+from gangctl.api.status import ENDED, GangPhase
 from gangctl.cli.command_name import command_name
 from gangctl.cli.errors import ExitCode, UserError
 from gangctl.cli.printers.output import print_err, print_out
@@ -16,7 +17,8 @@ from gangctl.cli.printers.text import clean
 from gangctl.cli.targets import selection
 
 EXIT_CODES: Final = """\
-Permissions on a cluster: get and patch gangjobs; with --wait also list and watch.
+Permissions on a cluster: get and patch gangjobs; with --wait also list and watch,
+and for suspend list pods.
 
 exit codes: 0 done (with --wait: the gang reached the state), 1 it did not within --wait, 2 bad input or refused
 """
@@ -48,8 +50,12 @@ def change(arguments: argparse.Namespace, what: str, spec: SpecChanges, arrived:
         target.warn_without_controller()
         if seconds <= 0:
             return ExitCode.OK
+        end = time.monotonic() + seconds
         job = target.wait(name, lambda job: arrived(job) or job.status.phase in ENDED, seconds)
-    if arrived(job):
+        done = arrived(job)
+        if done and job.status.phase is GangPhase.SUSPENDED:  # The status says so before the pods have gone.
+            done = target.stop(name, end - time.monotonic(), lambda _: None)
+    if done:
         print_out(f"{name}: {job.status.phase}, attempt {job.status.attempt}: {clean(job.status.message)}")
         return ExitCode.OK
     print_err(

@@ -44,14 +44,16 @@ def submit(state: StateDirectory, job: GangJob, working_directory: Path) -> Subm
     Raises:
         UserError: it can't be run here, doesn't fit the stored gang, or can't be stored.
     """
-    _refuse(refusals(job))
     store = GangStore(state.gang(job.metadata.name))
     notes = (*ignored(job), *unfamiliar(job))
     try:
         old = None if store.stamp() is None else local_gangs.read(store)
-        if old is not None and old.status.phase not in ENDED:
+        is_taken_over = old is not None and old.status.phase not in ENDED
+        wrong = refusals(job, None if is_taken_over else working_directory)
+        if wrong:
+            raise UserError("the manifest can't be run on this machine:\n" + "\n".join(f"  {text}" for text in wrong))
+        if old is not None and is_taken_over:
             return Submission(store, _take_over(store, old, job.spec), notes)
-        _refuse(refusals(job, working_directory))
         has_logs = _put_aside(state, store)
         store.create(job, working_directory)
         what = f"gang {job.metadata.name} is created"
@@ -62,13 +64,10 @@ def submit(state: StateDirectory, job: GangJob, working_directory: Path) -> Subm
         raise UserError(str(error)) from None
 
 
-def _refuse(wrong: tuple[str, ...]) -> None:
-    if wrong:
-        raise UserError("the manifest can't be run on this machine:\n" + "\n".join(f"  {text}" for text in wrong))
-
-
 def remove(store: GangStore) -> None:
     """Remove the gang with what compilers have kept. Its logs stay, and beside them what their readers need of it.
+
+    The file that stays has the time of this moment.
 
     Raises:
         UserError: it can't be removed.
@@ -77,6 +76,7 @@ def remove(store: GangStore) -> None:
     with suppress(FileNotFoundError):
         try:
             folder.job.replace(folder.removed)
+            folder.removed.touch()
             shutil.rmtree(folder.caches, ignore_errors=True)
         except PermissionError as error:
             raise UserError(f"{folder.job} can't be removed: {error.strerror}") from None

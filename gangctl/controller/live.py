@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import hmac
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from gangctl.api.changes import changed
 from gangctl.api.gangjob import GangJob
 from gangctl.api.snapshot import Endpoint
 from gangctl.cluster import clock
@@ -30,8 +29,8 @@ Look = Callable[[str], tuple[GangJob, Observed] | None]
 
 
 @asynccontextmanager
-async def serve(host: str, look: Look, unstored: Mapping[str, str], page: Page) -> AsyncIterator[Endpoint]:
-    """Serve on a free port of ``host`` until the end. ``unstored``: UID -> why the status can't be stored.
+async def serve(host: str, look: Look, page: Page) -> AsyncIterator[Endpoint]:
+    """Serve on a free port of ``host`` until the end.
 
     Raises:
         OSError: it can't listen there.
@@ -51,8 +50,7 @@ async def serve(host: str, look: Look, unstored: Mapping[str, str], page: Page) 
         found = look(name)
         if found is None:
             raise web.HTTPNotFound(text=f"this controller knows no gang {name!r:.80}\n")
-        seen = changed(snapshot(clock.now(), *found), unstored=unstored.get(found[0].metadata.uid, ""))
-        text = seen.model_dump_json(by_alias=True, exclude_none=True)
+        text = snapshot(clock.now(), *found).model_dump_json(by_alias=True, exclude_none=True)
         return web.Response(text=text, content_type="application/json")
 
     application = web.Application(middlewares=[authorized])

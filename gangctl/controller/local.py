@@ -85,10 +85,10 @@ async def control(state: StateDirectory) -> IncidentTracer:
 
     def look(name: str) -> tuple[GangJob, Observed] | None:
         job = cluster.named(name)
-        return None if job is None else (loop.told(job), loop.observed(job.metadata.uid))
+        return None if job is None else (job, loop.observed(job.metadata.uid))
 
     page = Page(Source(cluster, lambda: loop, traces=traces_from_environment()))
-    async with hub.serve(HOST, 0) as url, live.serve(HOST, look, loop.unstored, page) as endpoint:
+    async with hub.serve(HOST, 0) as url, live.serve(HOST, look, page) as endpoint:
         write(state.url, url.encode(), durable=False)
         write(state.live, endpoint.model_dump_json().encode(), durable=False)
         log.info("controller %d is listening on %s", os.getpid(), url)

@@ -18,7 +18,6 @@ from typing import Final
 
 from tenacity import AsyncRetrying, RetryCallState, wait_random_exponential
 
-from gangctl.api.changes import changed
 from gangctl.api.gangjob import GangJob
 from gangctl.cluster import clock
 from gangctl.cluster.errors import ClusterError, Conflict, Retryable
@@ -35,6 +34,7 @@ from gangctl.controller.wakes import Wakes
 from gangctl.core.facts.printed import ReadOutput
 from gangctl.core.facts.world import Observed
 from gangctl.core.lifecycle.plan import AskScan, Event, Plan
+from gangctl.core.record.snapshot import UNSTORED
 from gangctl.telemetry import logs
 from gangctl.telemetry.decision_log import DecisionLog
 from gangctl.telemetry.port import Telemetry
@@ -46,8 +46,6 @@ LONGEST_RETRY_SECONDS: Final = 5.0
 PAUSE: Final = 3.0
 """A pause is so many times as long as the decision before it: however much is new, a gang's decisions take at most a
 quarter of the loop's time. The rest is for the reports that they wait for, and for other gangs."""
-
-UNSTORED: Final = "nothing is restarted, stopped or started until the status can be stored"
 
 Decide = Callable[[float, GangJob, Observed], Plan]
 """The core: plans what to do about a gang at a time (seconds since the epoch)."""
@@ -67,7 +65,7 @@ class Loop:
         self.unreadable = UnreadableGangs()
         self._groups = Groups(cluster, wakes.wake_known)
         self._output = OutputReader(cluster, wakes.wake_known)
-        self.unstored: dict[str, str] = {}
+        self._unstored: dict[str, str] = {}
         """UID of a gang -> why its newest status could not be stored: until then, nothing is done for it."""
 
     async def run(self) -> None:
@@ -94,7 +92,7 @@ class Loop:
                     self._wakes.begin(uid)
                     await self._count(uid)
                     pause = await self._round(uid, actions, decision_log, tasks)
-                    self.unstored.pop(uid, None)
+                    self._unstored.pop(uid, None)
             if self._cluster.exists(uid):  # It may have gone before this round, which was a repetition.
                 await self._wakes.wait(uid, pause)
         actions.stop()
@@ -102,7 +100,7 @@ class Loop:
         self._groups.forget(uid)
         self.unreadable.forget(uid)
         self._output.forget(uid)
-        self.unstored.pop(uid, None)
+        self._unstored.pop(uid, None)
         self._hub.forget(uid)
         self._wakes.forget(uid)
         self._telemetry.gang_gone(uid)
@@ -197,13 +195,8 @@ class Loop:
     def _failed(self, uid: str, state: RetryCallState) -> None:
         error = None if state.outcome is None else state.outcome.exception()
         if isinstance(error, ClusterError) and not isinstance(error, Conflict):
-            self.unstored[uid] = str(error)
+            self._unstored[uid] = str(error)
         _log_failure(error)
-
-    def told(self, job: GangJob) -> GangJob:
-        """The gang as people are to see it: its status doesn't say that it can't be stored."""
-        why = self.unstored.get(job.metadata.uid)
-        return job if why is None else changed(job, status=changed(job.status, message=f"{UNSTORED}: {why}"))
 
     def observed(self, uid: str) -> Observed:
         """What is observed of one gang now."""
@@ -221,6 +214,7 @@ class Loop:
             refused=self._cluster.pod_rejections(uid),
             queue=self._cluster.queue(uid),
             group=() if job is None else self._groups.others(clock.now(), job),
+            unstored=self._unstored.get(uid, ""),
         )
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import re
 import resource
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -171,6 +174,33 @@ def test_a_gang_whose_controller_can_store_nothing_can_be_deleted(folder: Here) 
     assert run.wait() == 1
     assert folder.left() == []
     assert not folder.state.gang("g").path.exists()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can mount a small file system")
+def test_ctrl_c_on_a_full_disk_ends_a_gang_whose_workers_are_seen_to_be_dead(folder: Here) -> None:
+    folder.state.path.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=12m", "tmpfs", str(folder.state.path)]
+    if subprocess.run(mount, check=False).returncode != 0:
+        pytest.skip("mounting is not permitted here")
+    try:
+        folder.write(manifest())
+        run = folder.run()
+        folder.runs_attempt(1)
+        with suppress(OSError), (folder.state.path / "filler").open("wb", buffering=0) as filler:
+            while True:
+                filler.write(bytes(4096))
+        for worker in folder.workers().values():
+            process.send(worker, signal.SIGKILL)
+        until("it is seen", lambda: re.search(r"Running +attempt 1 +ready 0/3", folder.gangctl("status", "g").stdout))
+        run.signal(signal.SIGINT)
+        assert run.wait() == 130
+        assert "error" not in run.said
+        assert "every process has ended all the same" in run.said
+        assert folder.left() == []
+        assert folder.gangctl("why").stdout.startswith("g: Interrupted, attempt 1")
+    finally:
+        folder.clean()
+        subprocess.run(["umount", "-l", folder.state.path], check=True)
 
 
 @pytest.mark.nightly

@@ -29,7 +29,7 @@ def test_the_logs_of_a_removed_gang_are_read_and_a_new_gang_begins_with_empty_on
     interrupted(folder)
     assert folder.gangctl("logs", "g").stdout == "worker-0 | one of 0\nworker-1 | one of 1\n"
     assert folder.gangctl("logs", "g", "--rank", "1").stdout == "one of 1\n"
-    gone = folder.gangctl("status", "g")
+    gone = folder.gangctl("restart", "g")
     assert gone.returncode == 2
     assert "was removed: gangctl logs g, why, trace and timeline still tell of it" in gone.stderr
 
@@ -55,6 +55,15 @@ def test_what_happened_to_an_interrupted_gang_is_told_and_it_runs_again(folder: 
         assert "exit code 3" in told.stdout
         assert "gang g was interrupted" in told.stderr
     assert folder.gangctl("logs", *name).stdout == "again\n"
+    ended = r"ended gangctl run and every process of the gang at \d\d:\d\d:\d\d.\d UTC: attempt 2 was Running"
+    why = " ".join(folder.gangctl("why", *name).stdout.split())
+    assert why.startswith("g: Interrupted, attempt 2 How it ended 1. Ctrl-C, or a signal, ")
+    status = folder.gangctl("status", *name)
+    assert re.search(r"g +Stopped", status.stdout)
+    assert "no controller" not in status.stdout + status.stderr
+    for said in (why, folder.gangctl("status", "g").stdout):
+        assert re.search(ended, said)
+        assert "gangctl rerun g runs it again" in said
     (folder.path / "over").write_text("")
     assert folder.gangctl("rerun", "g").returncode == 0
 
@@ -80,6 +89,14 @@ def test_a_followed_log_ends_with_its_gang(folder: Here) -> None:
     assert folder.gangctl("logs", "g", "-f").stdout == "begins\nends\n"
     assert run.wait() == 0
     assert folder.gangctl("logs", "g", "-f").stdout == "begins\nends\n"
+
+
+def test_what_is_left_of_an_interrupted_gang_can_be_deleted(folder: Here) -> None:
+    interrupted(folder)
+    done = folder.gangctl("delete", "g")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("g is deleted: ")
+    assert not folder.state.gang("g").path.exists()
 
 
 @pytest.mark.nightly

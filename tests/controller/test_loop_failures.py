@@ -11,10 +11,10 @@ import pytest
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import Status
 from gangctl.cluster.errors import Retryable, Terminal
-from gangctl.controller.loop import UNSTORED
 from gangctl.core.facts.world import Observed
 from gangctl.core.lifecycle.plan import Event, Plan
 from gangctl.core.policy.pods import CreatePod
+from gangctl.core.record.snapshot import UNSTORED
 from gangctl.telemetry import logs
 from tests.controller.fake_cluster import FakeCluster, running
 from tests.controller.fake_sidecars import job

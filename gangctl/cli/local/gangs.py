@@ -41,8 +41,17 @@ def names(state: StateDirectory, file: str = "gangjob.json") -> list[str]:
         raise UserError(f"{state.gangs} can't be read: {error.strerror}; choose another --state-dir") from None
 
 
-def find(state: StateDirectory, name: str) -> GangStore:
-    """The store of an existing gang.
+def names_with_removed(state: StateDirectory) -> list[str]:
+    """Names of all gangs that are stored, or were until Ctrl-C removed them, sorted.
+
+    Raises:
+        UserError: the folder can't be read.
+    """
+    return sorted({*names(state), *names(state, "removed.json")})
+
+
+def find(state: StateDirectory, name: str, *, or_removed: bool = False) -> GangStore:
+    """The store of an existing gang; with ``or_removed``, also of one that Ctrl-C has removed and whose logs are left.
 
     Raises:
         UserError: there is no gang of this name; similar names are suggested.
@@ -53,6 +62,8 @@ def find(state: StateDirectory, name: str) -> GangStore:
         raise UserError(str(error)) from None
     if store.stamp() is None:
         if store.folder.removed.is_file():
+            if or_removed:
+                return store
             raise UserError(
                 f"gang {name} of {state.path} was removed: gangctl logs {name}, why, trace and timeline still tell of "
                 f"it; gangctl rerun {name} runs it again"
@@ -68,10 +79,9 @@ def read_logged(state: StateDirectory, name: str) -> GangJob:
     Raises:
         UserError: there is no such gang, or its file can't be read.
     """
+    store = find(state, name, or_removed=True)
     try:
-        store = GangStore(state.gang(name))
-        is_removed = store.stamp() is None and store.folder.removed.is_file()
-        return store.read_removed() if is_removed else read(find(state, name))
+        return store.read() if store.removed_at() is None else store.read_removed()
     except ClusterError as error:
         raise UserError(str(error)) from None
 

@@ -19,7 +19,7 @@ from gangctl.cli.printers.display import Display
 from gangctl.cli.printers.output import print_err
 from gangctl.cli.printers.worker_output import WorkerOutput
 from gangctl.cli.submission import remove
-from gangctl.cluster.errors import ClusterError
+from gangctl.cluster.errors import ClusterError, Retryable
 from gangctl.cluster.local.gang_store import GangStore
 from gangctl.cluster.local.layout import StateDirectory
 from gangctl.cluster.local.teardown import teardown
@@ -175,7 +175,7 @@ class LocalRun:
         return code
 
     async def _end_processes(self, grace: float) -> None:
-        """End the processes gracefully; a second signal kills them at once."""
+        """End the processes gracefully; a second signal kills them at once. That they have ended need not be stored."""
         name = self._store.folder.path.name
         graceful = asyncio.ensure_future(teardown(self._state, name, grace))
         kill_now = asyncio.ensure_future(self._kill_now.wait())
@@ -188,6 +188,8 @@ class LocalRun:
                 await teardown(self._state, name, 0)
             elif not graceful.cancelled():
                 graceful.result()
+        except Retryable as error:
+            self._note(f"{error}; every process has ended all the same")
         finally:
             kill_now.cancel()
 

@@ -47,8 +47,11 @@ def gangs(found: Sequence[GangView], now: float, *, wide: bool, everywhere: bool
     return FittingTable(columns, rows, expendable=("RESTORE", "AGE", "ATTEMPT", "STEP", "REASON", "RESTARTS"))
 
 
-def phase(status: Status) -> Text:
+def phase(look: GangView) -> Text:
     """The phase, in colour, and whether the gang hangs."""
+    if look.stopped:
+        return Text("Stopped", style="yellow")
+    status = look.snapshot.status
     hung = Text(", and hangs", style="red") if hangs(status) else Text()
     return Text(status.phase or "New", style=STYLES.get(status.phase, "")).append_text(hung)
 
@@ -59,8 +62,8 @@ def _summary(look: GangView, now: float, *, wide: bool, everywhere: bool) -> lis
     row: list[str | Text] = [
         *([clean(look.job.metadata.namespace)] if everywhere else []),
         clean(look.job.metadata.name),
-        phase(status),
-        shown(status.ready),
+        phase(look),
+        shown("" if look.stopped else status.ready),
         str(status.attempt),
         str(status.restarts.counted),
         step(status),
@@ -86,11 +89,11 @@ def head(look: GangView, now: float) -> Text:
     status = look.snapshot.status
     restarts = status.restarts
     line = Text(clean(look.job.metadata.name), style="bold")
-    line.append("  ").append_text(Text("Stopped", style="yellow") if look.stopped else phase(status))
+    line.append("  ").append_text(phase(look))
     ready = shown("" if look.stopped else status.ready)
     line.append(f"  attempt {status.attempt}  ready {ready}  step {step(status)}", style="")
     line.append(f"  restarts {restarts.counted} counted, {restarts.uncounted} uncounted")
-    end = status.completion_time or now
+    end = status.completion_time or (look.snapshot.time if look.stopped else now)
     line.append(f"  {duration(end - look.job.metadata.creation_timestamp)}", style="dim")
     return line
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from gangctl.api.changes import SpecChanges, changed
 from gangctl.api.gangjob import GangJob
 from gangctl.cli.errors import UserError
-from gangctl.cli.gang_view import GangView, view_gang
+from gangctl.cli.gang_view import GangView, view_gang, view_removed
 from gangctl.cli.local import gangs as local_gangs
 from gangctl.cli.printers.output import print_err, print_out
 from gangctl.cli.targets import local_ending, local_faults, local_logs
@@ -47,13 +47,18 @@ class LocalTarget:
 
     def views(self, name: str | None) -> Sequence[GangView]:
         """The controller's snapshot if it answers, otherwise what is stored."""
-        now = time.time()
-        names = local_gangs.names(self._state) if name is None else [name]
-        return [view_gang(self._state, local_gangs.find(self._state, one), now) for one in names]
+        return list(map(self._view, local_gangs.names_with_removed(self._state) if name is None else [name]))
+
+    def _view(self, name: str) -> GangView:
+        store = local_gangs.find(self._state, name, or_removed=True)
+        at = store.removed_at()
+        return view_gang(self._state, store, time.time()) if at is None else view_removed(store, at)
 
     def watch(self, name: str | None, show: Callable[[Sequence[GangView]], None]) -> NoReturn:
         """Poll twice a second, because steps change without any write."""
         while True:
+            if name is not None:
+                local_gangs.find(self._state, name)  # Watching ends with the gang.
             show(self.views(name))
             time.sleep(REDRAW_SECONDS)  # the redraw rate; nothing waits for it
 
@@ -85,13 +90,15 @@ class LocalTarget:
 
     def is_removed(self, name: str) -> bool:
         """Whether only its logs and its last status are left."""
-        return GangStore(self._state.gang(name)).stamp() is None
+        return GangStore(self._state.gang(name)).removed_at() is not None
 
     def surroundings(self, job: GangJob) -> Surroundings:
         """Pods from their files, and what the controller hears of members. There are no nodes."""
-        if self.is_removed(job.metadata.name):
-            return Surroundings()
-        found = view_gang(self._state, local_gangs.find(self._state, job.metadata.name), time.time())
+        store = GangStore(self._state.gang(job.metadata.name))
+        at = store.removed_at()
+        if at is not None:
+            return Surroundings(interrupted_at=at)
+        found = view_gang(self._state, store, time.time())
         members = {one.member: one for one in found.snapshot.members} if found.live else {}
         pods = tuple(projection(pod) for pod in found.pods if pod.gang == job.metadata.uid)
         return Surroundings(pods=pods, members=members, is_led=found.live, unstored=found.snapshot.unstored)
@@ -132,7 +139,7 @@ class LocalTarget:
 
     def delete(self, name: str, seconds: float | None, say: Say) -> bool:
         """Stop it, and remove its files."""
-        return local_ending.delete(self._state, local_gangs.find(self._state, name), seconds, say)
+        return local_ending.delete(self._state, local_gangs.find(self._state, name, or_removed=True), seconds, say)
 
     def rerun(self, name: str, run_here: RunHere, say: Say) -> int:
         """Run its stored spec where it ran before."""

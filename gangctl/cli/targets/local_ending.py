@@ -63,8 +63,8 @@ def stop(state: StateDirectory, store: GangStore, seconds: float | None, say: Sa
 def delete(state: StateDirectory, store: GangStore, seconds: float | None, say: Say) -> bool:
     """Stop a gang, then remove all its files; return False if it could not be stopped in time: nothing is removed then.
 
-    A gang whose file can't be read is deleted, too, and one whose file can't be written: the controller ends the pods
-    of a gang that is gone.
+    A gang whose file can't be read is deleted, too, one whose file can't be written (the controller ends the pods of a
+    gang that is gone), and what Ctrl-C has left of one.
 
     Raises:
         ClusterError: a file can't be read.
@@ -75,7 +75,8 @@ def delete(state: StateDirectory, store: GangStore, seconds: float | None, say: 
     try:
         job = store.read()
     except ClusterError as error:
-        say(f"{name}: {error}")
+        if store.removed_at() is None:
+            say(f"{name}: {error}")
         if _controller(state) is None:
             asyncio.run(teardown(state, name, DEFAULT_GRACE_SECONDS))
     else:

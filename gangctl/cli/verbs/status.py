@@ -125,15 +125,16 @@ def _shown(target: Target, arguments: argparse.Namespace, views: Sequence[GangVi
 
 def _is_unled(found: GangView) -> bool:
     """Whether no controller acts for a gang that has not ended."""
-    return not found.live and found.snapshot.status.phase not in ENDED
+    return not found.live and not found.stopped and found.snapshot.status.phase not in ENDED
 
 
 def _details(target: Target, found: GangView, now: float) -> RenderableType:
     status = found.snapshot.status
     parts: list[RenderableType] = [tables.head(found, now)]
-    if status.message:
-        parts.append(Text(f"because: {clean(status.message)}"))
-    next_step = tables.advice(found.job)
+    because = found.stopped or status.message
+    if because:
+        parts.append(Text(f"because: {clean(because)}"))
+    next_step = "" if found.stopped else tables.advice(found.job)
     if next_step:
         parts.append(Text(f"next: {clean(next_step)}", style="bold"))
     if _is_unled(found):

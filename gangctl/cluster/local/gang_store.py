@@ -66,6 +66,13 @@ class GangStore:
         """
         return _read(self.folder.path.name, self.folder.removed)[1]
 
+    def removed_at(self) -> float | None:
+        """When the gang was removed, in seconds since the epoch; None if it is there, or nothing of it was kept."""
+        try:
+            return None if self.stamp() is not None else self.folder.removed.stat().st_mtime
+        except FileNotFoundError:
+            return None
+
     def create(self, job: GangJob, working_directory: Path) -> GangJob:
         """Store a new gang with a new UID and an empty status.
 

@@ -24,7 +24,7 @@ async def teardown(state: StateDirectory, gang: str, grace: float) -> None:
 
     Raises:
         Terminal: a controller runs, which would restart everything; or the record of a pod can't be read.
-        Retryable: the record of a pod can't be written.
+        Retryable: the record of a pod can't be written, of which no process is left either.
     """
     folder = state.gang(gang)
     with only_controller(state):

@@ -42,7 +42,7 @@ class Source:
         loop = self.loop()
         of_name = (job for job in self.jobs() if (job.metadata.namespace, job.metadata.name) == (namespace, name))
         job = next(of_name, None)
-        return None if job is None or loop is None else (loop.told(job), loop.observed(job.metadata.uid))
+        return None if job is None or loop is None else (job, loop.observed(job.metadata.uid))
 
 
 def traces_from_environment() -> str:

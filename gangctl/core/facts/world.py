@@ -316,3 +316,5 @@ class Observed:
     """What the worker printed that was asked for last."""
     watching_since: float | None = None
     """``listening_since`` without regard to the brake; None = there is none."""
+    unstored: str = ""
+    """Why the newest status of the gang can't be stored: until it can, nothing is done for it. Empty = it can."""

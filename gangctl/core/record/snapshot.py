@@ -5,6 +5,10 @@ Steps are reported many times a second and stored every half minute; a user who 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Final
+
+from gangctl.api.changes import changed
 from gangctl.api.gangjob import GangJob
 from gangctl.api.snapshot import MemberSnapshot, Snapshot
 from gangctl.api.status import ENDED
@@ -15,6 +19,11 @@ from gangctl.core.facts.numbering import Numbering, numbered
 from gangctl.core.facts.world import Observed
 from gangctl.core.record.summary import progressed, summarised
 from gangctl.core.record.timings import timed
+from gangsidecar.wire import Phase, Report
+
+UNSTORED: Final = "nothing is restarted, stopped or started until the status can be stored"
+_READY: Final = frozenset({"Ready", "Running"})
+_ENDED: Final = "Ended"
 
 
 def snapshot(now: float, job: GangJob, observed: Observed) -> Snapshot:
@@ -25,14 +34,24 @@ def snapshot(now: float, job: GangJob, observed: Observed) -> Snapshot:
         status = summarised(gang, progressed(gang, timed(gang, status, more=True)))
     numbering = numbered(job.spec)
     places = {holder: place for place, holder in gang.holders.items()}
+    members = tuple(_member(gang, member, places, numbering) for member in gang.members.values())
+    if observed.unstored:
+        status = changed(status, message=f"{UNSTORED}: {observed.unstored}", ready=_ready(members))
     return Snapshot(
         name=job.metadata.name,
         uid=job.metadata.uid,
         generation=job.metadata.generation,
         time=now,
         status=status,
-        members=tuple(_member(gang, member, places, numbering) for member in gang.members.values()),
+        members=members,
+        unstored=observed.unstored,
     )
+
+
+def _ready(members: Sequence[MemberSnapshot]) -> str:
+    """How many members are ready or run: one whose worker has ended is connected, and no restart follows."""
+    needed = [one for one in members if not one.spare]
+    return f"{sum(one.connected and one.phase in _READY for one in needed)}/{len(needed)}"
 
 
 def _member(gang: Gang, member: Member, places: dict[str, str], numbering: Numbering) -> MemberSnapshot:
@@ -50,8 +69,13 @@ def _member(gang: Gang, member: Member, places: dict[str, str], numbering: Numbe
         connected=gang.connected(member.name),
         finished=member.name in need_no_pod(gang),
         terminated=pod is not None and pod.terminated,
-        phase="" if report is None else report.phase.value,
+        phase="" if report is None else _ENDED if _has_ended(report) else report.phase.value,
         attempt=0 if report is None else report.attempt,
         step=None if heard is None or heard.step_attempt != gang.status.attempt else heard.step,
         restarts=0 if pod is None else pod.restarts,
     )
+
+
+def _has_ended(report: Report) -> bool:
+    """Whether a process of the worker has ended, and the supervisor waits for what is decided about it."""
+    return report.phase is Phase.RUNNING and any(end.attempt == report.attempt for end in report.ends)

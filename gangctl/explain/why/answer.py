@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import ENDED, GangPhase
-from gangctl.explain.why.findings import Finding
+from gangctl.explain.why.findings import Finding, Kind
 from gangctl.explain.why.restarts import Restarts, restarts
 from gangctl.explain.why.waiting import findings
 from gangctl.explain.why.world import MissingRight, Surroundings
+
+INTERRUPTED: Final = "Interrupted"
+"""Ctrl-C has ended `gangctl run`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,15 +43,16 @@ def answer(job: GangJob, around: Surroundings, now: float, unknown_fields: tuple
         now: Seconds since the epoch.
         unknown_fields: Fields of the gang that another release wrote and this one can't read.
     """
-    status = job.status
+    status, found = job.status, findings(job, around, now)
+    is_over = any(one.kind is Kind.ENDED for one in found)
     return Answer(
-        phase=status.phase or "New",
+        phase=INTERRUPTED if is_over and status.phase not in ENDED else status.phase or "New",
         since=status.phase_time or job.metadata.creation_timestamp,
         attempt=status.attempt,
-        ready=status.ready,
+        ready="" if is_over else status.ready,
         message=status.message,
-        runs=status.phase is GangPhase.RUNNING,
-        findings=findings(job, around, now),
+        runs=status.phase is GangPhase.RUNNING and not is_over,
+        findings=found,
         restarts=restarts(job, now),
         missing_rights=around.missing,
         unknown_fields=unknown_fields,
@@ -55,5 +60,5 @@ def answer(job: GangJob, around: Surroundings, now: float, unknown_fields: tuple
 
 
 def has_ended(answered: Answer) -> bool:
-    """Whether the gang has succeeded or failed."""
-    return answered.phase in ENDED
+    """Whether the gang has succeeded or failed, or was interrupted."""
+    return answered.phase in {*ENDED, INTERRUPTED}

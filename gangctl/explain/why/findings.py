@@ -32,7 +32,7 @@ class Kind(StrEnum):
     HELD = "Held"
     """It is kept for a look until a person goes on."""
     ENDED = "Ended"
-    """It has succeeded or failed."""
+    """It has succeeded or failed, or Ctrl-C has ended it."""
     REFUSED = "Refused"
     """The cluster takes no pods of it."""
     POD_MISSING = "PodMissing"

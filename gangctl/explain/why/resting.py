@@ -38,6 +38,21 @@ def not_seen(job: GangJob) -> Finding:
     )
 
 
+def interrupted(job: GangJob, at: float) -> Finding:
+    """Ctrl-C of `gangctl run` has ended it. The status is of the moment before: no controller was left to change it."""
+    status, name = job.status, job.metadata.name
+    progress = status.progress
+    step = f", at step {progress.step} or later" if progress and progress.attempt == status.attempt else ""
+    point = "" if job.spec.checkpoint is None else ", from the newest checkpoint that all ranks have"
+    return Finding(
+        kind=Kind.ENDED,
+        seen=f"Ctrl-C, or a signal, ended gangctl run and every process of the gang at {clock_time(at)}: "
+        f"attempt {status.attempt} was {status.phase or 'New'}{step}",
+        do=f"gangctl rerun {name} runs it again{point}; gangctl logs {name} has its logs",
+        since=at,
+    )
+
+
 def not_led(job: GangJob) -> Finding:
     """No controller answers for the gang."""
     return Finding(

@@ -40,6 +40,8 @@ _AFTER: Final = (
 
 def findings(job: GangJob, around: Surroundings, now: float) -> tuple[Finding, ...]:
     """What keeps the gang from running, the first cause first; of one that runs, what should be looked at."""
+    if around.interrupted_at is not None and job.status.phase not in ENDED:
+        return (resting.interrupted(job, around.interrupted_at),)
     found = _of_phase(Gang(now, job, Observed(pods=around.pods)), around)
     if around.unstored:
         return (resting.not_stored(job, around.unstored), *found)

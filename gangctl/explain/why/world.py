@@ -152,5 +152,7 @@ class Surroundings:
     missing: tuple[MissingRight, ...] = ()
     is_led: bool = True
     """False if it is known that no controller answers for the gang."""
+    interrupted_at: float | None = None
+    """When `gangctl run` was ended, and every process of the gang with it; None if it wasn't."""
     unstored: str = ""
     """Why its controller can't store the status; empty if it can, or if that isn't known."""
