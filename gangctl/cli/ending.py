@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from gangctl.cli.command_name import command_name
 from gangctl.cli.errors import ExitCode
 from gangctl.cli.printers.output import print_err, print_out
 from gangctl.cli.printers.text import clean
@@ -32,5 +31,5 @@ def over(name: str, what: str, *, done: bool) -> int:
     """The exit code; if it isn't done, the user is told."""
     if done:
         return ExitCode.OK
-    print_err(f"error: {name} is not {what} yet; it goes on: {command_name()} status {name} shows what is left")
+    print_err(f"error: {name} is not {what} yet; it goes on: gangctl status {name} shows what is left")
     return ExitCode.FAILED

@@ -16,9 +16,9 @@ from difflib import get_close_matches
 from typing import Final, Protocol, cast
 
 from gangctl import __version__
-from gangctl.api.escaping import escaped
-from gangctl.cli.command_name import command_name, is_plugin
+from gangctl.cli.command_name import command_name, is_plugin, remember_target
 from gangctl.cli.errors import ExitCode, UserError
+from gangctl.cli.printers.text import clean
 from gangctl.cluster.errors import ClusterError
 
 _VERBS: Final = {
@@ -122,7 +122,19 @@ def _dispatch(given: list[str]) -> int:
     if not given or given[0] in {"-h", "--help", "help"}:
         _parser().print_help(sys.stdout)
         return ExitCode.OK if given else ExitCode.BAD_INPUT
-    name = "version" if given[0] == "--version" else given[0]
+    verb, arguments = parsed(["version"] if given[0] == "--version" else given)
+    remember_target(vars(arguments))
+    return verb.run(arguments)
+
+
+def parsed(given: Sequence[str]) -> tuple[Verb, argparse.Namespace]:
+    """The verb of a command line, and its arguments.
+
+    Raises:
+        UserError: there is no such verb.
+        SystemExit: its help was asked for, or its arguments are wrong, which is printed.
+    """
+    name, *words = given
     verbs = _verbs()
     if name not in verbs:
         near = get_close_matches(name, verbs, 1)
@@ -137,13 +149,9 @@ def _dispatch(given: list[str]) -> int:
     )
     verb.configure(parser)
     parser.description, parser.epilog = _as_called(parser.description), _as_called(parser.epilog)
-    return verb.run(_parsed(parser, given[1:]))
-
-
-def _parsed(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Namespace:
-    """The arguments. An option may stand between two of them, as in ``logs demo -f worker-0``."""
-    found, left = parser.parse_known_args(words)  # it leaves what comes after that option
-    return parser.parse_intermixed_args(words) if left else found
+    # An option may stand between two arguments, as in `logs demo -f worker-0`: what comes after it is left.
+    found, left = parser.parse_known_args(words)
+    return verb, parser.parse_intermixed_args(words) if left else found
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -172,4 +180,4 @@ def _as_called(text: str | None) -> str | None:
 
 
 def _print_error(text: str) -> None:
-    sys.stderr.write("error: " + "\n".join(escaped(line) for line in text.split("\n")) + "\n")
+    sys.stderr.write("error: " + "\n".join(clean(line) for line in text.split("\n")) + "\n")

@@ -10,7 +10,6 @@ from typing import Final
 from gangctl.api.changes import SpecChanges
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import ENDED, GangPhase
-from gangctl.cli.command_name import command_name
 from gangctl.cli.errors import ExitCode, UserError
 from gangctl.cli.printers.output import print_err, print_out
 from gangctl.cli.printers.text import clean
@@ -60,6 +59,6 @@ def change(arguments: argparse.Namespace, what: str, spec: SpecChanges, arrived:
         return ExitCode.OK
     print_err(
         f"error: after {seconds:g} s gang {name} is {job.status.phase or 'New'}, attempt {job.status.attempt}: "
-        f"{job.status.message or 'no message'}; for details, run {command_name()} status {name}"
+        f"{job.status.message or 'no message'}; for details, run gangctl status {name}"
     )
     return ExitCode.FAILED

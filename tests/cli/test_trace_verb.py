@@ -91,7 +91,7 @@ def test_a_gang_without_incidents_is_no_error(tmp_path: Path, capsys: pytest.Cap
     place = stored(tmp_path, job())
     assert asked(capsys, "demo", *place) == (
         0,
-        "demo has had no incident; gangctl status demo shows its state\n",
+        f"demo has had no incident; gangctl status {' '.join(place)} demo shows its state\n",
         "",
     )
     assert json.loads(asked(capsys, "demo", "-o", "json", *place)[1])["spans"] == []
@@ -210,8 +210,9 @@ def test_json_and_yaml_keep_every_text_that_they_escape(text: str) -> None:
 
 
 def test_status_prints_the_trace_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["status", "demo", *stored(tmp_path, linked())]) == 0
-    assert "gangctl trace demo --incident 3 shows" in capsys.readouterr().out
+    place = stored(tmp_path, linked())
+    assert main(["status", "demo", *place]) == 0
+    assert f"gangctl trace {' '.join(place)} demo --incident 3 shows" in capsys.readouterr().out
 
 
 def test_a_missing_gang_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from gangctl.api.status import ENDED, GangPhase
-from gangctl.cli.command_name import command_name
 from gangctl.cli.errors import ExitCode
 from gangctl.cli.gang_view import GangView, view_gang
 from gangctl.cli.local.controller_process import ControllerFailedError, ControllerProcess
@@ -171,7 +170,7 @@ class LocalRun:
         if phase not in _LEFT:
             await asyncio.to_thread(remove, self._store)
         what = f"the gang stays {phase.lower()}" if phase in _LEFT else "the gang is removed"
-        self._note(f"no process of {name} is left; {what}; {command_name()} logs {name} has its logs")
+        self._note(f"no process of {name} is left; {what}; gangctl logs {name} has its logs")
         return code
 
     async def _end_processes(self, grace: float) -> None:

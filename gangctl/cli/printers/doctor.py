@@ -10,7 +10,6 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from gangctl.cli.command_name import command_name
 from gangctl.cli.printers.text import clean
 from gangctl.explain.doctor.links import Link, LinkName, LinkState
 from gangctl.explain.doctor.pools import Difference, Pool
@@ -129,12 +128,12 @@ def _stacked(row: Row) -> Iterable[RenderableType]:
     yield Text("  ").append_text(word).append(f" {clean(label)}")
     yield Padding(Text(clean(seen), overflow="fold"), (0, 0, 0, 4))
     if todo:
-        yield Padding(Text(_next(todo), style="bold", overflow="fold"), (0, 0, 0, 4))
+        yield Padding(Text(clean(f"next: {todo}"), style="bold", overflow="fold"), (0, 0, 0, 4))
 
 
 def _next(todo: str) -> str:
     """What to do, with the command name that the user typed."""
-    return clean(f"next: {todo.replace('gangctl doctor', f'{command_name()} doctor')}")
+    return clean(f"next: {todo.replace('gangctl doctor', 'gangctl doctor')}")
 
 
 def _fleet(found: FleetSurvey, width: int) -> list[RenderableType]:

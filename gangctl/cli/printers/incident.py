@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
+from gangctl.api.escaping import escaped
 from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import Incident, IncidentMember, WarmStart
 from gangctl.api.names import LOCAL_NODE
@@ -107,7 +108,8 @@ def printed(incident: Incident) -> list[str]:
     output = incident.output
     if output is None:
         return []
-    return ["", f"What {clean(output.member)} printed last:", *(f"  {clean(one)}" for one in output.text.splitlines())]
+    said = (f"  {escaped(line)}" for line in output.text.splitlines())
+    return ["", f"What {clean(output.member)} printed last:", *said]
 
 
 def _because(warm: WarmStart) -> str:

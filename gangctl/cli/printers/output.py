@@ -14,6 +14,7 @@ from typing import Any, Final, TextIO
 import yaml
 from rich.console import Console
 
+from gangctl.api.escaping import escaped
 from gangctl.cli.printers.text import clean
 
 WIDE: Final = 10_000
@@ -60,14 +61,14 @@ def as_json(value: Any) -> str:
 def as_yaml(value: Any) -> str:
     """The same as YAML. If there are control characters, all characters beyond ASCII are escaped."""
     text = yaml.safe_dump(value, sort_keys=False, allow_unicode=True)
-    if any(clean(line) != line for line in text.split("\n")):
+    if any(escaped(line) != line for line in text.split("\n")):
         text = yaml.safe_dump(value, sort_keys=False, allow_unicode=False)
     return text.rstrip()
 
 
 def _in_json(found: re.Match[str]) -> str:
     letter = found[0]
-    if clean(letter) == letter:
+    if escaped(letter) == letter:
         return letter
     units = letter.encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))

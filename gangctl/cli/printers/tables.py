@@ -14,7 +14,6 @@ from gangctl.api.incident import Incident
 from gangctl.api.reasons import Reason
 from gangctl.api.snapshot import MemberSnapshot
 from gangctl.api.status import Condition, GangPhase, Status
-from gangctl.cli.command_name import command_name
 from gangctl.cli.gang_view import GangView
 from gangctl.cli.printers.fitting_table import FittingTable
 from gangctl.cli.printers.text import clean, duration, seconds, shown
@@ -160,9 +159,7 @@ def conditions(found: Sequence[Condition]) -> FittingTable:
 def trace_hint(job: GangJob) -> str:
     """How to see where the time of the last incident went."""
     last = job.status.incidents[0].attempt if job.status.incidents else 0
-    return clean(
-        f"{command_name()} trace {job.metadata.name} --incident {last} shows where the time of the last incident went"
-    )
+    return clean(f"gangctl trace {job.metadata.name} --incident {last} shows where the time of the last incident went")
 
 
 def hung(job: GangJob) -> str:
@@ -171,7 +168,7 @@ def hung(job: GangJob) -> str:
     where = "" if stacks is None else innermost(stacks)
     if stacks is None or not where:
         return ""
-    return clean(f"hung: {stacks.member} in {where}; {command_name()} trace {job.metadata.name} shows all stacks")
+    return clean(f"hung: {stacks.member} in {where}; gangctl trace {job.metadata.name} shows all stacks")
 
 
 def phases(incident: Incident) -> dict[str, int | None]:
@@ -198,13 +195,13 @@ def advice(job: GangJob) -> str:
     name, status = job.metadata.name, job.status
     incident = status.incidents[0] if status.incidents else None
     member = incident.cause.member if incident is not None else ""
-    logs = f"{command_name()} logs {name} {member} shows why" if member else "the logs of the workers show why"
+    logs = f"gangctl logs {name} {member} shows why" if member else "the logs of the workers show why"
     match status.phase:
         case GangPhase.HELD:
-            return f"inspect the pods ({logs}); {command_name()} restart {name} continues"
+            return f"inspect the pods ({logs}); gangctl restart {name} continues"
         case GangPhase.SUSPENDED:
             return (
-                f"{command_name()} resume {name} continues from the restore point"
+                f"gangctl resume {name} continues from the restore point"
                 if job.spec.suspend
                 else "it resumes automatically"
             )
@@ -216,11 +213,11 @@ def advice(job: GangJob) -> str:
             return _repeats(job, logs)
         case _ if hangs(status):
             return (
-                f"find out what the workers wait for, then {command_name()} restart {name}; progress.onHang: Restart "
+                f"find out what the workers wait for, then gangctl restart {name}; progress.onHang: Restart "
                 "does so by itself, and takes their stacks"
             )
         case GangPhase.RUNNING if warned_of(status):
-            return f"check the workers; {command_name()} restart {name} restarts them"
+            return f"check the workers; gangctl restart {name} restarts them"
         case _:
             return ""
 
@@ -236,7 +233,7 @@ def _repeats(job: GangJob, logs: str) -> str:
         end = f"{used} of {budget.max_restarts} restarts {are} used (recovery.budget), {then}"
     return (
         f"{job.status.restarts.without_step + 1} attempts in a row failed before a step is known: correct what fails "
-        f"({logs}), or end it with {command_name()} stop {name}; {end}"
+        f"({logs}), or end it with gangctl stop {name}; {end}"
     )
 
 

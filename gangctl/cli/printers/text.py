@@ -6,6 +6,7 @@ import re
 from typing import Final
 
 from gangctl.api.escaping import escaped
+from gangctl.cli.command_name import as_typed
 
 _MINUTE: Final = 60
 _HOUR: Final = 3600
@@ -14,14 +15,17 @@ _COLOURS: Final = re.compile(r"\x1b\[[0-9;:]*m")
 
 
 def clean(value: object) -> str:
-    r"""The text with all control characters escaped, as in ``\x1b``: always one line that can be encoded."""
-    return escaped(str(value))
+    r"""The text with all control characters escaped, as in ``\x1b``: always one line that can be encoded.
+
+    The commands in it are those that this user can type.
+    """
+    return as_typed(escaped(str(value)))
 
 
 def output_line(line: str) -> str:
     """One line of a program's output without colours; of a progress bar, the last state."""
     last = line.rstrip("\r").rpartition("\r")[2]
-    return clean(_COLOURS.sub("", last).expandtabs())
+    return escaped(_COLOURS.sub("", last).expandtabs())
 
 
 def duration(seconds: float) -> str:

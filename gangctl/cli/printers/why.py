@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -10,7 +9,6 @@ from typing import Final
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import IncidentLevel
-from gangctl.cli.command_name import command_name
 from gangctl.cli.printers.text import clean, duration
 from gangctl.core.facts.text import counted
 from gangctl.explain.durations import took
@@ -106,7 +104,7 @@ def _finding(page: _Page, number: int, finding: Finding, now: float) -> Iterator
     mark = f"{number}. "
     since = "" if finding.since is None or not finding.members else f" (for {duration(now - finding.since)})"
     yield from page.text(f"{mark}{finding.seen}{since}", 0, len(mark))
-    labelled = (("next", finding.next), ("do", _as_called(finding.do)), ("as the scheduler counts", finding.told))
+    labelled = (("next", finding.next), ("do", finding.do), ("as the scheduler counts", finding.told))
     for label, text in labelled:
         if text:
             yield from page.text(f"{label}: {text}", len(mark), 2)
@@ -115,11 +113,6 @@ def _finding(page: _Page, number: int, finding: Finding, now: float) -> Iterator
         yield from page.text(f"- {_node(row, resource)}", len(mark), 2)
     if finding.unread:
         yield from page.text(f"not looked at: {', '.join(finding.unread)} of the pods", len(mark), 2)
-
-
-def _as_called(text: str) -> str:
-    """The text with the command name that the user typed."""
-    return re.sub(r"\bgangctl (?=restart |resume |logs )", f"{command_name()} ", text)
 
 
 def _rows(rows: Sequence[NodeRow], resource: str) -> Sequence[NodeRow]:
@@ -188,9 +181,7 @@ def _last(page: _Page, job: GangJob, found: Restarts, now: float) -> Iterator[st
         for one in last.alternatives:
             yield from page.text(f"- {one.rule}: {one.outcome}", 4, 2)
     name = job.metadata.name
-    yield from page.text(
-        f"more: {command_name()} trace {name} draws it; {command_name()} logs {name} has the logs", 2, 2
-    )
+    yield from page.text(f"more: gangctl trace {name} draws it; gangctl logs {name} has the logs", 2, 2)
 
 
 def _default(last: Restart) -> str:

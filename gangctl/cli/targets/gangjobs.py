@@ -11,7 +11,6 @@ from gangctl.api.changes import SpecChanges
 from gangctl.api.gangjob import GangJob, Spec
 from gangctl.api.model import Model
 from gangctl.api.version import API_VERSION, PLURAL
-from gangctl.cli.command_name import command_name
 from gangctl.cli.errors import UserError
 from gangctl.cli.suggestions import hint
 from gangctl.cluster.errors import ClusterError
@@ -138,7 +137,7 @@ class GangJobs:
         found = GANGS.item(body)
         if found is None or found.job is None:
             why = "" if found is None else found.unreadable
-            raise UserError(f"{unreadable(name, why)}; {command_name()} status {name} -o yaml shows it")
+            raise UserError(f"{unreadable(name, why)}; gangctl status {name} -o yaml shows it")
         return found.job
 
     async def _missing(self, name: str) -> str:
@@ -147,7 +146,7 @@ class GangJobs:
             known = [one.name for one in await self.all()]
         except ClusterError:
             return f"there is no gang {name!r} in namespace {self.namespace}"
-        empty = f"it has no gangs; {command_name()} status -A shows those of all namespaces"
+        empty = "it has no gangs; gangctl status -A shows those of all namespaces"
         return f"there is no gang {name!r} in namespace {self.namespace}: {hint(name, known, empty)}"
 
     async def _check_namespace(self) -> None:
@@ -155,7 +154,7 @@ class GangJobs:
             await self._client.request("GET", f"/api/v1/namespaces/{self.namespace}")
         except NotFound:
             raise UserError(
-                f"there is no namespace {self.namespace!r}; {command_name()} status -A shows all namespaces"
+                f"there is no namespace {self.namespace!r}; gangctl status -A shows all namespaces"
             ) from None
         except ClusterError:
             return  # most users may not read namespaces

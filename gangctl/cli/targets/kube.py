@@ -13,7 +13,6 @@ from gangctl.api.changes import SpecChanges
 from gangctl.api.gangjob import GangJob
 from gangctl.api.names import LABEL_GANG, LABEL_UID
 from gangctl.api.snapshot import Snapshot
-from gangctl.cli.command_name import command_name
 from gangctl.cli.errors import ExitCode, UserError
 from gangctl.cli.gang_view import GangView
 from gangctl.cli.page.leader import LeadingController
@@ -116,12 +115,12 @@ class ClusterTarget:
     @property
     def start_hint(self) -> str:
         """Command that submits a gang, and where else to look."""
-        others = "" if self._everywhere else f"; {command_name()} status -A shows those of all namespaces"
+        others = "" if self._everywhere else "; gangctl status -A shows those of all namespaces"
         return f"kubectl apply -f FILE submits one{others}"
 
     def rerun_hint(self, name: str) -> str:
         """Command that deletes it and creates it again."""
-        return f"to run it again, {command_name()} rerun {name}, or kubectl delete gj {name} and apply its manifest"
+        return f"to run it again, gangctl rerun {name}, or kubectl delete gj {name} and apply its manifest"
 
     def stop(self, name: str, seconds: float | None, say: Say) -> bool:
         """Set spec.suspend, and wait for its pods."""
@@ -147,7 +146,7 @@ class ClusterTarget:
 
     def logs_hint(self, name: str) -> str:
         """Command that prints the logs."""
-        return f"{command_name()} logs {name} MEMBER"
+        return f"gangctl logs {name} MEMBER"
 
     def logs(self, job: GangJob, options: LogOptions, sink: Sink) -> None:
         """Read the logs from the kubelets."""

@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import ENDED, GangPhase
-from gangctl.cli.command_name import command_name
 from gangctl.cli.errors import UserError
 from gangctl.cli.targets.anew import document_anew
 from gangctl.cli.targets.gangjobs import GangJobs
@@ -50,7 +49,7 @@ async def stop(gangs: GangJobs, pods: Pods, name: str, seconds: float | None, sa
         return False
     say(
         f"{name} is stopped: none of its pods is left; attempt {job.status.attempt} and restore point stay; "
-        f"{command_name()} resume {name} continues it"
+        f"gangctl resume {name} continues it"
     )
     return True
 
@@ -92,7 +91,7 @@ async def rerun(gangs: GangJobs, name: str, say: Say) -> None:
             f"gangjob {name} is deleted and could not be created again ({why}); its manifest is in {path}: "
             f"kubectl create -f {path}"
         )
-    say(f"gangjob {name} is created again; {command_name()} status {name} --watch follows it")
+    say(f"gangjob {name} is created again; gangctl status {name} --watch follows it")
 
 
 async def _is_gone(gangs: GangJobs, name: str, uid: str, seconds: float) -> bool:

@@ -10,7 +10,6 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.status import GangPhase
 from gangctl.cli import members
 from gangctl.cli.argument_types import exit_code, signal_number
-from gangctl.cli.command_name import command_name
 from gangctl.cli.errors import ExitCode, UserError
 from gangctl.cli.printers.output import print_out
 from gangctl.cli.printers.text import clean
@@ -94,9 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
         if member is None and fault.rank is not None:
             member = members.member_of_rank(job, fault.rank, None)
         if member is None:
-            raise UserError(
-                f"no member is named: name one, as in {command_name()} inject NAME worker-1 --signal SIGKILL"
-            )
+            raise UserError("no member is named: name one, as in gangctl inject NAME worker-1 --signal SIGKILL")
         try:
             done = target.inject(job, members.known_member(job, member), fault)
         except (ClusterError, UserError) as error:
@@ -112,11 +109,11 @@ def _why_no_pod(job: GangJob) -> str:
     name, phase = job.metadata.name, job.status.phase
     match phase:
         case GangPhase.SUSPENDED:
-            return f"; the gang is {phase}, so it has no pods: {command_name()} resume {name} starts it again"
+            return f"; the gang is {phase}, so it has no pods: gangctl resume {name} starts it again"
         case GangPhase.SUCCEEDED | GangPhase.FAILED:
             return f"; the gang has ended: it is {phase}"
         case GangPhase.HELD:
-            return f"; the gang is {phase}, so no worker runs: {command_name()} restart {name} starts it again"
+            return f"; the gang is {phase}, so no worker runs: gangctl restart {name} starts it again"
         case _:
             return ""
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import ENDED, GangPhase
 from gangctl.cli import ending
-from gangctl.cli.command_name import command_name
 from gangctl.cli.errors import UserError
 from gangctl.cli.targets import selection
 from gangctl.cli.verbs.run import configure_display, run_gang
@@ -55,8 +54,8 @@ def run(arguments: argparse.Namespace) -> int:
             verb = "resume" if phase is GangPhase.SUSPENDED else "restart"
             what = "continues it" if phase is GangPhase.SUSPENDED else "starts a new attempt of it"
             raise UserError(
-                f"gang {name} has not ended ({phase or 'New'}): {command_name()} {verb} {name} {what}; to run it anew, "
-                f"{command_name()} delete {name} and submit its manifest"
+                f"gang {name} has not ended ({phase or 'New'}): gangctl {verb} {name} {what}; to run it anew, "
+                f"gangctl delete {name} and submit its manifest"
             )
         return target.rerun(name, run_here, ending.tell)
 

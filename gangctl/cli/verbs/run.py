@@ -64,7 +64,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--state-dir",
         metavar="DIR",
         type=Path,
-        default=local_gangs.default_state_directory(),
         help=f"state directory (default: ${local_gangs.STATE_DIRECTORY} or {DEFAULT_STATE_DIRECTORY})",
     )
 
@@ -85,7 +84,8 @@ def configure_display(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the gang to its end."""
     job = load_manifest(arguments.file, arguments.overrides)
-    return run_gang(arguments, local_gangs.absolute(arguments.state_dir), job, Path.cwd())
+    state = local_gangs.absolute(arguments.state_dir or local_gangs.default_state_directory())
+    return run_gang(arguments, state, job, Path.cwd())
 
 
 def run_gang(arguments: argparse.Namespace, state: StateDirectory, job: GangJob, directory: Path) -> int:

@@ -100,7 +100,7 @@ def _watch(target: Target, arguments: argparse.Namespace) -> None:
                 if views:
                     shown = _shown(target, arguments, views)
                     unled = not arguments.name and any(map(_is_unled, views))
-                    live.update(Group(shown, Text(_UNLED, style="yellow")) if unled else shown, refresh=True)
+                    live.update(Group(shown, Text(clean(_UNLED), style="yellow")) if unled else shown, refresh=True)
                 else:
                     what = f"there is no gang {clean(arguments.name)} in" if arguments.name else "there are no gangs in"
                     live.update(Text(f"{what} {clean(target.location)}"), refresh=True)
@@ -138,7 +138,7 @@ def _details(target: Target, found: GangView, now: float) -> RenderableType:
     if next_step:
         parts.append(Text(f"next: {clean(next_step)}", style="bold"))
     if _is_unled(found):
-        parts.append(Text(_UNLED, style="yellow"))
+        parts.append(Text(clean(_UNLED), style="yellow"))
     parts += [Text(line) for line in _facts(target, found)]
     if status.incidents and status.phase is not GangPhase.RUNNING:
         parts += [Text(line) for line in printed(status.incidents[0])]

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Final, TextIO
 
 from gangctl.api.model import rfc3339
-from gangctl.cli.command_name import command_name
 from gangctl.cli.errors import ExitCode, UserError
 from gangctl.cli.printers.output import as_json, as_yaml, can_encode, drawing_console, print_out
 from gangctl.cli.printers.text import clean
@@ -98,7 +97,7 @@ def show(told: Timeline, stream: TextIO) -> None:
             out.print(line, soft_wrap=True)
         if told.incidents:
             last = told.incidents[-1].attempt
-            words = f"{command_name()} trace {told.name} --incident {last} draws the last incident to scale"
+            words = f"gangctl trace {told.name} --incident {last} draws the last incident to scale"
             out.print(clean(words), style="dim", soft_wrap=True)
     stream.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
     stream.flush()

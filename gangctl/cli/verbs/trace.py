@@ -14,7 +14,6 @@ from rich.text import Text
 from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import Incident
 from gangctl.api.model import rfc3339
-from gangctl.cli.command_name import command_name
 from gangctl.cli.errors import ExitCode, UserError
 from gangctl.cli.printers import incident as incident_text
 from gangctl.cli.printers.output import as_json, as_yaml, can_encode, drawing_console, print_out
@@ -81,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
         print_out(as_json(document) if arguments.output == "json" else as_yaml(document))
     elif incident is None:
         name = job.metadata.name
-        print_out(clean(f"{name} has had no incident; {command_name()} status {name} shows its state"))
+        print_out(clean(f"{name} has had no incident; gangctl status {name} shows its state"))
     else:
         show(job, incident, base, now, sys.stdout)
     return ExitCode.OK
@@ -116,7 +115,7 @@ def _links(job: GangJob, incident: Incident, root: Span, base: str) -> list[str]
         before = next((one for one in job.status.incidents if trace_of(job, one) == root.link), None)
         where = f"trace {root.link}"
         if before is not None and before.attempt != incident.attempt:
-            where = f"{command_name()} trace {job.metadata.name} --incident {before.attempt}"
+            where = f"gangctl trace {job.metadata.name} --incident {before.attempt}"
         found.append(clean(f"before: this incident followed another one at once: {where}"))
     found.append(clean(f"trace: {root.trace_id}"))
     if base:

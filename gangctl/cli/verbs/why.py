@@ -8,7 +8,6 @@ import time
 from typing import Any, Final
 
 from gangctl.api.stored import read_stored
-from gangctl.cli.command_name import command_name
 from gangctl.cli.errors import ExitCode, UserError
 from gangctl.cli.printers.output import as_json, as_yaml, print_out
 from gangctl.cli.printers.why import lines
@@ -92,5 +91,5 @@ def _unknown_fields(name: str, stored: dict[str, Any]) -> tuple[str, ...]:
         told = ", ".join(f"{key} {value}" for key, value in known.items()) or "nothing"
         raise UserError(
             f"this release of gangctl can't read gang {name} ({first_error(error)}); its status says: {told}; upgrade "
-            f"gangctl to the release of the controller, or see {command_name()} status {name} -o yaml"
+            f"gangctl to the release of the controller, or see gangctl status {name} -o yaml"
         ) from None

@@ -46,7 +46,7 @@ def interrupted(job: GangJob, at: float) -> Finding:
     point = "" if job.spec.checkpoint is None else ", from the newest checkpoint that all ranks have"
     return Finding(
         kind=Kind.ENDED,
-        seen=f"Ctrl-C, or a signal, ended gangctl run and every process of the gang at {clock_time(at)}: "
+        seen=f"Ctrl-C, or a signal, ended the run and every process of the gang at {clock_time(at)}: "
         f"attempt {status.attempt} was {status.phase or 'New'}{step}",
         do=f"gangctl rerun {name} runs it again{point}; gangctl logs {name} has its logs",
         since=at,
