@@ -20,7 +20,7 @@ PROSE = {
     r"\b(?:has|have|had) hold of\b": "'holds'",
     r"\b(?:the|this|that|these|those|each|every|only) ones?\b(?! of\b)": "name the thing again",
     r"\bones? (?:that|which|who|whose)\b": "name the thing again",
-    r"(?:^|[.:!?)] |\n\n|- )(?-i:Whether|Of|What (?:an?|it|that|the|they|this|you)) (?![^.?\n]*\?)": "begin with a noun",
+    r"(?:^|[.:!?)] |\n\n|- )(?-i:Whether|Of|What (?:an?|it|that|the|they|this|you)) (?![^.?\n]*\?)": "say it by a noun",
 }
 """Pattern -> what to write instead, in the pages of :data:`READ`. Line breaks count as spaces."""
 READ = ("README.md", "docs/*.md", "docs/tasks/*.md")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import sys
 
 import pytest
 
@@ -141,7 +142,7 @@ def test_without_a_controller_status_and_inject_say_so(unled: Here) -> None:
 
 
 def test_a_script_that_fails_at_once_is_told_with_the_restarts_that_are_left(folder: Here) -> None:
-    folder.write(manifest(("sh", "-c", "echo no dataset at /data >&2; exit 1"), 1))
+    folder.write(manifest(("sh", "-c", "echo no dataset at /data in $GANG_ATTEMPT >&2; exit 1"), 1))
     run = folder.run()
     # A busy machine shows a later failure first.
     failures = re.compile(r"next: (\d+) attempts in a row failed before a step is known: (.*)")
@@ -150,6 +151,30 @@ def test_a_script_that_fails_at_once_is_told_with_the_restarts_that_are_left(fol
     assert re.search(
         rf"{int(told[1]) - 1} of 10 restarts (?:is|are) used \(recovery.budget\), then the gang fails", told[2]
     )
-    assert 'printed "no dataset at /data"' in run.said
+    assert 'printed "no dataset at /data in 1"' in run.said
     run.signal(signal.SIGINT)
     assert run.wait() == 130
+
+
+def test_a_script_that_fails_alike_before_a_step_ends_the_run_with_its_traceback(folder: Here) -> None:
+    calls = "".join(f"def call_{number}(): call_{number + 1}()\n" for number in range(12))
+    (folder.path / "wrong.py").write_text(f"{calls}def call_12(): open('data')\ncall_0()\n")
+    folder.write(manifest((sys.executable, "wrong.py"), 2))
+    run = folder.run("--state-dir", "st")
+    assert run.wait() == 1
+    assert len(re.findall(r"^worker-[01] \|   File .*wrong.py", run.said, re.MULTILINE)) == 14
+    assert "No such file or directory: 'data'" in run.said.split("printed last:")[1]
+    assert "correct the script, then gangctl rerun --state-dir st g runs it again" in run.said
+    assert folder.left() == []
+    assert "3 attempts failed alike before a step" in folder.gangctl("why", "g", "--state-dir", "st").stdout
+    (folder.path / "data").write_text("")
+    assert folder.gangctl("rerun", "g", "--state-dir", "st").returncode == 0
+
+
+def test_a_run_goes_by_its_budget_where_the_manifest_has_one(folder: Here) -> None:
+    budget = {"type": "Windowed", "maxRestarts": 4}
+    folder.write(manifest(("sh", "-c", "echo no data >&2; exit 1"), 1, recovery={"budget": budget}))
+    run = folder.run()
+    assert run.wait() == 1
+    assert "attempt 5" in run.said
+    assert "alike" not in run.said

@@ -5,11 +5,15 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+from gangctl.api.gangjob import Windowed
+from gangctl.api.incident import Cause
 from gangctl.api.status import GangPhase
 from gangctl.core.facts.world import StartFailure
+from gangctl.core.policy.failed_starts import failed_alike
 from tests.core.scenario import sentence
 from tests.core.test_restart_backoff import seconds_until_it_runs
-from tests.core.world import World
+from tests.core.world import START, World
+from tests.explain.incidents import incident, job
 
 JOB = "recovery: {replaceAfter: 100, budget: {type: Unlimited}}\nsuccessPolicy: {type: Never}"
 ROLES = "roles: [{name: worker, replicas: 2}, {name: launcher, replicas: 1}]\n"
@@ -135,3 +139,31 @@ def waits(draw: random.Random) -> bool:
     ended = world.job.status.phase is GangPhase.FAILED
     assert ended is bool(never), world.job.status.message
     return ended
+
+
+def failed(
+    *, words: str = "no data", rule: str | None = None, step: int = 3, took: float = 10, budget: int = 10
+) -> bool:
+    """Whether three attempts failed alike. ``words``: of the second; ``step``: how many restarts came without one."""
+    row = [
+        incident(
+            attempt,
+            START + took * attempt,
+            cause=Cause(reason="ExitCode", member="worker-0", exit_code=1, time=START, printed=printed, rule=rule),
+        )
+        for attempt, printed in ((4, "no data"), (3, words), (2, "no data"))
+    ]
+    restarts = {"counted": 3, "uncounted": 0, "in_window": 3, "without_step": step}
+    gang = job(*row, restarts=restarts, start_time=START)
+    recovery = {"budget": Windowed(type="Windowed", max_restarts=budget)}
+    spec = gang.spec.model_copy(update={"recovery": gang.spec.recovery.model_copy(update=recovery)})
+    return failed_alike(gang.model_copy(update={"spec": spec}))
+
+
+def test_a_run_ends_for_three_attempts_that_failed_in_the_same_words_before_a_step() -> None:
+    assert failed()
+    assert not failed(words="out of memory")
+    assert not failed(rule="known")
+    assert not failed(step=2)
+    assert not failed(took=100)
+    assert not failed(budget=4)

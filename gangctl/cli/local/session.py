@@ -10,6 +10,8 @@ from contextlib import nullcontext, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
+from gangctl.api.gangjob import GangJob
+from gangctl.api.names import pod_name
 from gangctl.api.status import ENDED, GangPhase
 from gangctl.cli.errors import ExitCode
 from gangctl.cli.gang_view import GangView, view_gang
@@ -22,6 +24,8 @@ from gangctl.cluster.errors import ClusterError, Retryable
 from gangctl.cluster.local.gang_store import GangStore
 from gangctl.cluster.local.layout import StateDirectory
 from gangctl.cluster.local.teardown import teardown
+from gangctl.core.policy.failed_starts import failed_alike
+from gangctl.explain.why.resting import FAILED_ALIKE
 
 if TYPE_CHECKING:
     from gangctl.cli.page.proxy import PageProxy
@@ -29,6 +33,9 @@ if TYPE_CHECKING:
 REDRAW_SECONDS: Final = 0.2
 ENDING_SECONDS: Final = 30.0
 """Time beyond the stop grace period for the pods of a gang that has ended to end by themselves."""
+LAST_BYTES: Final = 1 << 16
+LAST_LINES: Final = 20
+TRACEBACK: Final = "Traceback (most recent call last)"
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LEFT: Final = frozenset({GangPhase.HELD, GangPhase.SUSPENDED})
 
@@ -132,7 +139,7 @@ class LocalRun:
         self._show(found, now)
         status = found.job.status
         if status.phase not in ENDED:
-            return False
+            return failed_alike(found.job)
         overdue = now > status.phase_time + found.job.spec.recovery.stop_grace_period_seconds + ENDING_SECONDS
         return overdue or all(pod.terminated for pod in found.pods if pod.gang == found.job.metadata.uid)
 
@@ -157,6 +164,14 @@ class LocalRun:
             self._note(f"{failure}; ending every process of {name} (up to {grace} s)")
             await self._end_processes(grace)
             await self._last_look(failure)
+            return ExitCode.FAILED
+        if not self._interrupted.is_set() and failed_alike(job):
+            self._print_last_words(job)
+            self._note(f"{name}: {FAILED_ALIKE}; ending every process of it (up to {grace} s)")
+            await self._end_processes(grace)
+            await self._last_look(FAILED_ALIKE)
+            await asyncio.to_thread(remove, self._store)
+            self._note(f"correct the script, then gangctl rerun {name} runs it again; gangctl logs {name} has its logs")
             return ExitCode.FAILED
         code = ExitCode.HELD if phase in _LEFT else ExitCode.INTERRUPTED
         if self._keep:
@@ -198,6 +213,20 @@ class LocalRun:
         found = replace(await asyncio.to_thread(view_gang, self._state, self._store, now), stopped=stopped)
         self._remember(found)
         self._show(found, now)
+
+    def _print_last_words(self, job: GangJob) -> None:
+        """Print what the worker at fault printed at its end, with the whole traceback if there is one."""
+        cause, output = job.status.incidents[0].cause, job.status.incidents[0].output
+        log = self._store.folder.pod(pod_name(job.metadata.name, cause.member, cause.incarnation)).worker_log
+        try:
+            text = log.read_bytes()[-LAST_BYTES:].decode(errors="replace")
+        except OSError:
+            text = "" if output is None else output.text
+        start = text.rfind(TRACEBACK)
+        self._note(f"what {cause.member} printed last:")
+        with suppress(OSError):
+            for line in text[start:].splitlines() if start >= 0 else text.splitlines()[-LAST_LINES:]:
+                self._display.output(cause.member, line)
 
     def _signalled(self, number: signal.Signals) -> None:
         if self._interrupted.is_set():

@@ -8,6 +8,12 @@ not execute the command (StartFailed with exit code 126 or 127), or by a shell, 
                          tries(pod) >= TRIES or no container was made, and no pod of its role speaks
     again(gang)        = TRIES restarts or more since the last step, each of them for such a start
 
+A script that is wrong fails alike in its own words. A person who watches has seen enough after three, so `gangctl run`
+ends; a gang of a cluster goes by its budget, as does one whose manifest says how it is to end::
+
+    failed_alike(job)  = its first TRIES attempts ended within SOON_SECONDS, no step was reported, and they ended by one
+                         code or signal after one line, which no rule speaks of
+
 It must not end a gang for what one node or one pod has: another pod of the role that speaks proves that the template
 works. Nor for what a rule of the user's policy says of it, nor for what may come back: a row of restarts that began
 with another fault goes by the budget.
@@ -17,6 +23,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from gangctl.api.gangjob import GangJob, Recovery
 from gangctl.api.incident import Cause
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase
@@ -28,6 +35,8 @@ from gangctl.core.policy.restart_backoff import in_a_row
 
 TRIES: Final = 3
 """The first may meet a file system that is still being mounted; more of the same teach nothing."""
+SOON_SECONDS: Final = 300.0
+"""Within so many seconds from the gang's first start: three imports of a framework on a slow machine."""
 
 
 def cannot_start(gang: Gang) -> str:
@@ -67,6 +76,19 @@ def again(gang: Gang, cause: Cause) -> bool:
     tries = in_a_row(gang, cause)
     row = [cause, *(one.cause for one in gang.status.incidents[1:tries])]
     return len(row) == tries >= TRIES and all(_is_like(one, cause) for one in row)
+
+
+def failed_alike(job: GangJob) -> bool:
+    """Whether no attempt so far made a step, and the last ones failed in the same words."""
+    status, asked, default = job.status, job.spec.recovery, Recovery()
+    row = [one.cause for one in status.incidents if one.cause.printed][:TRIES]  # The newest isn't read at once.
+    if len(row) < TRIES or (asked.budget, asked.on_exhausted) != (default.budget, default.on_exhausted):
+        return False
+    last = status.incidents[0]
+    without_step = status.restarts.without_step + (not last.settled) == last.attempt - 1
+    soon = last.time - (status.start_time or 0.0) < SOON_SECONDS
+    words = {(one.reason, one.exit_code, one.signal, one.rule, one.printed) for one in row}
+    return soon and without_step and len(words) == 1 and row[0].rule is None
 
 
 def _is_like(one: Cause, cause: Cause) -> bool:

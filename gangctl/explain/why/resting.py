@@ -5,6 +5,8 @@ The rule: the status says it all, because it is what the controller acts on. Eac
 
 from __future__ import annotations
 
+from typing import Final
+
 from gangctl.api.conditions import ConditionType
 from gangctl.api.gangjob import GangJob
 from gangctl.api.reasons import Reason
@@ -12,7 +14,12 @@ from gangctl.api.status import Condition
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.text import clock_time, counted
 from gangctl.core.policy.deadlines import hold_timeout
+from gangctl.core.policy.failed_starts import TRIES, failed_alike
 from gangctl.explain.why.findings import Finding, Kind
+
+FAILED_ALIKE: Final = (
+    f"{TRIES} attempts failed alike before a step, so the run and every process of the gang were ended"
+)
 
 
 def deleting(gang: Gang) -> Finding:
@@ -39,15 +46,15 @@ def not_seen(job: GangJob) -> Finding:
 
 
 def interrupted(job: GangJob, at: float) -> Finding:
-    """Ctrl-C of `gangctl run` has ended it. The status is of the moment before: no controller was left to change it."""
+    """`gangctl run` was ended, or ended by itself. No controller was left to change the status."""
     status, name = job.status, job.metadata.name
     progress = status.progress
     step = f", at step {progress.step} or later" if progress and progress.attempt == status.attempt else ""
     point = "" if job.spec.checkpoint is None else ", from the newest checkpoint that all ranks have"
+    who = FAILED_ALIKE if failed_alike(job) else "Ctrl-C, or a signal, ended the run and every process of the gang"
     return Finding(
         kind=Kind.ENDED,
-        seen=f"Ctrl-C, or a signal, ended the run and every process of the gang at {clock_time(at)}: "
-        f"attempt {status.attempt} was {status.phase or 'New'}{step}",
+        seen=f"{who} at {clock_time(at)}: attempt {status.attempt} was {status.phase or 'New'}{step}",
         do=f"gangctl rerun {name} runs it again{point}; gangctl logs {name} has its logs",
         since=at,
     )
