@@ -184,7 +184,7 @@ class LocalRun:
         await self._last_look("" if phase in _LEFT else f"{self._why}: every process was ended")
         if phase not in _LEFT:
             await asyncio.to_thread(remove, self._store)
-        what = f"the gang stays {phase.lower()}" if phase in _LEFT else "the gang is removed"
+        what = f"the gang stays {phase.lower()}" if phase in _LEFT else f"gangctl rerun {name} runs it again"
         self._note(f"no process of {name} is left; {what}; gangctl logs {name} has its logs")
         return code
 

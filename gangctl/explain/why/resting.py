@@ -18,7 +18,7 @@ from gangctl.core.policy.failed_starts import TRIES, failed_alike
 from gangctl.explain.why.findings import Finding, Kind
 
 FAILED_ALIKE: Final = (
-    f"{TRIES} attempts failed alike before a step, so the run and every process of the gang were ended"
+    f"{TRIES} attempts failed alike before a step was reported, so the run and every process of the gang were ended"
 )
 
 
