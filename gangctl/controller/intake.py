@@ -48,7 +48,7 @@ class Intake:
         self._logged: dict[Owner, float] = {}
 
     def control(self, connection: Connection) -> bool:
-        """Take a ping or a pong; return whether its pod floods. No pause: no buffer counts empty frames."""
+        """Take a ping or a pong; return whether its pod floods. No pause: old aiohttp buffers them without end."""
         who, now = connection.identity, time.monotonic()
         self._shares.spend(who.pod, who.namespace, CONTROL_SECONDS, now)
         found = self._shares.pause(who.pod, who.namespace, now)

@@ -97,7 +97,8 @@ class ClusterTarget:
         return self.read(name)
 
     def surroundings(self, job: GangJob) -> Surroundings:
-        """From pods and, if one waits for a node, from nodes and what is on them."""
+        """From pods and, if one waits for a node, from nodes and what is on them; warns if no controller leads."""
+        self.warn_without_controller()
         return self._run(surroundings(self._client, job))
 
     def change(self, name: str, spec: SpecChanges) -> GangJob:

@@ -49,8 +49,7 @@ def refusal(gang: Gang, status: Status) -> str:
         return old.message if old is not None and old.status == "False" else ""
     if not words:
         return ""
-    text = escaped("; ".join(words))
-    said = f"the cluster refuses the gang's pods: {text if len(text) <= WORDS else f'{text[:WORDS]}…'}"
+    said = f"the cluster refuses the gang's pods: {cluster_words(gang)}"
     match status.phase:
         case GangPhase.SUSPENDED:
             return f"{said}. Nothing would be created if it were resumed; the roles can be changed now"
@@ -60,6 +59,12 @@ def refusal(gang: Gang, status: Status) -> str:
             return f"{said}. The pods that are there wait, and the missing ones are tried again; {_HOW}"
         case _:
             return f"{said}. Nothing is created until that changes; {_HOW}"
+
+
+def cluster_words(gang: Gang) -> str:
+    """Why the cluster refuses the pods, in its own words; empty = it doesn't, or they aren't known."""
+    text = escaped("; ".join(gang.observed.refused or ()))
+    return text if len(text) <= WORDS else f"{text[:WORDS]}…"
 
 
 def _has_pods(gang: Gang, status: Status) -> bool:

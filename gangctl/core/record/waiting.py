@@ -46,7 +46,8 @@ _WHO_HAS_PORTS: Final = (
 )
 _STARTING: Final = "images are pulled, or volumes mounted"
 _UNREACHED: Final = "got no connection to the controller"
-_TROUBLES: Final = (_CANT, _UNREACHED, _NO_PORT)
+_REFUSED: Final = "the cluster refuses"
+_TROUBLES: Final = (_CANT, _UNREACHED, _NO_PORT, _REFUSED)
 
 
 class _Known(NamedTuple):
@@ -118,7 +119,7 @@ def _is_trouble(gang: Gang, name: str) -> bool:
     """Whether waiting alone will hardly make a member ready."""
     pod, heard = gang.pods.get(name), gang.heard_by_member.get(name)
     if pod is None:
-        return False
+        return bool(admission.cluster_words(gang))
     if heard is None:
         return _is_unreached(gang, pod) or _cannot_start(pod)
     return is_without_port(gang, name)
@@ -218,7 +219,9 @@ def _of_no_pod(gang: Gang, name: str) -> tuple[_Known, float]:
     at = creatable_at(gang.replaced.get(name, gang.status.recreated))
     if at > gang.now:
         return _Known("will get a new pod at"), at
-    return _Known("have had no pod since"), gang.status.phase_time
+    words = admission.cluster_words(gang)
+    refused = f": {_REFUSED} the gang's pods: {words}" if words else ""
+    return _Known("have had no pod since", refused, is_trouble=bool(words)), gang.status.phase_time
 
 
 def _of_start(gang: Gang, pod: Pod) -> tuple[_Known, float]:

@@ -165,6 +165,9 @@ def _volumes(pod: SeenPod, node: SeenNode, claims: Mapping[str, Claim]) -> Itera
             continue
         if not one.exists:
             yield Refusal(Filter.VOLUME_BINDING, f'persistentvolumeclaim "{name}" not found', detail=f"claim {name}")
+        elif one.deleting:
+            said = f'persistentvolumeclaim "{name}" is being deleted'
+            yield Refusal(Filter.VOLUME_BINDING, said, detail=f"claim {name}, which stays while a pod uses it")
         elif not one.bound and (one.waits_for_pod is False or _IMMEDIATE in pod.said):
             yield Refusal(Filter.VOLUME_BINDING, f"pod has {_IMMEDIATE}", detail=f"claim {name}")
         elif one.bound and one.nodes is not None and not _reaches(one.nodes, node):

@@ -90,6 +90,7 @@ def claim(
     required = _mapping(_mapping(_mapping((volume or {}).get("spec")).get("nodeAffinity")).get("required"))
     return Claim(
         name=name,
+        deleting="deletionTimestamp" in _mapping(raw.get("metadata")),
         bound=bound,
         storage_class=_text(spec.get("storageClassName")),
         waits_for_pod=_waits_for_pod(spec, storage_class),

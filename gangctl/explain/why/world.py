@@ -101,6 +101,8 @@ class Claim:
 
     name: str
     exists: bool = True
+    deleting: bool = False
+    """It stays as long as a pod uses it, and no new pod gets a node meanwhile."""
     bound: bool = True
     storage_class: str = ""
     waits_for_pod: bool | None = None

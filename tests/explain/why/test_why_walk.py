@@ -120,6 +120,7 @@ def test_the_first_pod_that_wants_to_be_near_its_gang_may_be_anywhere_and_the_se
     ("claim", "said"),
     [
         (Claim(name="data", exists=False, bound=False), 'persistentvolumeclaim "data" not found'),
+        (Claim(name="data", deleting=True), 'persistentvolumeclaim "data" is being deleted'),
         (Claim(name="data", bound=False, waits_for_pod=False), "pod has unbound immediate PersistentVolumeClaims"),
         (Claim(name="data", bound=False, waits_for_pod=True), ""),
         (Claim(name="data", bound=False), ""),
