@@ -1,4 +1,4 @@
-"""Build ``supervisor.pyz``: the supervisor as one file that Python 3.8 or newer runs.
+"""Build ``supervisor.pyz``: the supervisor as one file.
 
 Local mode runs it. On a cluster the same sources are a static executable (sidecar/static), and the worker's own
 interpreter finds in the archive what starts a forked worker. The same sources give the same bytes.

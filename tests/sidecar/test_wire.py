@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import MISSING, fields, is_dataclass, replace
 from enum import Enum
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
 from hypothesis import example, given
@@ -47,7 +48,7 @@ PING = '{"v":1,"type":"Ping"}'
 
 def values(hint: Any, name: str = "") -> st.SearchStrategy[Any]:
     """Any value of that type, read from the types themselves so that a new field is tested at once."""
-    if get_origin(hint) is Union:
+    if isinstance(hint, UnionType):
         return st.none() | values(get_args(hint)[0], name)
     if get_origin(hint) is tuple:
         args = get_args(hint)

@@ -1,1 +1,1 @@
-"""What both programs use: the clock and the log. Python 3.8, the standard library only."""
+"""What both programs use: the clock and the log. Standard library only."""

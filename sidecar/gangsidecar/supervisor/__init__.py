@@ -1,4 +1,4 @@
 """The supervisor: the entry point of the user's container, and the owner of the worker's processes.
 
-``machine`` decides (pure); ``driver`` feeds it and carries out its effects. Python 3.8, the standard library only.
+``machine`` decides (pure); ``driver`` feeds it and carries out its effects. Standard library only.
 """

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import Dict, Sequence
+from collections.abc import Sequence
 
 from gangsidecar import wire
 from gangsidecar.common.log import log
@@ -31,10 +31,10 @@ _MORE = {
 """What else is set, if the folder is ours."""
 
 
-def variables(folder: str, compilers: Sequence[wire.Compiler], given: Dict[str, str]) -> Dict[str, str]:
+def variables(folder: str, compilers: Sequence[wire.Compiler], given: dict[str, str]) -> dict[str, str]:
     """The variables to add to the environment ``given`` for the caches of these compilers."""
     wanted = [one for one in compilers if _FOLDERS[one] not in given]
-    added: Dict[str, str] = {}
+    added: dict[str, str] = {}
     try:
         for one in wanted:
             path = os.path.join(folder, one.value.lower())

@@ -8,7 +8,7 @@ decision.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, List
+from typing import TYPE_CHECKING
 
 from gangsidecar.common.clock import now_ms
 from gangsidecar.common.log import log
@@ -28,7 +28,7 @@ class CatchUp:
         self._asked = self._answered = 0
         self._by = 0
         """When no answer is waited for any more."""
-        self.readers: List[int] = []
+        self.readers: list[int] = []
         """The end for the copier, which is closed with the other ends that it reads."""
         self._writer = -1
 

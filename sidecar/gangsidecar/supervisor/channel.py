@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-from typing import Optional
 
 from gangsidecar import wire
 from gangsidecar.common.log import log
@@ -24,7 +23,7 @@ class Channel:
         self.retry_at = 0
         """When to connect next, while there is no connection."""
         self._backoff_ms = FIRST_BACKOFF_MS
-        self._away_since: Optional[int] = None
+        self._away_since: int | None = None
         self._logged = False
         self._read = b""
         self._unsent = b""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import Iterable, List, Tuple
+from collections.abc import Iterable
 
 from gangsidecar.wire import MAX_FOUND, Found, Tier, step_name
 
@@ -32,13 +32,13 @@ def look(path: str) -> str:
         return UNKNOWN
 
 
-def scan(tiers: Iterable[Tier], limit: int = MAX_FOUND) -> Tuple[Tuple[Found, ...], str]:
+def scan(tiers: Iterable[Tier], limit: int = MAX_FOUND) -> tuple[tuple[Found, ...], str]:
     """The newest complete steps of each tier, newest first, and what went wrong (empty: nothing).
 
     A directory that doesn't exist yet holds no step and is no error; one that can't be read is an error.
     """
-    found: List[Found] = []
-    errors: List[str] = []
+    found: list[Found] = []
+    errors: list[str] = []
     for tier in tiers:
         try:
             found.extend(_scan(tier, limit))
@@ -49,12 +49,12 @@ def scan(tiers: Iterable[Tier], limit: int = MAX_FOUND) -> Tuple[Tuple[Found, ..
     return tuple(found), "; ".join(errors)[:1024]
 
 
-def _scan(tier: Tier, limit: int) -> List[Found]:
+def _scan(tier: Tier, limit: int) -> list[Found]:
     pattern = step_name(tier.pattern)
     matches = (pattern.fullmatch(name) for name in os.listdir(tier.directory))
     names = ((int(match.group(1)), len(match.group(0)), match.group(0)) for match in matches if match)
     root = os.path.realpath(tier.directory)
-    found: List[Found] = []
+    found: list[Found] = []
     for step, _, name in sorted(names, reverse=True):
         if len(found) == limit:
             break

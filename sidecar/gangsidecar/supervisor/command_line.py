@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Dict, List, NamedTuple, Sequence, Tuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from gangsidecar.common.log import log_as
 from gangsidecar.supervisor import kernel
@@ -87,7 +88,7 @@ def main(arguments: Sequence[str]) -> int:
         return 2
 
 
-def _dispatch(verb: str, rest: List[str]) -> int:
+def _dispatch(verb: str, rest: list[str]) -> int:
     if verb == "install":
         raise UsageError("install takes one directory")
     if verb != "run":
@@ -108,7 +109,7 @@ def _help() -> str:
     return HELP.format(flags="\n".join(lines))
 
 
-def _settings(arguments: List[str]) -> SupervisorSettings:
+def _settings(arguments: list[str]) -> SupervisorSettings:
     given, command = _parse(arguments)
     missing = [f"{name} (or {_FLAGS[name].variable})" for name in _FLAGS if not given[name]]
     if missing:
@@ -143,7 +144,7 @@ def _settings(arguments: List[str]) -> SupervisorSettings:
     )
 
 
-def _compilers(names: str) -> Tuple[Compiler, ...]:
+def _compilers(names: str) -> tuple[Compiler, ...]:
     if names == _FLAGS["--caches"].default:
         return ()
     try:
@@ -153,7 +154,7 @@ def _compilers(names: str) -> Tuple[Compiler, ...]:
         raise UsageError(f"--caches: {names!r} instead of some of {known}") from None
 
 
-def _parse(arguments: List[str]) -> Tuple[Dict[str, str], List[str]]:
+def _parse(arguments: list[str]) -> tuple[dict[str, str], list[str]]:
     """Every flag's value, and what follows ``--``."""
     given = {name: os.environ.get(flag.variable) or flag.default for name, flag in _FLAGS.items()}
     waiting = iter(arguments)
@@ -167,7 +168,7 @@ def _parse(arguments: List[str]) -> Tuple[Dict[str, str], List[str]]:
     return given, []
 
 
-def _natural(given: Dict[str, str], name: str) -> int:
+def _natural(given: dict[str, str], name: str) -> int:
     if not (given[name].isascii() and given[name].isdigit()):
         raise UsageError(f"{name}: {given[name]!r} is not a whole number from 0 on")
     return int(given[name])

@@ -20,8 +20,9 @@ import os
 import re
 import select
 import signal
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, Deque, Dict, List, NamedTuple, Optional, Sequence, Set
+from typing import Any, NamedTuple
 
 from gangsidecar.common.clock import now_ms
 from gangsidecar.supervisor.cpu_limit import TooSlowError, limited
@@ -54,10 +55,10 @@ class Teller:
     def __init__(self, pipe: int) -> None:
         os.set_blocking(pipe, False)
         self._pipe = pipe
-        self._told: Dict[str, int] = {}
+        self._told: dict[str, int] = {}
         self._at = self._first_at = self._sent_at = 0
         self._is_waiting = False
-        self._kept: Deque[Dict[str, Any]] = collections.deque()
+        self._kept: collections.deque[dict[str, Any]] = collections.deque()
 
     def step(self, step: int, gap: int) -> None:
         """A step was found. ``gap``: how far it is from the one before of its process; 0 = unknown."""
@@ -85,7 +86,7 @@ class Teller:
         """All is searched that had been written before this question."""
         self._keep({"searched": question})
 
-    def due(self) -> Optional[int]:
+    def due(self) -> int | None:
         """Send what is due; returns in how many milliseconds the rest is, or None."""
         self._send_kept()
         rest = self._sent_at + TELL_MS - now_ms()
@@ -112,7 +113,7 @@ class Teller:
         self._is_waiting = not self._send({**self._told, **ages})
         self._sent_at = now
 
-    def _keep(self, message: Dict[str, Any]) -> None:
+    def _keep(self, message: dict[str, Any]) -> None:
         self._kept.append(message)
         self._send_kept()
 
@@ -120,7 +121,7 @@ class Teller:
         while self._kept and self._send(self._kept[0]):
             self._kept.popleft()
 
-    def _send(self, message: Dict[str, Any]) -> bool:
+    def _send(self, message: dict[str, Any]) -> bool:
         try:
             os.write(self._pipe, json.dumps(message).encode() + b"\n")
         except BlockingIOError:
@@ -133,18 +134,18 @@ class Teller:
 class _Search:
     """Looks for steps in all streams. That of the restore point is none before another: a line says what was loaded."""
 
-    def __init__(self, pattern: str, restored: Optional[int], teller: Teller) -> None:
+    def __init__(self, pattern: str, restored: int | None, teller: Teller) -> None:
         self._teller = teller
         self._restored = restored
-        self._newest: Dict[int, int] = {}
+        self._newest: dict[int, int] = {}
         """Of each process."""
-        self._search: Optional[StepSearch] = None
+        self._search: StepSearch | None = None
         try:
             self._search = StepSearch(pattern)
         except (re.error, OverflowError, RecursionError) as error:
             self._give_up(f"can't be used with the Python of this image: {error}")
 
-    def look(self, process: int, lines: List[bytes]) -> None:
+    def look(self, process: int, lines: list[bytes]) -> None:
         """Look for steps in these lines of a process."""
         if self._search is not None and lines:
             try:
@@ -154,11 +155,11 @@ class _Search:
         if self._search is None and lines:
             self._teller.sign()
 
-    def _look(self, search: StepSearch, process: int, lines: List[bytes]) -> None:
+    def _look(self, search: StepSearch, process: int, lines: list[bytes]) -> None:
         for line in lines:
             self._found(process, search.step(line))
 
-    def _found(self, process: int, step: Optional[int]) -> None:
+    def _found(self, process: int, step: int | None) -> None:
         if step is not None:
             newest = self._newest.get(process)
             self._newest[process] = step
@@ -182,11 +183,11 @@ class Wanted(NamedTuple):
     """The patterns of ``podFailurePolicy``."""
     questions: Sequence[int] = ()
     """The pipe through which it is asked whether all is searched, if there is one."""
-    restored: Optional[int] = None
+    restored: int | None = None
     """The step of the restore point."""
 
 
-def copy(streams: List[Stream], wanted: Wanted, tell: int) -> None:
+def copy(streams: list[Stream], wanted: Wanted, tell: int) -> None:
     """Copy until each stream has come to its end.
 
     Args:
@@ -200,7 +201,7 @@ def copy(streams: List[Stream], wanted: Wanted, tell: int) -> None:
     steps = _Search(wanted.step, wanted.restored, teller) if wanted.step else None
     log = LogSearch(wanted.log, teller.found, teller.wrong)
 
-    def search(process: int, found: List[bytes]) -> None:
+    def search(process: int, found: list[bytes]) -> None:
         log.look(found)
         if steps is not None:
             steps.look(process, found)
@@ -238,18 +239,18 @@ class _Questions:
 
     def __init__(self) -> None:
         self.newest = 0
-        self.unread: Set[int] = set()
+        self.unread: set[int] = set()
         """The streams in which something from before the question may be left."""
         self._is_open = False
 
-    def take(self, pipe: int, waiting: Set[int]) -> bool:
+    def take(self, pipe: int, waiting: set[int]) -> bool:
         """Read the newest question: all these streams may have what is older. False: the supervisor is gone."""
         asked = os.read(pipe, PIECE).split()
         if asked:
             self.newest, self.unread, self._is_open = int(asked[-1]), waiting, True
         return bool(asked)
 
-    def are_answered(self, ready: Set[int]) -> bool:
+    def are_answered(self, ready: set[int]) -> bool:
         """Whether nothing is left, if only these streams had something in this turn; said once."""
         self.unread &= ready
         if self.unread or not self._is_open:

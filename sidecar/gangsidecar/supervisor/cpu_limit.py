@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from typing import Callable
+from collections.abc import Callable
 
 
 class TooSlowError(Exception):

@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import signal
 from collections import deque
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Deque, Iterator, Optional, Set, get_args
+from typing import TYPE_CHECKING, get_args
 
 from gangsidecar import wire
 from gangsidecar.common.clock import now_ms
@@ -56,11 +57,11 @@ class Driver:
         self._settings = settings
         self._loop = EventLoop()
         self._channel = Channel(settings.socket)
-        self._connection: Optional[socket.socket] = None
+        self._connection: socket.socket | None = None
         """The channel's connection that is being watched."""
         self._connect_at = -1
         self._state = self._begin()
-        self._pending: Deque[machine.Event] = deque()
+        self._pending: deque[machine.Event] = deque()
         self._draining = False
         self._helpers = ForkedHelpers(self._loop)
         self._workers = Workers(self._loop, settings, self._helpers.pids, self._feed)
@@ -70,7 +71,7 @@ class Driver:
         self._news = True
         self._unsaved = bool(self._state.history.ends)
         self._keeper = Keeper(settings.state, settings.termination_log)
-        self._end_by: Optional[int] = None
+        self._end_by: int | None = None
         self._kill_again_ms = FIRST_KILL_AGAIN_MS
 
     def run(self) -> int:
@@ -194,7 +195,7 @@ class Driver:
             self._step(machine.TreeGone())
 
     @property
-    def _parked(self) -> Set[int]:
+    def _parked(self) -> set[int]:
         return self._workers.pids_of({local_rank for local_rank, _ in self._state.parked})
 
     def _look_again(self, after_ms: int) -> None:
@@ -216,7 +217,7 @@ class Driver:
         if not self._state.looking:
             return
 
-        def answered(answer: Optional[str]) -> None:
+        def answered(answer: str | None) -> None:
             if answer == checkpoints.THERE:
                 self._feed(machine.RestoreSeen(effect.attempt))
             elif answer is None or now_ms() >= give_up:
@@ -294,7 +295,7 @@ class Driver:
         self._channel.send(text, now_ms())
         self._watch()
 
-    def _next_look(self) -> Optional[int]:
+    def _next_look(self) -> int | None:
         """When the end is due, whatever happens."""
         end = self._end_by
         return end + LAST_OUTPUT_MS if end is not None and now_ms() >= end else end
@@ -309,7 +310,7 @@ class Driver:
         return now_ms() >= self._end_by + (LAST_OUTPUT_MS if self._workers.is_writing else 0)
 
 
-def _stacks(of: int, without: Set[int], until_ms: int, first: Optional[int]) -> Iterator[str]:
+def _stacks(of: int, without: set[int], until_ms: int, first: int | None) -> Iterator[str]:
     from gangsidecar.supervisor import stacks  # noqa: PLC0415 - memory: only a helper needs it, and few do
 
     return stacks.take(of, without, until_ms, first)

@@ -10,7 +10,8 @@ import itertools
 import selectors
 import signal
 import socket
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 from gangsidecar.common.clock import now_ms
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Optional, Tuple
 
 from gangsidecar.supervisor.copier import Teller
 
@@ -32,7 +31,7 @@ def watch(path: str, tell: int) -> None:
         teller.send()
 
 
-def _seen(path: str) -> Tuple[Optional[Tuple[int, int]], str]:
+def _seen(path: str) -> tuple[tuple[int, int] | None, str]:
     """The file's version, or None and what is wrong. That it does not exist is not wrong: it may come."""
     try:
         found = os.stat(path)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Callable, Iterable, Optional
 
 from gangsidecar import wire
 from gangsidecar.common.log import log
@@ -16,7 +16,7 @@ from gangsidecar.supervisor import processes
 from gangsidecar.supervisor.event_loop import READ, EventLoop
 from gangsidecar.supervisor.forking import fork
 
-Then = Callable[[Optional[str]], None]
+Then = Callable[[str | None], None]
 
 
 class ForkedHelpers:

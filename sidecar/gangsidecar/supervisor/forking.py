@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import Callable, Optional, Sequence, Tuple
+from collections.abc import Callable, Sequence
 
 from gangsidecar.supervisor import processes
 
 _ALL = signal.valid_signals()
 
 
-def fork(work: Callable[[int], None], keep: Sequence[int] = (), *, outlives: bool = False) -> Tuple[int, int]:
+def fork(work: Callable[[int], None], keep: Sequence[int] = (), *, outlives: bool = False) -> tuple[int, int]:
     """The child's pid, and the end of the pipe through which it answers, which does not block.
 
     Args:
@@ -44,7 +44,7 @@ def fork(work: Callable[[int], None], keep: Sequence[int] = (), *, outlives: boo
     return pid, pipe
 
 
-def _child(work: Callable[[int], None], out: int, keep: Sequence[int], parent: Optional[int]) -> None:
+def _child(work: Callable[[int], None], out: int, keep: Sequence[int], parent: int | None) -> None:
     """Never returns. ``parent``: the process that it must not outlive."""
     code = 1
     try:

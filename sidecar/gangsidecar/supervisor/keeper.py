@@ -7,7 +7,6 @@ to keep them must never delay a report. What can't be written is logged once, an
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Tuple
 
 from gangsidecar import wire
 from gangsidecar.common.log import log
@@ -20,7 +19,7 @@ class Keeper:
     def __init__(self, state: str, termination_log: str) -> None:
         self._state = state
         self._termination_log = termination_log
-        self._left: Tuple[wire.End, ...] = ()
+        self._left: tuple[wire.End, ...] = ()
         """The ends in the termination message, without their ages."""
         self._failed = {"state": False, "words": False}
 

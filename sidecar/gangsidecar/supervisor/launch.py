@@ -6,7 +6,8 @@ import json
 import os
 import re
 import signal
-from typing import List, NamedTuple, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from gangsidecar import wire
 from gangsidecar.supervisor import processes
@@ -69,7 +70,7 @@ def begun(env: dict[str, str], local_rank: int) -> MainProcess:
     return MainProcess(local_rank, error_file, processes.oom_kills())
 
 
-def expanded(command: Sequence[str], env: dict[str, str]) -> List[str]:
+def expanded(command: Sequence[str], env: dict[str, str]) -> list[str]:
     """The command of a process with this environment."""
     return [expand(part, env) for part in command]
 

@@ -7,7 +7,6 @@ are searched, whatever its length; bytes that are no text are searched as replac
 from __future__ import annotations
 
 import re
-from typing import List, Optional
 
 LINE = 8192
 """Bytes of a line that are searched."""
@@ -22,18 +21,18 @@ class Lines:
     def __init__(self) -> None:
         self._begun = b""
 
-    def feed(self, piece: bytes) -> List[bytes]:
+    def feed(self, piece: bytes) -> list[bytes]:
         """The lines that end in this piece; empty ones are left out."""
         lines = _ENDS.split(piece)
         lines[0] = self._begun + lines[0]
         self._begun = lines.pop()[:LINE]
         return [line[:LINE] for line in lines if line]
 
-    def begun(self) -> List[bytes]:
+    def begun(self) -> list[bytes]:
         """What there is of a line that has not ended."""
         return [self._begun] if self._begun else []
 
-    def end(self) -> List[bytes]:
+    def end(self) -> list[bytes]:
         """The last line, if no newline ended it."""
         last, self._begun = self._begun, b""
         return [last] if last else []
@@ -52,7 +51,7 @@ class StepSearch:
         if "step" not in self._pattern.groupindex:
             raise re.error("it has no group named step")
 
-    def step(self, line: bytes) -> Optional[int]:
+    def step(self, line: bytes) -> int | None:
         """The step in the line; None if the pattern is not in it, or its group is no number."""
         found = self._pattern.search(line.decode("utf-8", errors="replace"))
         text = "" if found is None else found.group("step") or ""

@@ -8,7 +8,7 @@ passes. So a pattern never holds up the output for longer, and one that is cheap
 from __future__ import annotations
 
 import re
-from typing import Callable, List, Sequence
+from collections.abc import Callable, Sequence
 
 from gangsidecar import wire
 from gangsidecar.common.clock import now_ms
@@ -67,7 +67,7 @@ class LogSearch:
     def __init__(self, patterns: Sequence[str], found: Found, wrong: Wrong) -> None:
         self._found = found
         self._wrong = wrong
-        self._patterns: List[_Pattern] = []
+        self._patterns: list[_Pattern] = []
         """Those that are still searched for."""
         for text in patterns:
             try:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Optional
-
 from gangsidecar.supervisor import cgroup
 
 _UNLIMITED = 1 << 60
@@ -12,7 +10,7 @@ _FILES = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.us
 """Limit and usage, in version 2 and 1."""
 
 
-def left() -> Optional[int]:
+def left() -> int | None:
     """Bytes that this cgroup may still take, file pages that can be dropped not counted; None if there is no limit."""
     for folder in cgroup.memory_folders():
         for limit_file, usage_file in _FILES:

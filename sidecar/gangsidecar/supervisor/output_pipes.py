@@ -8,7 +8,6 @@ processes have them: when the last of them is gone, the output is complete.
 from __future__ import annotations
 
 import os
-from typing import List, Tuple
 
 from gangsidecar.supervisor.copier import Stream
 
@@ -17,12 +16,12 @@ class OutputPipes:
     """One or two pipes for each process."""
 
     def __init__(self) -> None:
-        self.streams: List[Stream] = []
-        self.readers: List[int] = []
-        self._writers: List[int] = []
+        self.streams: list[Stream] = []
+        self.readers: list[int] = []
+        self._writers: list[int] = []
         self._processes = 0
 
-    def add(self) -> Tuple[int, int]:
+    def add(self) -> tuple[int, int]:
         """What the next process gets as its standard output and standard error: one file where the two are one here.
 
         Raises:
@@ -49,7 +48,7 @@ class OutputPipes:
         return writer
 
 
-def _close(files: List[int]) -> None:
+def _close(files: list[int]) -> None:
     while files:
         os.close(files.pop())
 

@@ -18,7 +18,8 @@ import json
 import os
 import socket
 import struct
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from gangsidecar import wire
 from gangsidecar.common.log import log
@@ -33,8 +34,8 @@ _CREDENTIALS = struct.Struct("3i")
 
 
 def spawn(
-    command: Sequence[str], environment: Dict[str, str], output: Tuple[int, int] = (1, 2)
-) -> Tuple[int, socket.socket]:
+    command: Sequence[str], environment: dict[str, str], output: tuple[int, int] = (1, 2)
+) -> tuple[int, socket.socket]:
     """Start a command as :func:`processes.spawn` does; returns its pid and our end of its channel.
 
     Raises:
@@ -75,7 +76,7 @@ class Parking:
         """
         ours.setblocking(False)  # noqa: FBT003 - its signature
         self._loop = loop
-        self._socket: Optional[socket.socket] = ours
+        self._socket: socket.socket | None = ours
         self._pid = pid
         self._process = process
         self._refusal = refusal
@@ -102,7 +103,7 @@ class Parking:
             }
         )
 
-    def go_on(self, attempt: int, process: wire.Process, environment: Dict[str, str]) -> bool:
+    def go_on(self, attempt: int, process: wire.Process, environment: dict[str, str]) -> bool:
         """Tell it to go on with this attempt; returns whether it listens and has no child.
 
         Args:
@@ -184,7 +185,7 @@ class Parking:
             self._feed(machine.Parked(self._process.local_rank, said["parked"]))
 
 
-def _sender(ancillary: List[Tuple[int, int, bytes]]) -> int:
+def _sender(ancillary: list[tuple[int, int, bytes]]) -> int:
     """The pid of the process that has sent this; 0 if it is unknown. Files that came along are closed."""
     pid = 0
     for _level, kind, data in ancillary:

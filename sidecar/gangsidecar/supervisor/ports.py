@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import errno
 import socket
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Callable, Tuple
+from typing import TYPE_CHECKING
 
 from gangsidecar.common.clock import now_ms
 from gangsidecar.supervisor.machine import PortsFound
@@ -47,7 +48,7 @@ class PortSearch:
         """Look no longer: the worker starts with what was found."""
         self._attempt = 0
 
-    def _look(self, attempt: int, base: int, count: int) -> Tuple[int, ...]:
+    def _look(self, attempt: int, base: int, count: int) -> tuple[int, ...]:
         ports = free(base, count, self._pod, attempt)
         if not ports:
             self._loop.at(now_ms() + LOOK_AGAIN_MS, partial(self._again, attempt, base, count))

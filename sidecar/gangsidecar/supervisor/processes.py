@@ -15,7 +15,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
-from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple
+from collections.abc import Iterable, Iterator, Sequence
 
 from gangsidecar.supervisor import cgroup, kernel
 
@@ -39,7 +39,7 @@ def die_with_parent(parent: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def spawn(command: Sequence[str], environment: Dict[str, str], output: Tuple[int, int] = (1, 2)) -> int:
+def spawn(command: Sequence[str], environment: dict[str, str], output: tuple[int, int] = (1, 2)) -> int:
     """Start a command in a session of its own, with default signals and no input; returns its pid.
 
     The command is looked for on the PATH of its own environment, as a shell would. ``output``: what becomes its
@@ -71,7 +71,7 @@ def spawn(command: Sequence[str], environment: Dict[str, str], output: Tuple[int
     raise failure
 
 
-def _candidates(program: str, environment: Dict[str, str]) -> Iterator[str]:
+def _candidates(program: str, environment: dict[str, str]) -> Iterator[str]:
     if "/" in program:
         yield program
         return
@@ -81,7 +81,7 @@ def _candidates(program: str, environment: Dict[str, str]) -> Iterator[str]:
             yield path
 
 
-def reap() -> Iterator[Tuple[int, int]]:
+def reap() -> Iterator[tuple[int, int]]:
     """(pid, wait status) of every child that has ended."""
     while True:
         try:
@@ -93,7 +93,7 @@ def reap() -> Iterator[Tuple[int, int]]:
         yield pid, status
 
 
-def only_children(helpers: Set[int], parked: Set[int]) -> bool:
+def only_children(helpers: set[int], parked: set[int]) -> bool:
     """Whether these children are the only ones left, and those that are parked have none themselves."""
     if helpers or parked:
         # In this order: an orphan moves from below the parked processes to this one.
@@ -107,13 +107,13 @@ def only_children(helpers: Set[int], parked: Set[int]) -> bool:
     return False
 
 
-def children(pid: int) -> List[int]:
+def children(pid: int) -> list[int]:
     """The children of a process, zombies included; nothing if the process is gone."""
     try:
         threads = os.listdir(f"/proc/{pid}/task")
     except OSError:
         return []
-    found: List[int] = []
+    found: list[int] = []
     for thread in threads:
         try:
             with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
@@ -126,7 +126,7 @@ def children(pid: int) -> List[int]:
     return found
 
 
-def _children_by_parent(of: int) -> List[int]:
+def _children_by_parent(of: int) -> list[int]:
     return [pid for pid in _pids() if parent(pid) == of]
 
 
@@ -134,7 +134,7 @@ def _pids() -> Iterator[int]:
     return (int(name) for name in os.listdir("/proc") if name.isdigit())
 
 
-def parent(pid: int) -> Optional[int]:
+def parent(pid: int) -> int | None:
     """The parent of a process; None if it is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
@@ -144,12 +144,12 @@ def parent(pid: int) -> Optional[int]:
         return None
 
 
-def descendants(pid: int, without: Set[int], kill: Optional[int] = None) -> List[int]:
+def descendants(pid: int, without: set[int], kill: int | None = None) -> list[int]:
     """Every descendant of a process, parents before their children, without some children and what is below them.
 
     With ``kill``, each gets this signal the moment that it is found, so that it has no time to fork.
     """
-    found: List[int] = []
+    found: list[int] = []
     waiting = [child for child in children(pid) if child not in without]
     while waiting:
         one = waiting.pop()
@@ -199,7 +199,7 @@ def send(pids: Iterable[int], signum: int) -> None:
             continue
 
 
-def signal_tree(signum: int, spared: Set[int]) -> None:
+def signal_tree(signum: int, spared: set[int]) -> None:
     """Signal everything below this process but these children and what is below them, once.
 
     A process that was stopped (SIGSTOP, a debugger) can only end politely when it runs: SIGCONT follows.
@@ -212,12 +212,12 @@ def signal_process(signum: int, pid: int) -> None:
     _signal([pid, *descendants(pid, set())], signum)
 
 
-def _signal(found: List[int], signum: int) -> None:
+def _signal(found: list[int], signum: int) -> None:
     send(found, signum)
     send(found, signal.SIGCONT)
 
 
-def kill_tree(helpers: Set[int], parked: Set[int]) -> None:
+def kill_tree(helpers: set[int], parked: set[int]) -> None:
     """SIGKILL everything below this process but its helpers and, without what is below them, parked processes.
 
     A tree that forks all the time may need another call.
@@ -226,7 +226,7 @@ def kill_tree(helpers: Set[int], parked: Set[int]) -> None:
     that ends its helpers too.
     """
     me = os.getpid()
-    killed: Set[int] = set()
+    killed: set[int] = set()
     for _ in range(_ROUNDS if helpers or parked or me != 1 else 0):
         if me == 1:
             found = [pid for pid in _pids() if pid not in killed and pid not in {me, *helpers, *parked}]
@@ -242,7 +242,7 @@ def kill_tree(helpers: Set[int], parked: Set[int]) -> None:
         send([-1], signal.SIGKILL)
 
 
-def marked(pod: str) -> List[int]:
+def marked(pod: str) -> list[int]:
     """Processes of workers of this pod, found by the mark in their environment, with everything below them.
 
     For the successor of a killed supervisor that was not PID 1. A program that overwrites its own environment (some do,
@@ -253,7 +253,7 @@ def marked(pod: str) -> List[int]:
     """
     wanted = {os.fsencode(f"GANG_POD_UID={pod}"), f"{MARK}=1".encode()}
     me = os.getpid()
-    unread: Optional[Set[int]] = None
+    unread: set[int] | None = None
     while True:
         read = {pid: _environment(pid) for pid in _pids() if pid != me}
         found = [one for pid in read if wanted.issubset(read[pid]) for one in (pid, *descendants(pid, {me}))]
@@ -262,7 +262,7 @@ def marked(pod: str) -> List[int]:
             return found
 
 
-def _environment(pid: int) -> List[bytes]:
+def _environment(pid: int) -> list[bytes]:
     """The environment that a process was started with. One whose first thread has ended has it in its other threads."""
     try:
         tasks = [f"/proc/{pid}", *(f"/proc/{pid}/task/{thread}" for thread in os.listdir(f"/proc/{pid}/task"))]

@@ -8,7 +8,6 @@ are gone; a stop does not wait for it. What an attempt writes waits for the outp
 from __future__ import annotations
 
 from functools import partial
-from typing import List, Optional, Set, Tuple, Union
 
 from gangsidecar import wire
 from gangsidecar.common.clock import now_ms
@@ -25,17 +24,17 @@ LAST_MS = 1_000
 class ProgressWatch:
     """What watches the processes of this supervisor's worker, attempt by attempt."""
 
-    def __init__(self, loop: EventLoop, helpers: Set[int], then: Then) -> None:
+    def __init__(self, loop: EventLoop, helpers: set[int], then: Then) -> None:
         """``helpers``: the pids that belong to no worker. ``then`` gets the progress that was read, and matches."""
         self._loop = loop
         self._helpers = helpers
         self._then = then
-        self._file: Optional[Watcher] = None
-        self._copied: List[Tuple[Watcher, OutputPipes, CatchUp]] = []
+        self._file: Watcher | None = None
+        self._copied: list[tuple[Watcher, OutputPipes, CatchUp]] = []
         """The newest last; before it, those whose output is not complete yet."""
         self._catch_up = CatchUp(loop)
         """That of the newest attempt."""
-        self._pipes: Optional[OutputPipes] = None
+        self._pipes: OutputPipes | None = None
         """Those of the processes that are being started."""
 
     def begin(self, attempt: int, run: wire.Run) -> None:
@@ -60,13 +59,13 @@ class ProgressWatch:
         watcher = Watcher(self._loop, self._helpers, attempt, then, copy, pipes.readers)
         self._copied.append((watcher, pipes, catch_up))
 
-    def _take(self, catch_up: Optional[CatchUp], told: Union[Told, Searched]) -> None:
+    def _take(self, catch_up: CatchUp | None, told: Told | Searched) -> None:
         if not isinstance(told, Searched):
             self._then(told)
         elif catch_up is not None:
             catch_up.answered(told.question)
 
-    def output(self) -> Tuple[int, int]:
+    def output(self) -> tuple[int, int]:
         """What the next process gets as its standard output and standard error.
 
         Raises:

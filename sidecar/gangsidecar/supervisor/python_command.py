@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from typing import List, NamedTuple, Optional, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 _PYTHON = re.compile(r"python(\d(\.\d+)?t?)?")
 _PLAIN = frozenset("bBdEIOPqRsStuv")
@@ -14,13 +15,13 @@ _WITH_VALUE = frozenset("WX")
 class PythonCommand(NamedTuple):
     """``python FLAGS SCRIPT ...`` or ``python FLAGS -m MODULE ...``."""
 
-    interpreter: List[str]
+    interpreter: list[str]
     """The program and its own flags."""
-    target: List[str]
+    target: list[str]
     """A script and its arguments, or ``-m``, a module and its arguments."""
 
 
-def parse(command: Sequence[str]) -> Optional[PythonCommand]:
+def parse(command: Sequence[str]) -> PythonCommand | None:
     """The parts of the command; None if it does not run a script or a module with Python."""
     if not command or not _PYTHON.fullmatch(os.path.basename(command[0])):
         return None

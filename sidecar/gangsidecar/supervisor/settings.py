@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Tuple
 
 from gangsidecar.supervisor.machine import Identity
 from gangsidecar.wire import Compiler
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class SupervisorSettings:
     """What the pod sets for its supervisor."""
 
     identity: Identity
-    command: Tuple[str, ...]
+    command: tuple[str, ...]
     socket: str
     """The unix socket on which the sidecar listens."""
     state: str
@@ -29,6 +28,6 @@ class SupervisorSettings:
     """What a template preloads, to start workers as forks of it: ``Auto`` or module names. Empty: they are executed."""
     caches: str = ""
     """The folder for what compilers keep."""
-    compilers: Tuple[Compiler, ...] = ()
+    compilers: tuple[Compiler, ...] = ()
     """Those whose caches are in it, unless the user has set another place."""
     orphan_ms: int = 600_000

@@ -21,8 +21,8 @@ import re
 import select
 import signal
 import time
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 from gangsidecar.common.clock import now_ms
 from gangsidecar.supervisor import processes
@@ -68,7 +68,7 @@ _MARK = "      ...\n"
 _UNKNOWN = "  Python: unknown; let the script call gangclient.connect(), or add py-spy to the image\n"
 _UNABLE = "  Python: unknown; no thread of it can take a signal, and there is no py-spy that may look\n"
 
-Section = Tuple[str, Tuple[str, ...]]
+Section = tuple[str, tuple[str, ...]]
 """A title, and frames, innermost first."""
 
 
@@ -87,7 +87,7 @@ class Thread:
         self.frames = tuple(frame for frame in frames if frame)
 
 
-def take(of: int, without: Set[int], until_ms: int, first: Optional[int] = None) -> Iterator[str]:
+def take(of: int, without: set[int], until_ms: int, first: int | None = None) -> Iterator[str]:
     """The stacks of everything below the process ``of`` but these children, in pieces of printable ASCII.
 
     Args:
@@ -123,9 +123,9 @@ def _process(pid: int, limit: int, until_ms: int) -> Iterator[str]:
     yield told
 
 
-def _kernel(threads: Dict[int, Thread]) -> Iterator[str]:
+def _kernel(threads: dict[int, Thread]) -> Iterator[str]:
     """The first thread, which has the number of its process, comes first; those that do the same are told as one."""
-    alike: Dict[Tuple[str, Tuple[str, ...]], List[int]] = {}
+    alike: dict[tuple[str, tuple[str, ...]], list[int]] = {}
     for task, thread in threads.items():
         alike.setdefault((thread.doing, thread.frames), []).append(task)
     for (doing, frames), tasks in alike.items():
@@ -134,11 +134,11 @@ def _kernel(threads: Dict[int, Thread]) -> Iterator[str]:
         yield from _lines(frames, "      ")
 
 
-def _python(pid: int, threads: Dict[int, Thread], until_ms: int) -> str:
+def _python(pid: int, threads: dict[int, Thread], until_ms: int) -> str:
     """The Python stacks; empty for a process that runs no Python, as far as can be told."""
     is_able = any(thread.state in _TAKES_SIGNALS for thread in threads.values())
     is_python = _PYTHON.fullmatch(os.path.basename(_link(f"/proc/{pid}/exe").partition(" ")[0])) is not None
-    sections: List[Section] = []
+    sections: list[Section] = []
     if is_python and is_able and until_ms - now_ms() > NATIVE_MS + OWN_MS:
         sections = _py_spy(pid, "--native", now_ms() + NATIVE_MS)
     if not sections and is_able:
@@ -147,7 +147,7 @@ def _python(pid: int, threads: Dict[int, Thread], until_ms: int) -> str:
         sections = _py_spy(pid, "--nonblocking", min(until_ms, now_ms() + PY_SPY_MS))
     if not sections:
         return (_UNKNOWN if is_able else _UNABLE) if is_python else ""
-    alike: Dict[Section, int] = {}
+    alike: dict[Section, int] = {}
     for section in sections:
         alike[section] = alike.get(section, 0) + 1
     lines = []
@@ -157,7 +157,7 @@ def _python(pid: int, threads: Dict[int, Thread], until_ms: int) -> str:
     return "".join(lines)
 
 
-def _own(pid: int, until_ms: int) -> List[Section]:
+def _own(pid: int, until_ms: int) -> list[Section]:
     """What the process writes itself when it gets the signal; nothing if it has not offered that."""
     file = _file_of(pid) if _catches(pid) else None
     if file is None:
@@ -199,7 +199,7 @@ def _catches(pid: int) -> bool:
     return False
 
 
-def _file_of(pid: int) -> Optional[int]:
+def _file_of(pid: int) -> int | None:
     """The memory file of the process, opened to be read."""
     folder = f"/proc/{pid}/fd"
     try:
@@ -211,10 +211,10 @@ def _file_of(pid: int) -> Optional[int]:
     return None
 
 
-def _of_faulthandler(text: str) -> List[Section]:
+def _of_faulthandler(text: str) -> list[Section]:
     """The thread that took the signal comes first: the kernel chooses the main thread, if that can take it."""
-    first: List[Section] = []
-    others: List[Section] = []
+    first: list[Section] = []
+    others: list[Section] = []
     for part in text.split("\n\n"):
         head, _, rest = part.strip("\n").partition("\n")
         if head:
@@ -223,7 +223,7 @@ def _of_faulthandler(text: str) -> List[Section]:
     return first + others
 
 
-def _py_spy(pid: int, how: str, until_ms: int) -> List[Section]:
+def _py_spy(pid: int, how: str, until_ms: int) -> list[Section]:
     """What py-spy tells, if the image has it and the pod lets it look.
 
     Raises:
@@ -243,16 +243,16 @@ def _py_spy(pid: int, how: str, until_ms: int) -> List[Section]:
     return _of_py_spy(b"".join(pieces).decode(errors="replace"))
 
 
-def _execute(command: List[str], out: int) -> None:
+def _execute(command: list[str], out: int) -> None:
     """Become this program, which ends with its parent."""
     os.dup2(out, 1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     os.execv(command[0], command)  # noqa: S606 - no shell is what is wanted
 
 
-def _of_py_spy(text: str) -> List[Section]:
+def _of_py_spy(text: str) -> list[Section]:
     """The main thread comes first."""
-    found: List[Tuple[str, List[str]]] = []
+    found: list[tuple[str, list[str]]] = []
     for line in text.splitlines():
         if line.startswith("Thread "):
             found.append((MAIN if line.endswith('"MainThread"') else OTHER, []))

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import replace
-from typing import Dict, NamedTuple, Tuple
+from typing import NamedTuple
 
 from gangsidecar import wire
 
@@ -25,9 +25,9 @@ _MOUNTS = "/proc/self/mountinfo"
 class Kept(NamedTuple):
     """What earlier sessions of this pod have left."""
 
-    ends: Tuple[wire.End, ...] = ()
-    checkpoints: Tuple[wire.Checkpoint, ...] = ()
-    dropped: Tuple[wire.Dropped, ...] = ()
+    ends: tuple[wire.End, ...] = ()
+    checkpoints: tuple[wire.Checkpoint, ...] = ()
+    dropped: tuple[wire.Dropped, ...] = ()
     ran: int = 0
     """The newest attempt whose worker was started."""
 
@@ -48,7 +48,7 @@ def save(path: str, report: wire.Report, now_ms: int, ran: int = 0) -> None:
         raise
 
 
-def load(path: str, gang: str, pod: str, now_ms: int) -> Tuple[Kept, str]:
+def load(path: str, gang: str, pod: str, now_ms: int) -> tuple[Kept, str]:
     """What the file of this pod has, aged to ``now_ms``, and what is wrong with the file (empty: nothing)."""
     try:
         with open(path, "rb") as file:
@@ -74,7 +74,7 @@ def load(path: str, gang: str, pod: str, now_ms: int) -> Tuple[Kept, str]:
     return Kept(report.ends, checkpoints, report.dropped, ran), ""
 
 
-def _outlives_a_boot(path: str, mounts: Dict[str, str]) -> bool:
+def _outlives_a_boot(path: str, mounts: dict[str, str]) -> bool:
     """Whether the path is on a disk. The path itself is not looked at: a network file system may block without end."""
     if not os.path.isabs(path):
         return False
@@ -84,7 +84,7 @@ def _outlives_a_boot(path: str, mounts: Dict[str, str]) -> bool:
     return mounts.get(place, "tmpfs") not in IN_MEMORY
 
 
-def _mounts() -> Dict[str, str]:
+def _mounts() -> dict[str, str]:
     """Mount point -> type of its file system. Without /proc nothing is known to be on a disk."""
     mounts = {}
     try:

@@ -11,7 +11,8 @@ import json
 import os
 import signal
 import socket
-from typing import Any, Dict, Optional, Sequence, Tuple
+from collections.abc import Sequence
+from typing import Any
 
 from gangsidecar.common.clock import now_ms
 from gangsidecar.common.log import log
@@ -32,7 +33,7 @@ class Template:
     """One process that has imported what the worker imports."""
 
     def __init__(
-        self, loop: EventLoop, program: Sequence[str], target: Sequence[str], environment: Dict[str, str]
+        self, loop: EventLoop, program: Sequence[str], target: Sequence[str], environment: dict[str, str]
     ) -> None:
         """Start it.
 
@@ -84,8 +85,8 @@ class Template:
             self.end(f"the template is gone: {error}")
 
     def fork(
-        self, command: Sequence[str], environment: Dict[str, str], output: Tuple[int, int]
-    ) -> Optional[Tuple[int, socket.socket]]:
+        self, command: Sequence[str], environment: dict[str, str], output: tuple[int, int]
+    ) -> tuple[int, socket.socket] | None:
         """Fork a worker; returns its pid and our end of its channel, or None with an ``obstacle``: then execute it.
 
         When this returns, the child is a child of this process and may run.
@@ -156,7 +157,7 @@ class Template:
             log("info", "the template is ready", pid=self.pid, mebibytes=size, not_imported=self.not_imported)
 
 
-def _parsed(text: str) -> Dict[str, Any]:
+def _parsed(text: str) -> dict[str, Any]:
     """What the template says; nothing if it is gone.
 
     Raises:

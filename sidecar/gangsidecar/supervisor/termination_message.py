@@ -8,7 +8,7 @@ until its next attempt begins: a container that is started again has a message o
 from __future__ import annotations
 
 import os
-from typing import Callable, List, Tuple
+from collections.abc import Callable
 
 from gangsidecar import wire
 
@@ -19,7 +19,7 @@ _MARK = wire.MARK.encode()
 _TRACEBACK = "Traceback (most recent call last):"
 
 
-def leave(path: str, ends: Tuple[wire.End, ...]) -> None:
+def leave(path: str, ends: tuple[wire.End, ...]) -> None:
     """Write how the worker's processes ended, in place of what was written before.
 
     Raises:
@@ -63,7 +63,7 @@ def said(path: str) -> str:
     return "\n".join(lines[max(0, first) :])[:SAID]
 
 
-def _change(path: str, change: Callable[[List[bytes]], bytes]) -> None:
+def _change(path: str, change: Callable[[list[bytes]], bytes]) -> None:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         whole = change(_lines(descriptor))
@@ -73,10 +73,10 @@ def _change(path: str, change: Callable[[List[bytes]], bytes]) -> None:
         os.close(descriptor)
 
 
-def _lines(descriptor: int) -> List[bytes]:
+def _lines(descriptor: int) -> list[bytes]:
     """The lines of the end of the file, as the kubelet reads it."""
     return os.pread(descriptor, FILE, max(0, os.fstat(descriptor).st_size - FILE)).splitlines(keepends=True)
 
 
-def _others(lines: List[bytes]) -> List[bytes]:
+def _others(lines: list[bytes]) -> list[bytes]:
     return [line for line in lines if not line.startswith(_MARK)]

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import takewhile
-from typing import TYPE_CHECKING, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from gangsidecar import wire
 from gangsidecar.common.clock import now_ms
@@ -63,7 +64,7 @@ class WarmSettings(NamedTuple):
     """``Auto``, or names of modules separated by commas."""
     command: Sequence[str]
     """The worker's command, before ``$(VAR)`` is expanded."""
-    environment: Dict[str, str]
+    environment: dict[str, str]
     """The worker's environment without that of an attempt."""
     imports: str
     """The file to which the worker's imports are appended."""
@@ -72,20 +73,20 @@ class WarmSettings(NamedTuple):
 class WarmStart:
     """Starts the processes of a worker: as forks of a template if there is one that can be forked."""
 
-    def __init__(self, loop: EventLoop, settings: WarmSettings, helpers: Set[int]) -> None:
+    def __init__(self, loop: EventLoop, settings: WarmSettings, helpers: set[int]) -> None:
         """``helpers``: the pids that belong to no worker; the template's is kept there."""
         self._loop = loop
         self._settings = settings
         self._helpers = helpers
-        self._template: Optional[Template] = None
-        self._interpreter: List[str] = []
+        self._template: Template | None = None
+        self._interpreter: list[str] = []
         self._made = 0
         """How many templates were made."""
         self._trained = 0
         """The newest attempt that has made a step."""
-        self._asked: Set[str] = set()
+        self._asked: set[str] = set()
         """What the template was asked to import."""
-        self._blamed: Set[str] = set()
+        self._blamed: set[str] = set()
         """Modules that a template can't import, of those that the worker imports."""
         self._no_template = FIRST_START
         self.told = wire.WarmStart(0, 0, 0)
@@ -108,8 +109,8 @@ class WarmStart:
             template.end(TOO_SLOW)  # It would take the time from the start. Another is made after the first step.
 
     def spawn(
-        self, command: Sequence[str], environment: Dict[str, str], output: Tuple[int, int] = (1, 2)
-    ) -> Tuple[int, socket.socket]:
+        self, command: Sequence[str], environment: dict[str, str], output: tuple[int, int] = (1, 2)
+    ) -> tuple[int, socket.socket]:
         """Start one process; returns its pid and our end of its channel. ``output``: its standard output and error.
 
         Raises:
@@ -195,7 +196,7 @@ class WarmStart:
             template.preload(wanted, pace)
             self._loop.at(now_ms() + READY_MS, partial(_expect_ready, template))
 
-    def _make(self) -> Optional[Template]:
+    def _make(self) -> Template | None:
         """Start a template, or say why there is none."""
         given = self._settings
         python, left = parse(given.command), memory.left()
@@ -218,7 +219,7 @@ class WarmStart:
         self._helpers.add(template.pid)
         return template
 
-    def _wanted(self) -> List[str]:
+    def _wanted(self) -> list[str]:
         if self._settings.preload != AUTO:
             return [name for name in self._settings.preload.split(",") if name]
         try:

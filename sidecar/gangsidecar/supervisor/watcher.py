@@ -6,9 +6,10 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Set, Union
+from typing import Any, NamedTuple
 
 from gangsidecar import wire
 from gangsidecar.common.clock import now_ms
@@ -27,7 +28,7 @@ class Searched(NamedTuple):
     question: int
 
 
-Told = Union[wire.Progress, wire.LogMatch]
+Told = wire.Progress | wire.LogMatch
 Then = Callable[[Told], None]
 
 
@@ -37,9 +38,9 @@ class Watcher:
     def __init__(
         self,
         loop: EventLoop,
-        helpers: Set[int],
+        helpers: set[int],
         attempt: int,
-        then: Callable[[Union[Told, Searched]], None],
+        then: Callable[[Told | Searched], None],
         work: Callable[[int], None],
         keep: Sequence[int] = (),
     ) -> None:
@@ -91,7 +92,7 @@ class Watcher:
             log("warning", "the process that reads progress has died; another is started", status=status)
             self._loop.at(now_ms() + AGAIN_MS, self.start)
 
-    def _read(self, pipe: int, pieces: List[bytes], _mask: int) -> None:
+    def _read(self, pipe: int, pieces: list[bytes], _mask: int) -> None:
         try:
             piece = os.read(pipe, 1 << 16)
         except BlockingIOError:
@@ -106,7 +107,7 @@ class Watcher:
         for line in lines:
             self._take(json.loads(line))
 
-    def _take(self, told: Dict[str, Any]) -> None:
+    def _take(self, told: dict[str, Any]) -> None:
         if "wrong" in told:
             log("warning", told["wrong"], attempt=self._attempt)
         elif "pattern" in told:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Callable, Dict, Iterable, List, Optional, Set
+from typing import TYPE_CHECKING
 
 from gangsidecar import wire
 from gangsidecar.common.log import log
@@ -46,13 +47,13 @@ class Workers:
         self,
         loop: EventLoop,
         settings: SupervisorSettings,
-        helpers: Set[int],
+        helpers: set[int],
         feed: Callable[[machine.Event], None],
     ) -> None:
         """``helpers``: the pids that belong to no worker. ``feed`` takes what processes say about parking."""
         self._loop = loop
         self._feed = feed
-        self._parking: Dict[int, parking.Parking] = {}
+        self._parking: dict[int, parking.Parking] = {}
         self._takes_part = False
         """A process of the worker has said that it can park."""
         self._refused = ""
@@ -70,7 +71,7 @@ class Workers:
         self._plain = launch.environment(self._environment, nothing, settings.identity.pod, settings.client)
         """The environment of a process without what differs between attempts and processes."""
         self._plain_command = launch.expanded(settings.command, self._plain)
-        self._mains: Dict[int, launch.MainProcess] = {}
+        self._mains: dict[int, launch.MainProcess] = {}
         self._said = ""
         """What was read of the termination message last."""
         self._progress = ProgressWatch(loop, helpers, self._read)
@@ -87,7 +88,7 @@ class Workers:
         """The processes that were started and have not ended."""
         return self._mains
 
-    def start(self, effect: machine.Spawn) -> List[machine.Event]:
+    def start(self, effect: machine.Spawn) -> list[machine.Event]:
         """Start the processes; returns what the machine is to learn."""
         settings = self._settings
         hostfile = os.path.join(self._folder, HOSTFILE)
@@ -99,8 +100,8 @@ class Workers:
         if self._warm is not None:
             self._warm.new_attempt(effect.attempt)
         self._progress.begin(effect.attempt, effect.run)
-        events: List[machine.Event] = []
-        ranks: Dict[int, Optional[int]] = {}
+        events: list[machine.Event] = []
+        ranks: dict[int, int | None] = {}
         base = {**(UNBUFFERED if self._progress.is_searched else {}), **self._environment}
         for process in effect.run.processes:
             env = launch.environment(base, process, settings.identity.pod, settings.client)
@@ -117,7 +118,7 @@ class Workers:
         self._publish(ranks)
         return [*events, machine.Started(self._told(effect))]
 
-    def _start(self, process: wire.Process, env: Dict[str, str]) -> int:
+    def _start(self, process: wire.Process, env: dict[str, str]) -> int:
         """Start a process; returns its pid.
 
         Raises:
@@ -132,7 +133,7 @@ class Workers:
         self._parking[pid] = parking.Parking(self._loop, ours, pid, process, refusal, self._feed)
         return pid
 
-    def _go_on(self, attempt: int, process: wire.Process, env: Dict[str, str]) -> int:
+    def _go_on(self, attempt: int, process: wire.Process, env: dict[str, str]) -> int:
         """Let a parked process go on; returns its pid. One that can't is killed: it ends in the new attempt."""
         pid = self._pid_of(process.local_rank)
         self._mains[pid] = launch.begun(env, process.local_rank)
@@ -141,7 +142,7 @@ class Workers:
             processes.send([pid], signal.SIGKILL)
         return pid
 
-    def _told(self, effect: machine.Spawn) -> Optional[wire.WarmStart]:
+    def _told(self, effect: machine.Spawn) -> wire.WarmStart | None:
         """How the processes of a Run were started."""
         self._takes_part = self._takes_part or any(one.has_asked for one in self._parking.values())
         on = len(effect.parked)
@@ -178,11 +179,11 @@ class Workers:
         """SIGKILL one process; its end is told as ever."""
         processes.send([self._pid_of(local_rank)], signal.SIGKILL)
 
-    def pids_of(self, local_ranks: Set[int]) -> Set[int]:
+    def pids_of(self, local_ranks: set[int]) -> set[int]:
         """The processes with these local ranks."""
         return {pid for pid, main in self._mains.items() if main.local_rank in local_ranks}
 
-    def ended(self, pid: int, status: int, *, by_itself: bool = True) -> Optional[machine.Exited]:
+    def ended(self, pid: int, status: int, *, by_itself: bool = True) -> machine.Exited | None:
         """A child was reaped; returns how it ended if it is a process of the worker."""
         started = self._mains.pop(pid, None)
         if started is not None:
@@ -246,7 +247,7 @@ class Workers:
         if self._warm is not None:
             self._warm.end()
 
-    def _publish(self, ranks: Dict[int, Optional[int]]) -> None:
+    def _publish(self, ranks: dict[int, int | None]) -> None:
         path = os.path.join(self._folder, wire.WORKERS_FILE)
         try:
             with open(path + ".tmp", "w", encoding="ascii") as file:
@@ -255,7 +256,7 @@ class Workers:
         except OSError as error:
             log("warning", "the list of the worker's processes can't be written", file=path, reason=error)
 
-    def _warm_start(self, helpers: Set[int]) -> WarmStart:
+    def _warm_start(self, helpers: set[int]) -> WarmStart:
         from gangsidecar.supervisor.warm_start import WarmSettings, WarmStart  # noqa: PLC0415 - memory: few pods need it
 
         settings = WarmSettings(

@@ -4,7 +4,7 @@ One message is one JSON object. The same bytes travel as one text frame of the W
 one line of the unix socket (sidecar and supervisor). A sidecar and its supervisor are of one release; a controller and
 a sidecar need not be.
 
-Python 3.8 and the standard library only: the supervisor runs in the user's image.
+Standard library only: the supervisor runs in images that have no other package.
 """
 
 from __future__ import annotations

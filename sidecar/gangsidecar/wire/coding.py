@@ -7,10 +7,12 @@ logged. The receiver then closes that one connection.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
-from functools import lru_cache
-from typing import Any, Dict, Mapping, Tuple, Union, get_args, get_type_hints
+from functools import cache
+from types import UnionType
+from typing import Any, get_args, get_type_hints
 
 from gangsidecar.wire.log_match import MAX_LOG_PATTERNS
 from gangsidecar.wire.messages import Message
@@ -44,7 +46,7 @@ _LIMITS = {
 }
 """Path of a list -> how many items it may have, where that is not :data:`MAX_ITEMS`."""
 
-_MESSAGES: Dict[str, type] = {kind.__name__: kind for kind in get_args(Message)}
+_MESSAGES: dict[str, type] = {kind.__name__: kind for kind in get_args(Message)}
 
 
 def encode(message: Any) -> str:
@@ -61,7 +63,7 @@ def encode(message: Any) -> str:
     return text
 
 
-def decode(text: Union[str, bytes]) -> Any:
+def decode(text: str | bytes) -> Any:
     """The message in ``text``.
 
     Raises:
@@ -106,8 +108,8 @@ def _plain(value: Any) -> Any:
     return value
 
 
-@lru_cache(maxsize=None)
-def _defaults(kind: Any) -> Tuple[Tuple[str, Any], ...]:
+@cache
+def _defaults(kind: Any) -> tuple[tuple[str, Any], ...]:
     return tuple((field.name, field.default) for field in fields(kind))
 
 
@@ -116,7 +118,7 @@ class _Field:
 
     def __init__(self, name: str, hint: Any) -> None:
         self.hint = hint
-        one = hint.__args__[0] if getattr(hint, "__origin__", None) is Union else hint
+        one = hint.__args__[0] if isinstance(hint, UnionType) else hint
         is_enum = isinstance(one, type) and issubclass(one, Enum)
         self.members = {member.value: member for member in one} if is_enum else {}
         self.scalar = one if one in _SCALARS else None
@@ -136,7 +138,7 @@ class _Field:
         return _value(self.hint, item, f"{path}.{name}")
 
 
-@lru_cache(maxsize=None)
+@cache
 def _fields(kind: Any) -> Mapping[str, _Field]:
     return {name: _Field(name, hint) for name, hint in get_type_hints(kind).items()}
 
@@ -157,7 +159,7 @@ def _object(kind: Any, body: Any, path: str) -> Any:
 
 def _value(hint: Any, item: Any, path: str) -> Any:
     origin = getattr(hint, "__origin__", None)
-    if origin is Union:  # Optional[...]: an absent field, never a null
+    if isinstance(hint, UnionType):  # ... | None: an absent field, never a null
         return _value(hint.__args__[0], item, path)
     if origin is tuple:
         if not isinstance(item, list):
@@ -170,7 +172,7 @@ def _value(hint: Any, item: Any, path: str) -> Any:
             return tuple(_value(args[0], one, f"{path}[{at}]") for at, one in enumerate(item))
         if len(item) != len(args):
             raise WireError(f"{path}: {len(item)} items instead of {len(args)}")
-        return tuple(_value(arg, one, f"{path}[{at}]") for at, (arg, one) in enumerate(zip(args, item)))
+        return tuple(_value(arg, one, f"{path}[{at}]") for at, (arg, one) in enumerate(zip(args, item, strict=False)))
     if isinstance(hint, type) and is_dataclass(hint):
         return _object(hint, item, path)
     if isinstance(hint, type) and issubclass(hint, Enum):

@@ -12,8 +12,9 @@ themselves, oldest first, as many as fit. Reading is lenient, as they may be of 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import fields
-from typing import Any, Dict, Iterable, Optional, Tuple
+from typing import Any
 
 from gangsidecar.wire.coding import MAX_MS
 from gangsidecar.wire.messages import End
@@ -43,7 +44,7 @@ def to_words(ends: Iterable[End]) -> str:
         return ""
     finished = [end.local_rank for end in newest if end.exit_code == 0 and not end.stopped]
     others = [end for end in newest if end.exit_code != 0 or end.stopped]
-    told: Tuple[Dict[str, Any], ...] = ()
+    told: tuple[dict[str, Any], ...] = ()
     line = _line(attempt, finished, told)
     for end in sorted(others, key=lambda end: (end.stopped, -end.age_ms)):
         longer = _line(attempt, finished, (*told, _told(end)))
@@ -53,7 +54,7 @@ def to_words(ends: Iterable[End]) -> str:
     return line
 
 
-def from_words(message: str) -> Tuple[End, ...]:
+def from_words(message: str) -> tuple[End, ...]:
     """The ends that a termination message tells; none if it has no such line."""
     for line in message.splitlines():
         body = _object(line[len(MARK) :]) if line.startswith(MARK) else None
@@ -62,19 +63,19 @@ def from_words(message: str) -> Tuple[End, ...]:
     return ()
 
 
-def _line(attempt: int, finished: Iterable[int], ends: Tuple[Dict[str, Any], ...]) -> str:
+def _line(attempt: int, finished: Iterable[int], ends: tuple[dict[str, Any], ...]) -> str:
     body = {"attempt": attempt, "finished": to_ranges(finished), "ends": ends}
     return MARK + json.dumps({key: value for key, value in body.items() if value}, separators=(",", ":"))
 
 
-def _told(end: End) -> Dict[str, Any]:
+def _told(end: End) -> dict[str, Any]:
     """What isn't its default, without the attempt."""
     values = ((field.name, getattr(end, field.name), field.default) for field in fields(End))
     told = {name: value for name, value, default in values if value != default and name != "attempt"}
     return {**told, "message": end.message[:MESSAGE]} if end.message else told
 
 
-def _object(text: str) -> Optional[Dict[str, Any]]:
+def _object(text: str) -> dict[str, Any] | None:
     try:
         body = json.loads(text)
     except (ValueError, RecursionError):
@@ -82,7 +83,7 @@ def _object(text: str) -> Optional[Dict[str, Any]]:
     return body if isinstance(body, dict) and _is_in(body.get("attempt"), range(2**31)) else None
 
 
-def _ends(body: Dict[str, Any]) -> Tuple[End, ...]:
+def _ends(body: dict[str, Any]) -> tuple[End, ...]:
     attempt, finished, others = body["attempt"], body.get("finished"), body.get("ends")
     ranks = from_ranges(finished, _PROCESSES) if isinstance(finished, str) else ()
     found = [End(attempt, rank, 0, exit_code=0) for rank in sorted(ranks)]
@@ -93,9 +94,9 @@ def _ends(body: Dict[str, Any]) -> Tuple[End, ...]:
     return tuple(found)
 
 
-def _known(one: Dict[str, Any]) -> Dict[str, Any]:
+def _known(one: dict[str, Any]) -> dict[str, Any]:
     """What an end can have: any text may stand there, and a number that no process has could not be stored."""
-    known: Dict[str, Any] = {name: one[name] for name, allowed in _RANGES.items() if _is_in(one.get(name), allowed)}
+    known: dict[str, Any] = {name: one[name] for name, allowed in _RANGES.items() if _is_in(one.get(name), allowed)}
     known.update({name: one[name] for name in _FLAGS if type(one.get(name)) is bool})
     return {**known, "message": one["message"][:MESSAGE]} if isinstance(one.get("message"), str) else known
 

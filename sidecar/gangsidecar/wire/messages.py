@@ -7,8 +7,7 @@ sending, so the clocks of different machines are never compared.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from enum import Enum
-from typing import Optional, Tuple, Union
+from enum import StrEnum
 
 from gangsidecar.wire.log_match import LogMatch
 from gangsidecar.wire.rank_behind import RankBehind
@@ -16,7 +15,7 @@ from gangsidecar.wire.run import Run
 from gangsidecar.wire.scanning import Scan, Scanned
 
 
-class Verb(str, Enum):
+class Verb(StrEnum):
     """What the controller wants of a member."""
 
     HOLD = "Hold"
@@ -30,7 +29,7 @@ class Verb(str, Enum):
 _VERBS = (Verb.HOLD, Verb.RUN, Verb.FINISH)
 
 
-class Phase(str, Enum):
+class Phase(StrEnum):
     """What a supervisor is doing about the attempt in its report."""
 
     IDLE = "Idle"
@@ -47,7 +46,7 @@ class Phase(str, Enum):
     """Finish was carried out: nothing runs, and the supervisor is about to end with 0."""
 
 
-class Level(str, Enum):
+class Level(StrEnum):
     """How much is thrown away, from least to most."""
 
     PROCESS = "Process"
@@ -56,16 +55,16 @@ class Level(str, Enum):
     GANG = "Gang"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class End:
     """How one process of a worker ended. Exactly one of ``exit_code`` and ``signal`` is set."""
 
     attempt: int
     local_rank: int
     age_ms: int
-    rank: Optional[int] = None
-    exit_code: Optional[int] = None
-    signal: Optional[int] = None
+    rank: int | None = None
+    exit_code: int | None = None
+    signal: int | None = None
     stopped: bool = False
     """It came after a stop (a directive, a SIGTERM to the supervisor, fencing): never a fault, never a success."""
     oom: bool = False
@@ -75,7 +74,7 @@ class End:
     """What the supervisor adds: ``No such file or directory: trainn.py``."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Checkpoint:
     """A checkpoint that one rank has completed and registered through the framework API."""
 
@@ -88,7 +87,7 @@ class Checkpoint:
     """Registered before the node's last boot, and not known to be on a disk."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Dropped:
     """A rank has begun to write this step again, or has deleted it: it doesn't exist until it is completed again."""
 
@@ -98,7 +97,7 @@ class Dropped:
     attempt: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Progress:
     """The newest progress of a member in an attempt; ages count from the call to the framework API."""
 
@@ -107,25 +106,25 @@ class Progress:
     age_ms: int
     phase: str = "Step"
     """Startup, Step, Checkpoint or Evaluation."""
-    first_step: Optional[int] = None
-    first_age_ms: Optional[int] = None
+    first_step: int | None = None
+    first_age_ms: int | None = None
     """Step and age of this attempt's first ``Step`` report; absent while there is none."""
-    first_ms: Optional[int] = None
+    first_ms: int | None = None
     """How long the first step took, as the framework measured it: the longest of the ranks."""
-    every: Optional[int] = None
+    every: int | None = None
     """The widest gap between two steps that a rank has reported; absent while it is unknown."""
     uncounted: bool = False
     """Steps are unknown (``step`` and ``first_step`` say nothing), but one was made at these ages."""
-    own_ms: Optional[int] = None
+    own_ms: int | None = None
     """Median of the last 50 steps of the member's slowest rank, without waiting for others; absent until it has
     reported as many in this attempt."""
-    own_rank: Optional[int] = None
+    own_rank: int | None = None
     """This rank."""
-    behind: Optional[RankBehind] = None
+    behind: RankBehind | None = None
     """The member's rank that is furthest behind its others; absent if all have made the same step."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Loaded:
     """A rank has loaded the restore point; of the member's ranks, the one that was ready last."""
 
@@ -133,10 +132,10 @@ class Loaded:
     age_ms: int
     milliseconds: int
     """How long it took, as the framework measured it."""
-    rank: Optional[int] = None
+    rank: int | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class WarmStart:
     """How the processes of an attempt were started, where some can be forked or can go on."""
 
@@ -154,7 +153,7 @@ class WarmStart:
     """How many went on in the process of the attempt before."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Stacks:
     """What the processes of a worker that hung were doing just before its stop."""
 
@@ -164,19 +163,19 @@ class Stacks:
     """Lines of printable ASCII; empty if nothing was found in time."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Request:
     """A framework asks for a restart of the gang."""
 
     attempt: int
     age_ms: int
     reason: str
-    rank: Optional[int] = None
+    rank: int | None = None
     level: Level = Level.PROCESS
     exclude_node: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Report:
     """The whole small state of one member, as its supervisor sees it. Never a delta."""
 
@@ -195,45 +194,45 @@ class Report:
     phase: Phase
     terminating: bool = False
     """The supervisor got SIGTERM: its pod is to end."""
-    ends: Tuple[End, ...] = ()
-    checkpoints: Tuple[Checkpoint, ...] = ()
-    missing_step: Optional[int] = None
+    ends: tuple[End, ...] = ()
+    checkpoints: tuple[Checkpoint, ...] = ()
+    missing_step: int | None = None
     """RestorePointMissing: the pod can't see this step of a Run directive, so nothing was started."""
     missing_attempt: int = 0
     """The attempt of that Run. Both stay until the next Run: while the gang gathers, the controller counts them."""
     missing_folder: bool = False
     """Nor does the folder that should hold the step show anything: nothing is known of the step."""
-    progress: Optional[Progress] = None
-    request: Optional[Request] = None
+    progress: Progress | None = None
+    request: Request | None = None
     address: str = ""
     """Where peers reach this member (the pod's IP)."""
-    ports: Tuple[int, ...] = ()
+    ports: tuple[int, ...] = ()
     """Free ports for MASTER_PORT, as of Ready."""
     phase_age_ms: int = 0
     """Age of the current phase: Ready counts from the end of the last process, Running from the last exec."""
-    stop_ms: Optional[int] = None
+    stop_ms: int | None = None
     """How long the last stop took, from the directive's arrival to the last process gone."""
-    killed_ms: Optional[int] = None
+    killed_ms: int | None = None
     """How long after the stop began SIGKILL came; absent if the worker ended within its grace."""
-    loaded: Optional[Loaded] = None
+    loaded: Loaded | None = None
     """The loading of the restore point in this attempt."""
     fencing: int = 0
     """The newest ``Directive.fencing`` that the supervisor goes by."""
     sent_ms: int = 0
     """The supervisor's own clock as it sent this. Only a Ping returns it; no peer computes with it."""
-    dropped: Tuple[Dropped, ...] = ()
+    dropped: tuple[Dropped, ...] = ()
     """Steps that a rank has begun to write again, or has deleted, and not completed since."""
-    warm_start: Optional[WarmStart] = None
+    warm_start: WarmStart | None = None
     """Of the newest worker; absent if it has no other way to start than to execute its command."""
-    stacks: Optional[Stacks] = None
+    stacks: Stacks | None = None
     """Of the worker that was stopped last, if a directive asked for them."""
-    log_matches: Tuple[LogMatch, ...] = ()
+    log_matches: tuple[LogMatch, ...] = ()
     """The patterns of the newest Run that were found in the output of its worker."""
     ran: int = 0
     """The newest attempt whose worker this session has started; 0 if there is none."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Directive:
     """What the controller wants of one member now: desired state, not a command. Sending it twice does no harm."""
 
@@ -249,7 +248,7 @@ class Directive:
     """From SIGTERM to SIGKILL of the whole tree."""
     base_port: int = 29400
     port_count: int = 64
-    isolation_ms: Optional[int] = None
+    isolation_ms: int | None = None
     """Stop the worker this long after the newest report that a controller has heard; absent = never."""
     orphan_ms: int = 600_000
     """End (with 0) after this long without a controller and without a live worker."""
@@ -257,15 +256,15 @@ class Directive:
     """The number of these values of ``grace_ms`` and ``isolation_ms``."""
     stacks: bool = False
     """The gang hangs: report the worker's stacks, taken before anything ends it."""
-    run: Optional[Run] = None
+    run: Run | None = None
 
     @property
-    def order(self) -> Tuple[int, int]:
+    def order(self) -> tuple[int, int]:
         """(attempt, Hold < Run < Finish): a member obeys only a directive that is greater than the one it has."""
         return self.attempt, _VERBS.index(self.verb)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Ping:
     """The controller is there. The report that it has heard prolongs the lease of the worker."""
 
@@ -273,7 +272,7 @@ class Ping:
     """``sent_ms`` of the newest report that the controller has heard; 0 = it has heard none."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Watching:
     """So many readers of the framework API want to hear of a stop of this attempt before its signal."""
 
@@ -281,10 +280,10 @@ class Watching:
     readers: int
 
 
-FrameworkMessage = Union[Checkpoint, Dropped, Loaded, Progress, Request, Watching]
+FrameworkMessage = Checkpoint | Dropped | Loaded | Progress | Request | Watching
 """A call to the framework API, from the sidecar to the supervisor, which folds it into its report."""
 
-Message = Union[Report, Scanned, Directive, Scan, Ping, FrameworkMessage]
+Message = Report | Scanned | Directive | Scan | Ping | FrameworkMessage
 """Report and Scanned go from the supervisor to the controller; Directive, Scan and Ping go the other way."""
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import FrozenSet, Iterable, List, Set
+from collections.abc import Iterable
 
 
 def to_ranges(numbers: Iterable[int]) -> str:
     """The text of a set; empty for the empty set. Equal sets have equal texts."""
-    parts: List[str] = []
+    parts: list[str] = []
     first = last = -1
     for number in (*sorted(set(numbers)), -1):
         if number == last + 1 and first >= 0:
@@ -19,9 +19,9 @@ def to_ranges(numbers: Iterable[int]) -> str:
     return ",".join(parts)
 
 
-def from_ranges(text: str, limit: int) -> FrozenSet[int]:
+def from_ranges(text: str, limit: int) -> frozenset[int]:
     """The numbers below ``limit`` that the text names. What is no range is skipped: reading must never fail."""
-    found: Set[int] = set()
+    found: set[int] = set()
     for part in text.split(","):
         first, dash, last = part.partition("-")
         ends = (first, last if dash else first)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Optional
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class RankBehind:
     """The newest word of the rank that is furthest behind the others of its pod."""
 
@@ -15,5 +14,5 @@ class RankBehind:
     age_ms: int
     phase: str = "Step"
     """Startup, Step, Checkpoint or Evaluation."""
-    pid: Optional[int] = None
+    pid: int | None = None
     """Its process, as it is seen in the worker's container, if the framework says it."""

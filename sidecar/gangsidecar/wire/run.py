@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Optional, Tuple
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Restore:
     """The restore point: a checkpoint step that every rank can load."""
 
@@ -17,16 +16,16 @@ class Restore:
     Empty for a Member tier: each member's own registration knows its path."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Process:
     """One process that Run starts: the user's command with this environment added to the container's own."""
 
     local_rank: int
-    env: Tuple[Tuple[str, str], ...]
-    rank: Optional[int] = None
+    env: tuple[tuple[str, str], ...]
+    rank: int | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Source:
     """What it looks at, beside the framework API; one of the two is not empty."""
 
@@ -36,17 +35,17 @@ class Source:
     """A file whose modification time changes with each step."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Run:
     """What Run adds to a directive. It names the session that reported Ready; another session refuses it."""
 
     session: str
-    processes: Tuple[Process, ...]
-    restore: Optional[Restore] = None
+    processes: tuple[Process, ...]
+    restore: Restore | None = None
     checkpointed: bool = False
     """The job has checkpoint tiers: registrations above the restore point (all, if there is none) are dropped."""
-    hosts: Tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
     """Lines of the attempt's host file: ``10.0.3.7 slots=8``."""
-    source: Optional[Source] = None
-    log_patterns: Tuple[str, ...] = ()
+    source: Source | None = None
+    log_patterns: tuple[str, ...] = ()
     """Regular expressions that are searched for in each line of the worker's output."""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Tuple
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Tier:
     """A Shared checkpoint tier that is a directory."""
 
@@ -23,16 +22,16 @@ MAX_FOUND = 64
 """At most so many newest complete steps of a tier are listed: no restart goes further back."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Scan:
     """A stateless query to one member, after every pod has stopped: which complete steps can it see?"""
 
     attempt: int
-    tiers: Tuple[Tier, ...]
+    tiers: tuple[Tier, ...]
     timeout_ms: int = 30_000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Found:
     """A complete step in a scanned tier."""
 
@@ -43,13 +42,13 @@ class Found:
     """Identity of what marks it complete. It changes when the step is written again."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Scanned:
     """The answer to a Scan: per tier at most :data:`MAX_FOUND` newest complete steps, newest first."""
 
     attempt: int
     pod: str
-    found: Tuple[Found, ...] = ()
+    found: tuple[Found, ...] = ()
     error: str = ""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 
 SUPERVISOR_PROGRAM = "supervisor"
 """The supervisor as a static executable, which runs in every image."""
@@ -29,7 +29,7 @@ CACHES_VARIABLE = "GANG_CACHES"
 """Tells the supervisor whose caches are in that folder: compilers with commas between them."""
 
 
-class Compiler(str, Enum):
+class Compiler(StrEnum):
     """What compiles for a worker, and can keep what it makes."""
 
     CUDA = "CUDA"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import fields, is_dataclass
-from typing import Any, Dict, TypeVar
+from typing import Any, TypeVar
 
 Part = TypeVar("Part")
 
@@ -18,7 +18,7 @@ LEADER_HEADER = "Gang-Leader"
 """Header of a standby's refusal (503): the URL of the leader."""
 REVISION = 1
 """Of version 1. A release that adds a field raises it and names the field in :data:`ADDED`."""
-ADDED: Dict[type, Dict[str, int]] = {}
+ADDED: dict[type, dict[str, int]] = {}
 """By type of message or part: its fields that came after revision 1, each with its revision."""
 REVISION_HEADER = "Gang-Wire-Revision"
 """The sender's revision, in the request for the upgrade and in its answer. A peer that sends none has revision 1."""

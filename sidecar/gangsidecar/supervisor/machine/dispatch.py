@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Optional
+from collections.abc import Callable
+from typing import Any
 
 from gangsidecar import wire
 from gangsidecar.supervisor.machine import directives, framework, parking, stop, worker
@@ -23,7 +24,7 @@ from gangsidecar.supervisor.machine.events import (
 from gangsidecar.supervisor.machine.state import Result, State
 from gangsidecar.wire import Phase
 
-_HANDLERS: Dict[type, Callable[[State, int, Any], Result]] = {
+_HANDLERS: dict[type, Callable[[State, int, Any], Result]] = {
     wire.Directive: directives.directive,
     PortsFound: directives.ports_found,
     RestoreSeen: directives.restore_seen,
@@ -67,7 +68,7 @@ def step(state: State, now_ms: int, event: Event) -> Result:
     return state, effects + more
 
 
-def deadline(state: State) -> Optional[int]:
+def deadline(state: State) -> int | None:
     """When a Tick is wanted next; None = never."""
     timer = stop.next_timer(state)
     return None if timer is None else timer[0]

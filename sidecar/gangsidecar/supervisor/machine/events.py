@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Optional, Tuple, Union
 
 from gangsidecar import wire
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Identity:
     """The pod of the supervisor, and the gang and member that it belongs to."""
 
@@ -22,24 +21,24 @@ class Identity:
 # Events. Directives, pings, the framework's messages and matches in the output are as on the wire.
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Exited:
     """A process that Spawn started has ended and was reaped (or could not be executed)."""
 
     local_rank: int
-    exit_code: Optional[int] = None
-    signal: Optional[int] = None
+    exit_code: int | None = None
+    signal: int | None = None
     oom: bool = False
     hidden: bool = False
     message: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class TreeGone:
     """No process of any worker is left, whatever session or parent it gave itself, but parked ones without a child."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Parkable:
     """A spawned process says that it can park, or that it can't any more."""
 
@@ -49,7 +48,7 @@ class Parkable:
     """Why its command keeps it from it, whatever it says; empty if it doesn't."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Parked:
     """A process says that it has parked, for the stop of the worker of this attempt."""
 
@@ -57,30 +56,30 @@ class Parked:
     attempt: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Started:
     """Every process of the newest Spawn was started."""
 
-    warm_start: Optional[wire.WarmStart] = None
+    warm_start: wire.WarmStart | None = None
     """How, where they may be forks of a template."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class PortsFound:
     """The answer to FindPorts; empty if none is free."""
 
     attempt: int
-    ports: Tuple[int, ...]
+    ports: tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class RestoreSeen:
     """The answer to LookForRestore: the folder is there."""
 
     attempt: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class RestoreMissing:
     """The answer to LookForRestore: the folder isn't there, even after some retries."""
 
@@ -89,7 +88,7 @@ class RestoreMissing:
     """The folder around it is there and shows others; False: nothing is known of the step."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class StacksTaken:
     """The answer to TakeStacks: what is known by its time, maybe nothing."""
 
@@ -97,49 +96,49 @@ class StacksTaken:
     text: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Terminate:
     """SIGTERM reached the supervisor: its pod is to end."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Tick:
     """The time of :func:`deadline` has come."""
 
 
-Event = Union[
-    wire.Directive,
-    wire.Ping,
-    wire.FrameworkMessage,
-    wire.LogMatch,
-    Exited,
-    TreeGone,
-    Parkable,
-    Parked,
-    Started,
-    PortsFound,
-    RestoreSeen,
-    RestoreMissing,
-    StacksTaken,
-    Terminate,
-    Tick,
-]
+Event = (
+    wire.Directive
+    | wire.Ping
+    | wire.FrameworkMessage
+    | wire.LogMatch
+    | Exited
+    | TreeGone
+    | Parkable
+    | Parked
+    | Started
+    | PortsFound
+    | RestoreSeen
+    | RestoreMissing
+    | StacksTaken
+    | Terminate
+    | Tick
+)
 
 
 # Effects
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Spawn:
     """Start these processes. The answers are Started, one Exited for each process, and TreeGone."""
 
     attempt: int
     run: wire.Run
-    parked: Tuple[int, ...] = ()
+    parked: tuple[int, ...] = ()
     """The local ranks whose process is parked: it goes on. One that can't be told is killed, and has ended so."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class LookForRestore:
     """Look for this folder. The answer is RestoreSeen or, after some retries, RestoreMissing."""
 
@@ -147,7 +146,7 @@ class LookForRestore:
     restore: wire.Restore
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class FindPorts:
     """Look for a few free ports among ``base .. base + count - 1``. The answer is always PortsFound."""
 
@@ -156,36 +155,36 @@ class FindPorts:
     count: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Signal:
     """Send this signal to every process of the worker's tree, but not to these processes and what is below them."""
 
     signum: int
-    spared: Tuple[int, ...] = ()
+    spared: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class TakeStacks:
     """Take the stacks of the worker's processes, but not of parked ones. The answer is StacksTaken, by this time."""
 
     attempt: int
     by_ms: int
-    first: Optional[int] = None
+    first: int | None = None
     """The process to begin with; absent if none is suspected."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Park:
     """Tell these processes to park: the worker of this attempt is being stopped, and SIGKILL comes so much later."""
 
     attempt: int
-    local_ranks: Tuple[int, ...]
+    local_ranks: tuple[int, ...]
     kill_ms: int
     reason: str = ""
     planned: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Refuse:
     """Tell this process that it will not be told to park, and why."""
 
@@ -193,7 +192,7 @@ class Refuse:
     why: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class SignalOne:
     """Send this signal to this one process and to what is below it."""
 
@@ -201,34 +200,46 @@ class SignalOne:
     local_rank: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Kill:
     """SIGKILL this one process, which is parked."""
 
     local_rank: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class KillTree:
     """SIGKILL every process of the worker's tree but those that are parked, again and again until TreeGone."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Save:
     """Keep the ends and checkpoints for the next session. It must never delay Send."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Send:
     """The report has changed: send it, once for a batch of steps."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Quit:
     """End with exit code 0, after the last report could be sent."""
 
 
-Effect = Union[
-    Spawn, LookForRestore, FindPorts, TakeStacks, Signal, SignalOne, Park, Refuse, Kill, KillTree, Save, Send, Quit
-]
-Effects = Tuple[Effect, ...]
+Effect = (
+    Spawn
+    | LookForRestore
+    | FindPorts
+    | TakeStacks
+    | Signal
+    | SignalOne
+    | Park
+    | Refuse
+    | Kill
+    | KillTree
+    | Save
+    | Send
+    | Quit
+)
+Effects = tuple[Effect, ...]

@@ -7,7 +7,6 @@ itself, until the next attempt. A call for any other attempt changes nothing.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Optional, Tuple
 
 from gangsidecar import wire
 from gangsidecar.supervisor.machine import history as histories
@@ -93,5 +92,5 @@ def _is_current(state: State, attempt: int) -> bool:
     return attempt == state.ran and state.ran > 0 and (is_there or state.phase is Phase.RUNNING)
 
 
-def _marks(steps: Optional[Steps]) -> Tuple[object, ...]:
+def _marks(steps: Steps | None) -> tuple[object, ...]:
     return () if steps is None else (steps.phase, steps.first_step, steps.first_ms)

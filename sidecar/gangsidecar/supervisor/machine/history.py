@@ -8,8 +8,9 @@ rank in each tier: one that is written each step must not push the newest of ano
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Iterable, TypeVar, Union
+from typing import TypeVar
 
 from gangsidecar import wire
 
@@ -25,7 +26,7 @@ LOADS = 64
 """So many ranks of one member count."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Ended:
     """An end and when it was seen; the ``age_ms`` inside has no meaning."""
 
@@ -33,7 +34,7 @@ class Ended:
     end: wire.End
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Steps:
     """The newest progress of one attempt."""
 
@@ -54,7 +55,7 @@ class Steps:
     behind_at: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Load:
     """When the rank that was ready last had loaded the restore point; the ``age_ms`` inside has no meaning."""
 
@@ -64,7 +65,7 @@ class Load:
     """The ranks that have loaded it in this attempt. Each counts once."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class RestartRequest:
     """A framework's request and when it was made; the ``age_ms`` inside has no meaning."""
 
@@ -72,7 +73,7 @@ class RestartRequest:
     request: wire.Request
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class History:
     """All of it. Ends are in the order in which they came; checkpoints newest step first."""
 
@@ -233,7 +234,7 @@ def request(history: History, now_ms: int) -> wire.Request | None:
     return None if asked is None else replace(asked.request, age_ms=max(0, now_ms - asked.at))
 
 
-def _place(one: Union[wire.Checkpoint, wire.Dropped]) -> tuple[str, int, int]:
+def _place(one: wire.Checkpoint | wire.Dropped) -> tuple[str, int, int]:
     return one.tier, one.step, one.rank
 
 

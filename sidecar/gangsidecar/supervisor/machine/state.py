@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Optional, Tuple
 
 from gangsidecar import wire
 from gangsidecar.supervisor.machine import history as histories
@@ -15,16 +14,16 @@ GRACE_MS = 15_000
 """From SIGTERM to SIGKILL where no directive has arrived yet."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Stop:
     """A stop in progress, which began at ``since``. SIGKILL is due at ``kill_at``, was sent at ``killed_at``."""
 
     since: int
     kill_at: int
-    killed_at: Optional[int] = None
-    signal_at: Optional[int] = None
+    killed_at: int | None = None
+    signal_at: int | None = None
     """When SIGTERM is due; None = it was sent, or nothing is left that gets it."""
-    parking: Tuple[int, ...] = ()
+    parking: tuple[int, ...] = ()
     """The local ranks that were told to park. They get no SIGTERM."""
     taking: bool = False
     """The stacks of the worker are being taken: it knows nothing of the stop yet. ``signal_at`` is when that ends."""
@@ -36,7 +35,7 @@ class Stop:
     """No worker is being stopped: processes that were parked are being ended."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class State:
     """Everything that a supervisor knows. Hashable; only :func:`start` and :func:`step` make one."""
 
@@ -52,7 +51,7 @@ class State:
     phase: Phase
     phase_since: int
     history: History
-    directive: Optional[wire.Directive] = None
+    directive: wire.Directive | None = None
     """The newest that was accepted."""
     ran: int = 0
     """The attempt of the newest Spawn of this session."""
@@ -60,51 +59,51 @@ class State:
     """The newest attempt that was spawned in the pod, in this session or, as far as that was kept, an earlier one."""
     alive: bool = False
     """From Spawn to TreeGone."""
-    mains: Tuple[Tuple[int, Optional[int]], ...] = ()
+    mains: tuple[tuple[int, int | None], ...] = ()
     """(local rank, rank) of the spawned processes that have not ended."""
-    parkable: Tuple[int, ...] = ()
+    parkable: tuple[int, ...] = ()
     """The local ranks whose process can park."""
-    parked: Tuple[Tuple[int, Optional[int]], ...] = ()
+    parked: tuple[tuple[int, int | None], ...] = ()
     """(local rank, rank) of the processes that have parked; they are no part of ``mains``."""
     parked_at: int = 0
     """When the newest of them did."""
     readers: int = 0
     """Who wants to hear of a stop of the attempt that ran last before its signal."""
-    stop: Optional[Stop] = None
-    stop_ms: Optional[int] = None
+    stop: Stop | None = None
+    stop_ms: int | None = None
     """How long the last stop took."""
-    killed_ms: Optional[int] = None
+    killed_ms: int | None = None
     """How long after it began SIGKILL came; absent if the worker ended within its grace, or had none."""
-    terminated_at: Optional[int] = None
+    terminated_at: int | None = None
     """When SIGTERM arrived: the pod is to end."""
     looking: bool = False
     """Between LookForRestore and its answer."""
-    warm_start: Optional[wire.WarmStart] = None
+    warm_start: wire.WarmStart | None = None
     """How the newest worker was started."""
-    stacks: Optional[wire.Stacks] = None
+    stacks: wire.Stacks | None = None
     """Of the worker that was stopped last."""
-    log_matches: Tuple[wire.LogMatch, ...] = ()
+    log_matches: tuple[wire.LogMatch, ...] = ()
     """Of the newest worker, the first of each pattern."""
-    missing_step: Optional[int] = None
+    missing_step: int | None = None
     missing_attempt: int = 0
     missing_folder: bool = False
-    ports: Tuple[int, ...] = ()
-    progress_sent_at: Optional[int] = None
+    ports: tuple[int, ...] = ()
+    progress_sent_at: int | None = None
     """When progress last caused a report."""
     progress_held: bool = False
     """There is newer progress, which waits for its time."""
 
 
-Result = Tuple[State, Effects]
+Result = tuple[State, Effects]
 
 
 def start(
     identity: Identity,
     session: str,
     now_ms: int,
-    ends: Tuple[wire.End, ...] = (),
-    checkpoints: Tuple[wire.Checkpoint, ...] = (),
-    dropped: Tuple[wire.Dropped, ...] = (),
+    ends: tuple[wire.End, ...] = (),
+    checkpoints: tuple[wire.Checkpoint, ...] = (),
+    dropped: tuple[wire.Dropped, ...] = (),
     *,
     ran: int = 0,
     orphan_ms: int = 600_000,
@@ -182,6 +181,6 @@ def enter(state: State, now_ms: int, phase: Phase) -> State:
     return state if state.phase is phase else replace(state, phase=phase, phase_since=now_ms)
 
 
-def lease_ends(state: State, isolation_ms: Optional[int]) -> Optional[int]:
+def lease_ends(state: State, isolation_ms: int | None) -> int | None:
     """When no worker may run any more unless a controller hears a newer report; None = never."""
     return None if isolation_ms is None else state.leased_at + isolation_ms

@@ -12,9 +12,9 @@ acted. Both are within the grace::
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from signal import SIGTERM
-from typing import Callable, Optional, Tuple
 
 from gangsidecar import wire
 from gangsidecar.supervisor.machine.events import (
@@ -47,10 +47,10 @@ PROGRESS_MS = 1_000
 PARKED_MS = 600_000
 """A parked process may hold a device's memory. A new pod for another member is there before that."""
 
-Timer = Tuple[int, Callable[[State, int], Result]]
+Timer = tuple[int, Callable[[State, int], Result]]
 
 
-def next_timer(state: State) -> Optional[Timer]:
+def next_timer(state: State) -> Timer | None:
     """What is due next, and when; None = nothing."""
     if state.phase is Phase.DONE:
         return None
