@@ -1,11 +1,13 @@
 """Whom the controller names when a synchronous gang hangs, and how often it is right.
 
-Usage: ``python bench/hangs.py [--hangs 100] [--ranks 4]``. One gang on this machine hangs again and again, each time in
-another of five ways and in a rank that chance chooses: it doesn't come to a barrier or an all-reduce, its data loader
-gives nothing, it waits for a lock, or it is stopped by SIGSTOP. The others wait for it in a collective over TCP, a ring
-in which each rank waits at the same line, and in a folder named torch/distributed, as those of PyTorch are.
+Usage: ``python bench/hangs.py [--hangs 100] [--ranks 4] [--python PATH]``. One gang on this machine hangs again and
+again, each time in another of five ways and in a rank that chance chooses: it doesn't come to a barrier or an
+all-reduce, its data loader gives nothing, it waits for a lock, or it is stopped by SIGSTOP. The others wait for it in a
+collective: of PyTorch, with gloo, if the workers' interpreter has it. Else it is a ring over TCP in plain Python, in
+which each rank waits at the same line, and in a folder named torch/distributed, as those of PyTorch are.
 
-It prints a line for each hang, and for each way how often the right rank was named, no rank, or a wrong one.
+It prints which collective it was, a line for each hang, and for each way how often the right rank was named, no rank,
+or a wrong one.
 """
 
 from __future__ import annotations
@@ -22,6 +24,20 @@ import time
 from pathlib import Path
 
 WAYS = ("barrier", "all-reduce", "data loader", "lock", "SIGSTOP")
+GLOO = """
+import torch
+from torch import distributed
+
+class Ring:
+    def __init__(self, folder, rank, size):
+        distributed.init_process_group("gloo")
+
+    def all_reduce(self, value):
+        distributed.all_reduce(torch.tensor([value]))
+
+    def barrier(self):
+        distributed.barrier()
+"""
 RING = '''
 import os, socket, struct, time
 from pathlib import Path
@@ -60,7 +76,7 @@ class Ring:
 TRAIN = """
 import os, queue, random, signal, sys, threading, time
 import gangclient
-from torch.distributed.distributed_c10d import Ring
+from MODULE import Ring
 
 rank, size, attempt = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "GANG_ATTEMPT"))
 chance = random.Random(attempt)
@@ -103,15 +119,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--hangs", type=int, default=100)
     parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--python", default=sys.executable, help="the workers' interpreter")
     arguments = parser.parse_args()
+    version = "import torch; print(torch.__version__)"
+    asked = subprocess.run([arguments.python, "-c", version], capture_output=True, text=True, check=False)
+    torch = asked.stdout.strip() if asked.returncode == 0 else ""
+    print(
+        f"collectives of PyTorch {torch}, gloo" if torch else "a ring in plain Python: this interpreter has no PyTorch"
+    )
     found: dict[str, collections.Counter[str]] = {way: collections.Counter() for way in WAYS}
     with tempfile.TemporaryDirectory() as directory:
         folder = Path(directory)
-        ring = folder / "torch/distributed"
-        ring.mkdir(parents=True)
-        (ring / "distributed_c10d.py").write_text(RING)
-        (folder / "train.py").write_text(f"WAYS, FOLDER = {WAYS!r}, {directory!r}\n{TRAIN}")
-        command = [sys.executable, "-u", str(folder / "train.py")]
+        module = "gloo" if torch else "torch.distributed.distributed_c10d"
+        path = folder / f"{module.replace('.', '/')}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(GLOO if torch else RING)
+        train = TRAIN.replace("MODULE", module)
+        (folder / "train.py").write_text(f"WAYS, FOLDER = {WAYS!r}, {directory!r}\n{train}")
+        command = [arguments.python, "-u", str(folder / "train.py")]
         (folder / "job.json").write_text(json.dumps(job(command, arguments.ranks)))
         environment = {**os.environ, "GANGCTL_STATE_DIR": str(folder / "state")}
         gangctl = [str(Path(sys.executable).with_name("gangctl"))]
