@@ -8,7 +8,7 @@ from enum import Enum, auto
 
 from gangsidecar.supervisor import machine
 from gangsidecar.wire import Ping
-from tests.simulation import controller, disks, hub, invariants, kubelets, parking, queues, sidecars
+from tests.simulation import controller, disks, hub, invariants, kubelets, parking, power, queues, sidecars
 from tests.simulation.universe import SIGKILL, SIGTERM, Universe
 from tests.simulation.values import CHILD, Box, Leader, Proc
 
@@ -248,6 +248,7 @@ def advance(u: Universe, until: int) -> None:
                 sidecars.fall_silent(u, uid)
             if box.machine is not None and _hears_pings(u, box):
                 hub.beat(u, uid)
+                power.pinged(u, u.boxes[uid])
                 u.feed(uid, Ping(hub.heard_ms(u, uid)))
             state = u.boxes[uid].machine
             due = None if state is None else machine.deadline(state)
