@@ -75,8 +75,11 @@ class Reach:
         RECORD.write_text(json.dumps(stored, indent=1) + "\n")
 
     def with_check(self, check: str, seconds: float, sees: AbstractSet[str], placed: AbstractSet[str]) -> Reach:
-        """Return the record in which a check reaches these mutants, of those whose places are known."""
-        reached = {name: self.reached.get(name, frozenset()) - {check} for name in placed}
+        """Return the record in which a check reaches these mutants, of those whose places are known.
+
+        A mutant that is new is one that all checks recorded before may reach, until they are recorded again.
+        """
+        reached = {name: self.reached.get(name, frozenset(self.seconds)) - {check} for name in placed}
         reached |= {name: reached[name] | {check} for name in sees}
         return Reach({**self.seconds, check: seconds}, reached)
 

@@ -11,6 +11,7 @@ import pytest
 from tests.simulation.faults import FAULTS
 from tests.simulation.mutant import MUTANTS, Mutant
 from tests.simulation.mutant_places import ROOT, Change, MisplacedError, Sources, node_at, places
+from tests.simulation.mutant_reach import Reach
 from tests.simulation.mutant_trials import asked
 from tests.simulation.run_mutants import BEGIN, END, RESULTS
 
@@ -98,6 +99,12 @@ def test_a_module_says_which_of_two_places_is_meant() -> None:
     with pytest.raises(MisplacedError, match="f has this 2 times: 1"):
         twice.mutated((Change("f", "1", "2"),))
     assert [*twice.mutated((Change("two.f", "1", "2"),))] == ["x/two.py"]
+
+
+def test_a_new_mutant_may_be_seen_by_each_check_until_that_is_recorded_again() -> None:
+    reach = Reach({"one": 1.0, "two": 1.0}, {"old": frozenset({"one"})})
+    after = reach.with_check("two", 1.0, set(), {"old", "new"})
+    assert after.reached == {"old": {"one"}, "new": {"one"}}
 
 
 @pytest.mark.parametrize("name", FEW)
