@@ -1,4 +1,4 @@
-"""What a cluster does to a gang that restarts: refused pods, a missing image, a claim in deletion, no CRD, no etcd."""
+"""What a cluster does to a gang that restarts: it refuses pods, lacks an image, deletes a claim or the CRD, is full."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 import yaml
 
+from e2e import process_faults
+from e2e.cluster.control_plane import ETCD
 from e2e.cluster.lab import Lab
 from e2e.clusters import Cluster
 from e2e.gangs import Gang, sleepers
-from e2e.installation import CRDS
+from e2e.installation import CRDS, NAMESPACE
 from e2e.whys import asked
 from tests.wait import until
 
@@ -54,6 +56,19 @@ def denial(cluster: Cluster, namespace: str) -> Iterator[Callable[[], None]]:
     verbs = iter(("apply", "delete"))
     yield lambda: print(cluster.kubectl(next(verbs), "-f", "-", stdin=text))
     cluster.kubectl("delete", "--ignore-not-found", "-f", "-", stdin=text)
+
+
+@pytest.fixture
+def space(lab: Lab, shared_dir: Path) -> Iterator[Callable[[str], None]]:
+    """ACTIVATE raises etcd's alarm that it has no space left, with which it takes no writes; DEACTIVATE ends it."""
+
+    def alarm(action: str) -> None:
+        (shared_dir / "alarm").write_text(json.dumps({"action": action, "alarm": "NOSPACE"}))
+        words = ("create", "--raw", "/v3/maintenance/alarm", "-f", str(shared_dir / "alarm"))
+        lab.control_plane.machine.run("kubectl", f"--server={ETCD}", *words)
+
+    yield alarm
+    alarm("DEACTIVATE")
 
 
 def lose_pod(gang: Gang) -> None:
@@ -119,6 +134,28 @@ def test_a_new_pod_whose_claim_is_being_deleted_is_told(
     text = " ".join(asked(cluster, gang).split())
     assert "create or correct the claim" in text
     assert "would fit" not in text
+
+
+def test_a_fault_while_etcd_is_full_is_handled_once_when_it_has_space_again(
+    cluster: Cluster, submit: Submit, shared_dir: Path, space: Callable[[str], None]
+) -> None:
+    gang = submit(sleepers("unstored", replicas=2, directory=str(shared_dir), steps=True))
+    gang.runs(1)
+    uids = gang.uids()
+    space("ACTIVATE")
+    process_faults.kill(process_faults.worker(uids["worker-1"]))
+    assert "space exceeded" in cluster.run("kubectl", "create", "ns", gang.namespace + "-more").stderr
+    until("the controller's log tells", lambda: "until the status can be stored" in _logs(cluster), every=1.0)
+    assert process_faults.worker(uids["worker-0"]).alive
+    assert gang.status["attempt"] == 1
+    space("DEACTIVATE")
+    assert gang.runs(2)["restarts"]["counted"] == 1
+    assert gang.uids() == uids
+
+
+def _logs(cluster: Cluster) -> str:
+    words = ("-n", NAMESPACE, "-l", "app.kubernetes.io/component=controller", "--since=60s", "--tail=-1")
+    return cluster.kubectl("logs", *words)
 
 
 @pytest.mark.usefixtures("lab")  # all GangJobs of the cluster are deleted
