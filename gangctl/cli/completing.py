@@ -77,7 +77,7 @@ def _names(given: argparse.Namespace) -> list[str]:
     chosen = _selected(given)
     state = selection.state_directory(chosen)
     if state is not None:
-        return local_gangs.names(local_gangs.absolute(state))
+        return local_gangs.names_with_removed(local_gangs.absolute(state))
     with selection.open_target(chosen) as target:
         return [*target.names()]
 
