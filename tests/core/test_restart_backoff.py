@@ -77,7 +77,9 @@ def live(draw: random.Random) -> None:
         if event in {trains_and_fails, is_restarted_by_hand}:
             in_a_row = 0
         in_a_row += event in {fails, trains_and_fails}
-        if event in {is_evicted, is_restarted_by_hand} or in_a_row == 1:
+        if event is is_evicted:  # Its new pod may wait, which is another rule.
+            assert took in {0, 10, 20, 40, 80, 160, 300}
+        elif event is is_restarted_by_hand or in_a_row == 1:
             assert took == 0
         else:
             longest = min(60, 2 ** (in_a_row - 2))
