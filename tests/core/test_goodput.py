@@ -177,15 +177,6 @@ def test_lost_progress_counts_once_when_the_next_attempt_makes_no_step() -> None
     assert started(world).lost_progress == once > 0
 
 
-def test_lost_progress_is_at_most_the_training_that_an_older_version_accounted_for() -> None:
-    world = trained()
-    status = world.job.status.model_copy(update={"accounted_time": 0.0, "spent": Spent(), "started_attempt": 0})
-    world.job = world.job.model_copy(update={"status": status})
-    spent = started(world)
-    assert world.job.status.incidents[0].lost_steps == 201
-    assert spent.lost_progress <= spent.training
-
-
 @CALM
 @given(st.floats(1.7e9, 1.9e9), st.floats(0, 1e5), st.integers(0, 100_000))
 def test_a_status_is_read_back_with_the_times_that_were_written(begun: float, passed: float, age: int) -> None:

@@ -24,7 +24,8 @@ from tests.simulation.values import Leader, seconds
 from tests.simulation.violations import require
 
 RETRY_MS = 1_000
-LEASE_MS = 15_000
+RENEW_DEADLINE_MS = 10_000
+"""A process that does not lead any more goes on for so long at most: the Lease was deleted, and it can't read it."""
 AT_ONCE = 4
 """Decisions of one second for each of which the plan before has asked, with nothing new."""
 
@@ -79,10 +80,16 @@ def end(u: Universe, number: int) -> None:
     del u.leaders[number]
 
 
+def lease_ends(u: Universe) -> int | None:
+    """When those who don't lead any more have noticed it; None = there are none."""
+    newest = u.leaders.get(u.newest_leader)
+    return None if len(u.leaders) < 2 or newest is None else newest.began + RENEW_DEADLINE_MS
+
+
 def lose_leases(u: Universe) -> None:
     """Who doesn't lead any more notices it in time; the connections of one that is frozen end."""
-    newest = u.leaders.get(u.newest_leader)
-    if len(u.leaders) < 2 or newest is None or u.now < newest.began + LEASE_MS:
+    until = lease_ends(u)
+    if until is None or u.now < until:
         return
     for number, leader in list(u.leaders.items()):
         if number != u.newest_leader and not leader.frozen:

@@ -238,7 +238,11 @@ def advance(u: Universe, until: int) -> None:
     """Time passes; what is due in a supervisor or a kubelet is done on time, and controllers ping."""
     while u.now < until:
         dues = [due for box in u.boxes.values() if (due := _deadline(u, box)) is not None]
+        ends = controller.lease_ends(u)
+        if ends is not None and ends > u.now:
+            dues.append(ends)
         u.now = max(u.now, min(until, u.now + _ping_ms(u), *dues))
+        controller.lose_leases(u)
         for uid in list(u.boxes):
             box = u.boxes[uid]
             if box.kill_at is not None and box.kill_at <= u.now and not box.exited and box.node not in u.lost:
