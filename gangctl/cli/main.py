@@ -12,6 +12,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from contextvars import copy_context
 from difflib import get_close_matches
 from typing import Final, Protocol, cast
 
@@ -88,6 +89,10 @@ class Verb(Protocol):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
+    return copy_context().run(_main, arguments)  # The target that it selects is forgotten with it.
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     if "_ARGCOMPLETE" in os.environ:
         from gangctl.cli.completing import complete  # noqa: PLC0415 - only a shell asks for it
 

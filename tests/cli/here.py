@@ -160,6 +160,15 @@ class Here:
                         found.append(int(path.name))
         return found
 
+    def controllers(self) -> list[int]:
+        """Those of the processes that are left which are controllers."""
+        found = []
+        for pid in self.left():
+            with suppress(OSError):
+                if b"gangctl.controller" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    found.append(pid)
+        return found
+
     def clean(self) -> None:
         for run in self._runs:
             if run.child.poll() is None:

@@ -35,7 +35,7 @@ def without_a_controller(folder: Here) -> None:
     folder.runs_attempt(1)
     run.signal(signal.SIGKILL)
     run.wait()
-    until("its controller has noticed", lambda: live_snapshot(folder.state, "g") is None)
+    until("its controller has ended", lambda: folder.controllers() == [] and live_snapshot(folder.state, "g") is None)
 
 
 def test_stop_ends_every_process_of_a_gang_without_a_controller(folder: Here) -> None:
@@ -68,7 +68,7 @@ def test_stop_kills_a_worker_that_ignores_sigterm_after_the_grace(folder: Here) 
     folder.runs_attempt(1, 1)
     run.signal(signal.SIGKILL)
     run.wait()
-    until("its controller has noticed", lambda: live_snapshot(folder.state, "g") is None)
+    until("its controller has ended", lambda: folder.controllers() == [] and live_snapshot(folder.state, "g") is None)
     assert folder.gangctl("stop", "g").returncode == 0
     assert folder.left() == []
 
@@ -79,7 +79,7 @@ def test_ctrl_c_kills_at_once_what_stop_waits_for(folder: Here) -> None:
     folder.runs_attempt(1, 1)
     run.signal(signal.SIGKILL)
     run.wait()
-    until("its controller has noticed", lambda: live_snapshot(folder.state, "g") is None)
+    until("its controller has ended", lambda: folder.controllers() == [] and live_snapshot(folder.state, "g") is None)
     command = [sys.executable, "-m", "gangctl", "stop", "g"]
     with subprocess.Popen(command, cwd=folder.path, env=folder.env(), stdout=subprocess.PIPE, text=True) as stop:
         assert stop.stdout is not None

@@ -11,10 +11,6 @@ PROGRESS = wire.Progress(1, 9, 100, behind=wire.RankBehind(3, 5, 2_000, "Step", 
 FOUND = replace(REPORT, progress=PROGRESS)
 
 
-def test_it_is_not_told_to_revision_6() -> None:
-    assert (wire.in_revision(FOUND, 7), wire.in_revision(FOUND, 6)) == (FOUND, REPORT)
-
-
 def test_its_age_grows() -> None:
     progress = wire.aged(FOUND, 500).progress
     assert progress is not None

@@ -41,8 +41,8 @@ from gangctl.core.facts.world import Heard, Pod
 from gangsidecar.wire import Phase
 
 ISOLATION_MARGIN_SECONDS: Final = 10.0
-"""Added to isolation and stop grace: timers of supervisors are not exact, and a leader whose Lease was deleted may answer
-reports until its renew deadline, while the next one listens already."""
+"""Added to isolation and stop grace: timers of supervisors are not exact, and a leader whose Lease was deleted may
+answer reports until its renew deadline, while the next one listens already."""
 
 
 class Suspect(NamedTuple):

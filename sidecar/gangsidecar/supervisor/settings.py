@@ -8,7 +8,7 @@ from gangsidecar.supervisor.machine import Identity
 from gangsidecar.wire import Compiler
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SupervisorSettings:
     """What the pod sets for its supervisor."""
 

@@ -12,7 +12,7 @@ LOG_LINE = 200
 """Characters of a line that are told."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LogMatch:
     """The first line of the worker's output in which this pattern was found.
 

@@ -55,7 +55,7 @@ class Level(StrEnum):
     GANG = "Gang"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class End:
     """How one process of a worker ended. Exactly one of ``exit_code`` and ``signal`` is set."""
 
@@ -74,7 +74,7 @@ class End:
     """What the supervisor adds: ``No such file or directory: trainn.py``."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Checkpoint:
     """A checkpoint that one rank has completed and registered through the framework API."""
 
@@ -87,7 +87,7 @@ class Checkpoint:
     """Registered before the node's last boot, and not known to be on a disk."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Dropped:
     """A rank has begun to write this step again, or has deleted it: it doesn't exist until it is completed again."""
 
@@ -97,7 +97,7 @@ class Dropped:
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Progress:
     """The newest progress of a member in an attempt; ages count from the call to the framework API."""
 
@@ -124,7 +124,7 @@ class Progress:
     """The member's rank that is furthest behind its others; absent if all have made the same step."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Loaded:
     """A rank has loaded the restore point; of the member's ranks, the one that was ready last."""
 
@@ -135,7 +135,7 @@ class Loaded:
     rank: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class WarmStart:
     """How the processes of an attempt were started, where some can be forked or can go on."""
 
@@ -153,7 +153,7 @@ class WarmStart:
     """How many went on in the process of the attempt before."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Stacks:
     """What the processes of a worker that hung were doing just before its stop."""
 
@@ -163,7 +163,7 @@ class Stacks:
     """Lines of printable ASCII; empty if nothing was found in time."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Request:
     """A framework asks for a restart of the gang."""
 
@@ -175,7 +175,7 @@ class Request:
     exclude_node: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Report:
     """The whole small state of one member, as its supervisor sees it. Never a delta."""
 
@@ -232,7 +232,7 @@ class Report:
     """The newest attempt whose worker this session has started; 0 if there is none."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Directive:
     """What the controller wants of one member now: desired state, not a command. Sending it twice does no harm."""
 
@@ -264,7 +264,7 @@ class Directive:
         return self.attempt, _VERBS.index(self.verb)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Ping:
     """The controller is there. The report that it has heard prolongs the lease of the worker."""
 
@@ -272,7 +272,7 @@ class Ping:
     """``sent_ms`` of the newest report that the controller has heard; 0 = it has heard none."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Watching:
     """So many readers of the framework API want to hear of a stop of this attempt before its signal."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Restore:
     """The restore point: a checkpoint step that every rank can load."""
 
@@ -16,7 +16,7 @@ class Restore:
     Empty for a Member tier: each member's own registration knows its path."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Process:
     """One process that Run starts: the user's command with this environment added to the container's own."""
 
@@ -25,7 +25,7 @@ class Process:
     rank: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Source:
     """What it looks at, beside the framework API; one of the two is not empty."""
 
@@ -35,7 +35,7 @@ class Source:
     """A file whose modification time changes with each step."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Run:
     """What Run adds to a directive. It names the session that reported Ready; another session refuses it."""
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Tier:
     """A Shared checkpoint tier that is a directory."""
 
@@ -22,7 +22,7 @@ MAX_FOUND = 64
 """At most so many newest complete steps of a tier are listed: no restart goes further back."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Scan:
     """A stateless query to one member, after every pod has stopped: which complete steps can it see?"""
 
@@ -31,7 +31,7 @@ class Scan:
     timeout_ms: int = 30_000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Found:
     """A complete step in a scanned tier."""
 
@@ -42,7 +42,7 @@ class Found:
     """Identity of what marks it complete. It changes when the step is written again."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Scanned:
     """The answer to a Scan: per tier at most :data:`MAX_FOUND` newest complete steps, newest first."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
 
 import pytest
@@ -10,10 +9,7 @@ import pytest
 from gangsidecar.wire import (
     Checkpoint,
     Phase,
-    Scan,
-    Tier,
 )
-from tests.pythons import oldest
 from tests.sidecar.supervisor.supervised import EXECUTABLE, SLEEP, Member, is_alive, pids, shell, wait_for
 
 
@@ -32,19 +28,6 @@ def test_a_supervisor_carries_out_hold_run_and_finish(member: Member) -> None:
 
 
 @pytest.mark.skipif(bool(EXECUTABLE), reason="the executable has its own Python")
-def test_a_supervisor_runs_on_python_3_8(member: Member) -> None:
-    minor, member.python = oldest()
-    if minor > 8:
-        pytest.skip("this machine has no Python 3.8")
-    member.start(*SLEEP)
-    member.sidecar.send(Scan(1, (Tier("shared", str(member.folder), "step-{step}"),)))
-    assert member.sidecar.scanned().error == ""
-    member.run(member.hold(1))
-    member.hold(2)
-    assert member.ended().ends[0].signal == signal.SIGTERM
-    member.finish(2)
-
-
 def test_the_same_supervisor_starts_the_worker_of_each_attempt(member: Member) -> None:
     member.train(*shell("exec sleep 1000"))
     for attempt in range(2, 5):
@@ -85,7 +68,7 @@ def test_a_supervisor_stops_and_starts_a_worker_twenty_times(member: Member) -> 
 
 
 def test_a_supervisor_stays_below_its_memory_limit(member: Member) -> None:
-    """Under 16 MB (the executable 13) after some work, without what an interpreter maps from files that all share."""
+    """Under 17 MB (the executable 13) after some work, without what an interpreter maps from files that all share."""
     report = member.train(*SLEEP)
     for attempt in range(2, 12):
         report = member.run(member.hold(attempt))
@@ -93,4 +76,4 @@ def test_a_supervisor_stays_below_its_memory_limit(member: Member) -> None:
     member.sidecar.until(lambda told: told.checkpoints and told.checkpoints[0].step == 299)
     status = Path(f"/proc/{member.pid}/status").read_text()
     (kilobytes,) = (int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
-    assert kilobytes < (13 if EXECUTABLE else 16) << 10
+    assert kilobytes < (13 if EXECUTABLE else 17) << 10

@@ -83,7 +83,6 @@ def test_a_script_that_connects_tells_the_function_it_hangs_in(member: Member) -
 
 @pytest.mark.parametrize("python", [path for minor, path in every().items() if minor >= 8], ids=lambda p: Path(p).name)
 def test_every_python_tells_it(member: Member, python: str) -> None:
-    member.python = python
     report = hang(member, python, script(member, HUNG + "all_reduce()\n")[1])
     lines = told(report).splitlines()
     assert lines[1] == "  Python:"

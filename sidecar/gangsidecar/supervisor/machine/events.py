@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from gangsidecar import wire
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Identity:
     """The pod of the supervisor, and the gang and member that it belongs to."""
 
@@ -21,7 +21,7 @@ class Identity:
 # Events. Directives, pings, the framework's messages and matches in the output are as on the wire.
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Exited:
     """A process that Spawn started has ended and was reaped (or could not be executed)."""
 
@@ -33,12 +33,12 @@ class Exited:
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TreeGone:
     """No process of any worker is left, whatever session or parent it gave itself, but parked ones without a child."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Parkable:
     """A spawned process says that it can park, or that it can't any more."""
 
@@ -48,7 +48,7 @@ class Parkable:
     """Why its command keeps it from it, whatever it says; empty if it doesn't."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Parked:
     """A process says that it has parked, for the stop of the worker of this attempt."""
 
@@ -56,7 +56,7 @@ class Parked:
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Started:
     """Every process of the newest Spawn was started."""
 
@@ -64,7 +64,7 @@ class Started:
     """How, where they may be forks of a template."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PortsFound:
     """The answer to FindPorts; empty if none is free."""
 
@@ -72,14 +72,14 @@ class PortsFound:
     ports: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RestoreSeen:
     """The answer to LookForRestore: the folder is there."""
 
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RestoreMissing:
     """The answer to LookForRestore: the folder isn't there, even after some retries."""
 
@@ -88,7 +88,7 @@ class RestoreMissing:
     """The folder around it is there and shows others; False: nothing is known of the step."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StacksTaken:
     """The answer to TakeStacks: what is known by its time, maybe nothing."""
 
@@ -96,12 +96,12 @@ class StacksTaken:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Terminate:
     """SIGTERM reached the supervisor: its pod is to end."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Tick:
     """The time of :func:`deadline` has come."""
 
@@ -128,7 +128,7 @@ Event = (
 # Effects
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Spawn:
     """Start these processes. The answers are Started, one Exited for each process, and TreeGone."""
 
@@ -138,7 +138,7 @@ class Spawn:
     """The local ranks whose process is parked: it goes on. One that can't be told is killed, and has ended so."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LookForRestore:
     """Look for this folder. The answer is RestoreSeen or, after some retries, RestoreMissing."""
 
@@ -146,7 +146,7 @@ class LookForRestore:
     restore: wire.Restore
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FindPorts:
     """Look for a few free ports among ``base .. base + count - 1``. The answer is always PortsFound."""
 
@@ -155,7 +155,7 @@ class FindPorts:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Signal:
     """Send this signal to every process of the worker's tree, but not to these processes and what is below them."""
 
@@ -163,7 +163,7 @@ class Signal:
     spared: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TakeStacks:
     """Take the stacks of the worker's processes, but not of parked ones. The answer is StacksTaken, by this time."""
 
@@ -173,7 +173,7 @@ class TakeStacks:
     """The process to begin with; absent if none is suspected."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Park:
     """Tell these processes to park: the worker of this attempt is being stopped, and SIGKILL comes so much later."""
 
@@ -184,7 +184,7 @@ class Park:
     planned: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Refuse:
     """Tell this process that it will not be told to park, and why."""
 
@@ -192,7 +192,7 @@ class Refuse:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SignalOne:
     """Send this signal to this one process and to what is below it."""
 
@@ -200,29 +200,29 @@ class SignalOne:
     local_rank: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Kill:
     """SIGKILL this one process, which is parked."""
 
     local_rank: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class KillTree:
     """SIGKILL every process of the worker's tree but those that are parked, again and again until TreeGone."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Save:
     """Keep the ends and checkpoints for the next session. It must never delay Send."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Send:
     """The report has changed: send it, once for a batch of steps."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Quit:
     """End with exit code 0, after the last report could be sent."""
 

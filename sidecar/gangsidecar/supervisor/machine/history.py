@@ -26,7 +26,7 @@ LOADS = 64
 """So many ranks of one member count."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Ended:
     """An end and when it was seen; the ``age_ms`` inside has no meaning."""
 
@@ -34,7 +34,7 @@ class Ended:
     end: wire.End
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Steps:
     """The newest progress of one attempt."""
 
@@ -55,7 +55,7 @@ class Steps:
     behind_at: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Load:
     """When the rank that was ready last had loaded the restore point; the ``age_ms`` inside has no meaning."""
 
@@ -65,7 +65,7 @@ class Load:
     """The ranks that have loaded it in this attempt. Each counts once."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RestartRequest:
     """A framework's request and when it was made; the ``age_ms`` inside has no meaning."""
 
@@ -73,7 +73,7 @@ class RestartRequest:
     request: wire.Request
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class History:
     """All of it. Ends are in the order in which they came; checkpoints newest step first."""
 

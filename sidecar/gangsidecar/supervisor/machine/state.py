@@ -14,7 +14,7 @@ GRACE_MS = 15_000
 """From SIGTERM to SIGKILL where no directive has arrived yet."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Stop:
     """A stop in progress, which began at ``since``. SIGKILL is due at ``kill_at``, was sent at ``killed_at``."""
 
@@ -35,7 +35,7 @@ class Stop:
     """No worker is being stopped: processes that were parked are being ended."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class State:
     """Everything that a supervisor knows. Hashable; only :func:`start` and :func:`step` make one."""
 
