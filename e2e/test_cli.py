@@ -114,7 +114,7 @@ def test_restart_suspend_and_resume_change_a_gang_and_status_shows_it(
 
     assert "levers: Suspended" in cli("suspend", "levers", "--wait", "60")
     until("its pods are gone", lambda: one.pods() == {})
-    assert "kubectl gang resume levers" in cli("status", "levers")
+    assert f"kubectl gang resume -n {one.namespace} levers" in cli("status", "levers")
     assert "levers: Running, attempt 3" in cli("resume", "levers", "--wait", "120")
     assert one.uids().keys() == uids.keys()
 
@@ -126,7 +126,7 @@ def test_stop_rerun_and_delete_end_a_gang_and_run_it_again(submit: Submit, share
     assert one.pods() == {}
     assert one.status["phase"] == "Suspended"
     assert "ending is stopped: none of its pods is left" in stopped
-    assert "kubectl gang resume ending continues it" in stopped
+    assert f"kubectl gang resume -n {one.namespace} ending continues it" in stopped
     refused = cli.run("rerun", "ending")
     assert (refused.returncode, "has not ended (Suspended)" in refused.stderr) == (2, True)
     assert "ending: Running, attempt 2" in cli("resume", "ending", "--wait", "120")
