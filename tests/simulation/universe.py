@@ -62,9 +62,9 @@ class Universe:
     mounts_fail: bool = False
     """New pods start without the shared directory."""
     phase_at: int = 0
-    """When the stored phase began."""
+    """When the stored phase began, or its time was written anew."""
     phase_skew: int = 0
-    """How far the clock was set of the controller that stored it."""
+    """How far the clock was set of the controller that stored that."""
     node_skew: int = 0
     """How far the clocks of nodes that pods are started on are off, in milliseconds."""
     unreachable: bool = False
@@ -120,6 +120,7 @@ class Universe:
         change = Change.of(old, status)
         if change is not None:
             self.changes[change] += 1
+        if change is not None or status.phase_time != self.status.phase_time:
             self.phase_at, self.phase_skew = leader.thought_at, leader.skew
         self.status = self.engine.stored(status)
         self.version += 1
