@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
 import re
 import sys
 from collections.abc import Iterator
@@ -14,6 +12,7 @@ from enum import StrEnum
 from typing import Final
 
 from gangctl.api.conditions import ConditionType
+from gangctl.api.docstrings import docstrings
 from gangctl.api.problems import allowed
 from gangctl.api.reasons import Reason
 from gangctl.api.schema import ONLY, RESERVED, RULES, Schema, gangjob_schema
@@ -121,14 +120,7 @@ def _values(title: str, introduction: str, kind: type[StrEnum]) -> str:
 
 def meanings(kind: type[StrEnum]) -> dict[str, str]:
     """Each value of an enum with the sentence that stands below it in the source."""
-    body = ast.parse(inspect.getsource(kind)).body[0]
-    assert isinstance(body, ast.ClassDef)
-    found: dict[str, str] = {}
-    for statement, after in zip(body.body, body.body[1:], strict=False):
-        match statement, after:
-            case ast.Assign(targets=[ast.Name(id=name)]), ast.Expr(value=ast.Constant(value=str(text))):
-                found[kind[name].value] = " ".join(text.split())
-    return found
+    return {kind[name].value: " ".join(text.split()) for name, text in docstrings(kind).items()}
 
 
 if __name__ == "__main__":

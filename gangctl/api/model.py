@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache
-from itertools import pairwise
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Self
 
 from pydantic import (
@@ -28,6 +22,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema, PydanticCustomError
 
+from gangctl.api.docstrings import docstrings
 from gangctl.api.escaping import escaped
 
 BROKEN = "gangctl_constraint"
@@ -100,7 +95,7 @@ class Model(BaseModel):
         """The schema of the type, extended by descriptions, constraints and reserved fields."""
         made = handler(core_schema)
         schema = handler.resolve_ref_schema(made)
-        for name, text in _docstrings(cls).items():
+        for name, text in _descriptions(cls).items():
             schema["properties"][cls.model_fields[name].alias]["description"] = text
         schema["x-constraints"] = [
             {"rule": one.cel, "message": one.message, "fields": list(one.fields)} for one in cls.constraints if one.cel
@@ -111,30 +106,13 @@ class Model(BaseModel):
         return made
 
 
-def _docstrings(model: type[Model]) -> dict[str, str]:
-    """The docstrings below the fields of a type. pydantic would read them at each import, for a quarter of its time."""
+def _descriptions(model: type[Model]) -> dict[str, str]:
+    """By field. pydantic would read the docstrings at each import, for a quarter of its time."""
     found: dict[str, str] = {}
     for one in reversed(model.__mro__):
         if issubclass(one, Model):
-            found |= _in_module(one.__module__).get(one.__name__, {})
+            found |= docstrings(one)
     return {name: text for name, text in found.items() if name in model.model_fields}
-
-
-@cache
-def _in_module(name: str) -> dict[str, dict[str, str]]:
-    """By class and attribute: the docstrings below the attributes of a module's classes."""
-    tree = ast.parse(Path(sys.modules[name].__file__ or "").read_text())
-    return {
-        one.name: {
-            field.target.id: inspect.cleandoc(text)
-            for field, below in pairwise(one.body)
-            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
-            if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
-            if isinstance(text := below.value.value, str)
-        }
-        for one in tree.body
-        if isinstance(one, ast.ClassDef)
-    }
 
 
 def kind(field: str, default: str) -> Discriminator:
