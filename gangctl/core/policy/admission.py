@@ -13,6 +13,7 @@ from gangctl.api.escaping import escaped
 from gangctl.api.status import ENDED, Condition, GangPhase, Status
 from gangctl.core.facts.gang import Gang, raised_incarnations
 
+REFUSED: Final = "the cluster refuses"
 WORDS: Final = 640
 """So many characters of the cluster's words are repeated: the rest of the sentence has to fit as well."""
 _HOW: Final = "to change the roles, set spec.suspend to true, apply them, and set it back to false"
@@ -47,9 +48,9 @@ def refusal(gang: Gang, status: Status) -> str:
     words, old = gang.observed.refused, stored(status)
     if words is None or status.phase in ENDED:
         return old.message if old is not None and old.status == "False" else ""
-    if not words:
+    said = refused(gang)
+    if not said:
         return ""
-    said = f"the cluster refuses the gang's pods: {cluster_words(gang)}"
     match status.phase:
         case GangPhase.SUSPENDED:
             return f"{said}. Nothing would be created if it were resumed; the roles can be changed now"
@@ -61,10 +62,11 @@ def refusal(gang: Gang, status: Status) -> str:
             return f"{said}. Nothing is created until that changes; {_HOW}"
 
 
-def cluster_words(gang: Gang) -> str:
-    """Why the cluster refuses the pods, in its own words; empty = it doesn't, or they aren't known."""
-    text = escaped("; ".join(gang.observed.refused or ()))
-    return text if len(text) <= WORDS else f"{text[:WORDS]}…"
+def refused(gang: Gang) -> str:
+    """Why the cluster refuses the pods, in its own words; empty = it doesn't, or that isn't known."""
+    words = gang.observed.refused
+    text = escaped("; ".join(words or ()))
+    return f"{REFUSED} the gang's pods: {text if len(text) <= WORDS else f'{text[:WORDS]}…'}" if words else ""
 
 
 def _has_pods(gang: Gang, status: Status) -> bool:

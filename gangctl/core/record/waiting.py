@@ -46,8 +46,7 @@ _WHO_HAS_PORTS: Final = (
 )
 _STARTING: Final = "images are pulled, or volumes mounted"
 _UNREACHED: Final = "got no connection to the controller"
-_REFUSED: Final = "the cluster refuses"
-_TROUBLES: Final = (_CANT, _UNREACHED, _NO_PORT, _REFUSED)
+_TROUBLES: Final = (_CANT, _UNREACHED, _NO_PORT, admission.REFUSED)
 
 
 class _Known(NamedTuple):
@@ -119,7 +118,7 @@ def _is_trouble(gang: Gang, name: str) -> bool:
     """Whether waiting alone will hardly make a member ready."""
     pod, heard = gang.pods.get(name), gang.heard_by_member.get(name)
     if pod is None:
-        return bool(admission.cluster_words(gang))
+        return bool(admission.refused(gang))
     if heard is None:
         return _is_unreached(gang, pod) or _cannot_start(pod)
     return is_without_port(gang, name)
@@ -219,9 +218,9 @@ def _of_no_pod(gang: Gang, name: str) -> tuple[_Known, float]:
     at = creatable_at(gang.replaced.get(name, gang.status.recreated))
     if at > gang.now:
         return _Known("will get a new pod at"), at
-    words = admission.cluster_words(gang)
-    refused = f": {_REFUSED} the gang's pods: {words}" if words else ""
-    return _Known("have had no pod since", refused, is_trouble=bool(words)), gang.status.phase_time
+    refused = admission.refused(gang)
+    why = f": {refused}" if refused else ""
+    return _Known("have had no pod since", why, is_trouble=bool(refused)), gang.status.phase_time
 
 
 def _of_start(gang: Gang, pod: Pod) -> tuple[_Known, float]:
