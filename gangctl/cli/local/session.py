@@ -24,6 +24,7 @@ from gangctl.cluster.errors import ClusterError, Retryable
 from gangctl.cluster.local.gang_store import GangStore
 from gangctl.cluster.local.layout import StateDirectory
 from gangctl.cluster.local.teardown import teardown
+from gangctl.core.facts.printed import TRACEBACK
 from gangctl.core.policy.failed_starts import failed_alike
 from gangctl.explain.why.resting import FAILED_ALIKE
 
@@ -35,7 +36,6 @@ ENDING_SECONDS: Final = 30.0
 """Time beyond the stop grace period for the pods of a gang that has ended to end by themselves."""
 LAST_BYTES: Final = 1 << 16
 LAST_LINES: Final = 20
-TRACEBACK: Final = "Traceback (most recent call last)"
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LEFT: Final = frozenset({GangPhase.HELD, GangPhase.SUSPENDED})
 

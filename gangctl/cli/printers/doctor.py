@@ -128,12 +128,11 @@ def _stacked(row: Row) -> Iterable[RenderableType]:
     yield Text("  ").append_text(word).append(f" {clean(label)}")
     yield Padding(Text(clean(seen), overflow="fold"), (0, 0, 0, 4))
     if todo:
-        yield Padding(Text(clean(f"next: {todo}"), style="bold", overflow="fold"), (0, 0, 0, 4))
+        yield Padding(Text(_next(todo), style="bold", overflow="fold"), (0, 0, 0, 4))
 
 
 def _next(todo: str) -> str:
-    """What to do, with the command name that the user typed."""
-    return clean(f"next: {todo.replace('gangctl doctor', 'gangctl doctor')}")
+    return clean(f"next: {todo}")
 
 
 def _fleet(found: FleetSurvey, width: int) -> list[RenderableType]:

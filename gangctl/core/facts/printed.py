@@ -35,7 +35,7 @@ _PHASE: Final = re.compile(rf"({'|'.join(phase.value for phase in Phase)}) attem
 _SESSION: Final = "a session begins "
 _ENDED: Final = "a process of the worker ended "
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;:?]*[A-Za-z]")
-_TRACEBACK: Final = "Traceback (most recent call last):"
+TRACEBACK: Final = "Traceback (most recent call last):"
 _RANK: Final = re.compile(r"(?:\[\w{1,40}\]:)?\[rank(\d{1,9})\]:")
 """What PyTorch puts before each line of an exception (torch.distributed), and torchrun before that with --tee."""
 _ROOT_CAUSE: Final = "Root Cause (first observed failure)"
@@ -209,9 +209,9 @@ def _kept(lines: Sequence[str], end: int) -> tuple[str, ...]:
 def _error(lines: Sequence[str]) -> int | None:
     """Where the line of the last Python exception is; None if there is no traceback."""
     found: int | None = None
-    heads = [at for at, line in enumerate(lines) if _TRACEBACK in line]
+    heads = [at for at, line in enumerate(lines) if TRACEBACK in line]
     for head, end in reversed(list(pairwise((*heads, len(lines))))):
-        prefix = lines[head].partition(_TRACEBACK)[0]  # Such as "[rank0]: ".
+        prefix = lines[head].partition(TRACEBACK)[0]  # Such as "[rank0]: ".
         for at in range(head + 1, end):
             line = lines[at].removeprefix(prefix)
             if lines[at] != prefix.rstrip() and not line.startswith(" "):
