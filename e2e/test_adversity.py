@@ -97,7 +97,7 @@ def test_a_restart_whose_new_pod_is_denied_says_so_and_goes_on_when_it_is_allowe
     assert status["restarts"]["counted"] == 0
 
 
-def test_a_new_pod_without_its_image_is_told_and_replaced_and_comes_with_the_image(
+def test_a_new_pod_without_its_image_is_told(
     cluster: Cluster, submit: Submit, shared_dir: Path, lost_image: Callable[[], None]
 ) -> None:
     document = sleepers("imageless", replicas=2, directory=str(shared_dir), recovery={"podStartTimeoutSeconds": 60})
