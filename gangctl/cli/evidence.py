@@ -11,7 +11,8 @@ from typing import Final
 from gangctl.api.gangjob import Spec
 from gangctl.api.reasons import Reason
 from gangctl.api.signals import SIGNALS
-from gangctl.core.facts.evidence import DISRUPTION_REASONS, Fault, code_text
+from gangctl.core.facts.evidence import DISRUPTION_REASONS, Fault
+from gangctl.words.faults import exited
 from gangsidecar.wire import Level, LogMatch
 
 _CONDITION: Final = re.compile(r"(?P<type>[^=:\s]+)(=(?P<status>True|False|Unknown))?(:(?P<reason>\S+))?")
@@ -19,7 +20,7 @@ _CONDITION: Final = re.compile(r"(?P<type>[^=:\s]+)(=(?P<status>True|False|Unkno
 
 def of_exit_code(code: int) -> Fault:
     """A worker process exited with a code from 0 to 255."""
-    return Fault(Reason.EXIT_CODE, "", 0.0, exit_code=code, message=code_text(code))
+    return Fault(Reason.EXIT_CODE, "", 0.0, exit_code=code, message=exited(code))
 
 
 def of_signal(signal: tuple[str, int]) -> Fault:

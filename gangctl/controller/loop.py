@@ -34,10 +34,10 @@ from gangctl.controller.wakes import Wakes
 from gangctl.core.facts.printed import ReadOutput
 from gangctl.core.facts.world import Observed
 from gangctl.core.lifecycle.plan import AskScan, Event, Plan
-from gangctl.core.record.snapshot import UNSTORED
 from gangctl.telemetry import logs
 from gangctl.telemetry.decision_log import DecisionLog
 from gangctl.telemetry.port import Telemetry
+from gangctl.words.decisions import unstored
 
 log = logging.getLogger(__name__)
 
@@ -233,6 +233,6 @@ def _log_failure(error: BaseException | None) -> None:
         case Conflict():
             log.info("the decision is repeated: %s", error)
         case ClusterError():
-            log.warning("%s: %s", UNSTORED, error)
+            log.warning("%s", unstored(str(error)))
         case _:
             log.error("a round crashed, which is a bug; it is repeated", exc_info=error)

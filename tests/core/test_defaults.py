@@ -7,13 +7,14 @@ import pytest
 from gangctl.api.gangjob import GangJob
 from gangctl.api.reasons import Reason
 from gangctl.core.facts.defaults import DEFAULTS
-from gangctl.core.facts.evidence import VAGUE_REASONS, Fault, code_text
+from gangctl.core.facts.evidence import VAGUE_REASONS, Fault
 from gangctl.core.facts.fitness import NODE_EVIDENCE
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.world import Observed
 from gangctl.core.policy.cause import judged
 from gangctl.core.policy.ladder import level
 from gangctl.core.policy.rules import verdict
+from gangctl.words.faults import code_text
 from tests.core.world import MANIFEST
 
 STABLE = {

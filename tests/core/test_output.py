@@ -169,7 +169,7 @@ def test_an_event_on_a_node_which_others_may_read_does_not_have_it() -> None:
 
 def test_a_message_that_quotes_it_already_says_it_once() -> None:
     world = failed(printed=ERROR)
-    cause = changed(world.job.status.incidents[0].cause, message=f"exit code 1: {ERROR}", printed=ERROR)
+    cause = changed(world.job.status.incidents[0].cause, words=ERROR, printed=ERROR)
     assert describe(cause) == f"worker-1: exit code 1: {ERROR}"
 
 

@@ -9,10 +9,10 @@ from typing import Final
 from gangctl.api.gangjob import DirectorySource
 from gangctl.api.names import parse_member_name
 from gangctl.cli.checking.checked import LISTED_STEPS, Checked, TierFound
-from gangctl.core.facts.text import counted
 from gangctl.core.policy.layouts import folder_rule
 from gangctl.explain import forecast
 from gangctl.explain.forecast import ForecastMember
+from gangctl.words.text import counted
 
 MOST_MEMBERS: Final = 12
 """Lines of members; of larger gangs only some are shown."""

@@ -29,7 +29,7 @@ from gangctl.cluster.local.pod_record import PodRecord
 from gangctl.cluster.local.settlement import settle
 from gangctl.cluster.local.teardown import teardown
 from gangctl.cluster.local.termination import find_processes, processes_of
-from gangctl.core.facts.text import listed
+from gangctl.words.text import listed
 
 POLL_SECONDS: Final = 0.2
 MARGIN_SECONDS: Final = 30.0

@@ -21,6 +21,7 @@ from gangctl.api.progress import Adaptive
 from gangctl.api.step_gaps import StepGaps
 from gangctl.core.facts.gang import Gang, once
 from gangctl.core.facts.progress import highest_step
+from gangctl.words.faults import deadline_computed
 
 ENOUGH: Final = 8
 """With fewer gaps, the start of the training with its caches and compilations would be all that is known."""
@@ -85,6 +86,5 @@ def _computed(job: GangJob, adaptive: Adaptive, found: StepGaps, step: int) -> D
     seconds = max(FLOOR_SECONDS, adaptive.factor * longest)
     if seconds >= most:
         return None
-    least = f", and at least {FLOOR_SECONDS:g} s" if seconds == FLOOR_SECONDS else ""
-    how = f"{adaptive.factor} times the longest time between two reported steps ({longest:.3g} s){least}"
-    return Deadline(seconds, f"the deadline is {seconds:.3g} s: {how}")
+    floor = FLOOR_SECONDS if seconds == FLOOR_SECONDS else None
+    return Deadline(seconds, deadline_computed(seconds, adaptive.factor, longest, floor))

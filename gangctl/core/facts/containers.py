@@ -15,8 +15,9 @@ from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase
 from gangctl.core.facts.evidence import Fault
 from gangctl.core.facts.gang import Gang
-from gangctl.core.facts.starts import told
+from gangctl.core.facts.starts import reason_of
 from gangctl.core.facts.world import Heard, Pod
+from gangctl.words import faults
 from gangsidecar.wire import Level
 
 WHOLE_SECOND: Final = 1.0
@@ -68,9 +69,9 @@ def _outlived_it(gang: Gang, pod: Pod) -> bool:
 def container_end(pod: Pod, time: float) -> Fault:
     """The fault. Its reason may come later than its new session."""
     oom = pod.ended_reason == "OOMKilled"
-    message = "its container ended and was restarted"
-    if pod.start_failure is not None and pod.reason:
-        message = f"its container ended and can't be started again: {told(pod)}"
+    message = faults.container_killed_for_memory() if oom else faults.container_ended()
+    if pod.start_failure is not None and pod.reason and not oom:
+        message = faults.container_cannot_start_again(reason_of(pod))
     return Fault(
         Reason.OOM_KILLED if oom else Reason.CONTAINER_RESTARTED,
         pod.member,
@@ -78,5 +79,5 @@ def container_end(pod: Pod, time: float) -> Fault:
         pod.incarnation,
         node=pod.node or None,
         level=Level.CONTAINER,
-        message="its container was killed because memory ran out" if oom else message,
+        message=message,
     )

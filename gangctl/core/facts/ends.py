@@ -9,15 +9,16 @@ end: it is tied with every other (``evidence.py``), and must not end a job as th
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 from gangctl.api.gangjob import NeverSucceeds
 from gangctl.api.reasons import Reason
-from gangctl.core.facts.evidence import Fault, code_text, signal_name
+from gangctl.core.facts.evidence import Fault
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.secrets import masked
 from gangctl.core.facts.starts import NOT_EXECUTABLE
 from gangctl.core.facts.world import Pod
+from gangctl.words import faults
+from gangctl.words.message import Message
 from gangsidecar.wire import End, Level, LogMatch
 
 
@@ -46,25 +47,8 @@ def _is_fault(gang: Gang, end: End, attempt: int) -> bool:
     return end.attempt == attempt and not end.stopped and (end.exit_code != 0 or never)
 
 
-_OF_SHELLS: Final = {126: "can't execute a command", 127: "finds no such command"}
-"""What shells end with these codes for. Source: POSIX, Shell Command Language 2.8.2."""
-
-
 def _fault(pod: Pod, end: End, time: float, lines: tuple[LogMatch, ...] = (), *, exact: bool = True) -> Fault:
-    reason = Reason.EXIT_CODE
-    text = "" if end.exit_code is None else code_text(end.exit_code)
-    if end.oom:
-        reason, text = Reason.OOM_KILLED, "killed because memory ran out"
-    elif end.signal is not None:
-        reason, text = Reason.SIGNAL, f"ended by {signal_name(end.signal)}"
-    elif end.hidden:
-        reason, text = (
-            Reason.EXIT_CODE_HIDDEN,
-            f"exit code {end.exit_code} of the launcher; that of its child is unknown",
-        )
-    elif end.exit_code in NOT_EXECUTABLE:
-        reason = Reason.START_FAILED if end.message else Reason.EXIT_CODE
-        text += "" if end.message else f", as of a shell that {_OF_SHELLS[end.exit_code]}"
+    reason, seen = _seen(end)
     return Fault(
         reason,
         pod.member,
@@ -76,10 +60,23 @@ def _fault(pod: Pod, end: End, time: float, lines: tuple[LogMatch, ...] = (), *,
         node=pod.node or None,
         conditions=pod.conditions,
         level=Level.POD if pod.terminated and not exact else Level.PROCESS,
-        message=f"{text}: {_words(end)}" if end.message else text,
+        message=seen,
+        words=_words(end),
         exact=exact,
         lines=lines,
     )
+
+
+def _seen(end: End) -> tuple[Reason, Message]:
+    if end.oom:
+        return Reason.OOM_KILLED, faults.killed_for_memory()
+    if end.signal is not None:
+        return Reason.SIGNAL, faults.ended_by_signal(end.signal)
+    if end.hidden:
+        return Reason.EXIT_CODE_HIDDEN, faults.exit_code_hidden(end.exit_code)
+    not_executed = end.exit_code in NOT_EXECUTABLE
+    reason = Reason.START_FAILED if not_executed and end.message else Reason.EXIT_CODE
+    return reason, faults.exited(end.exit_code, of_shell=not_executed and not end.message)
 
 
 def _words(end: End) -> str:

@@ -12,15 +12,12 @@ from typing import Final
 
 from gangctl.api.incident import Cause
 from gangctl.api.reasons import Reason
-from gangctl.api.signals import SIGNALS
 from gangctl.core.facts.defaults import DEFAULTS, Strength, default
 from gangsidecar.wire import Level, LogMatch
 
 TIE_SECONDS: Final = 0.05
 """Ends closer than this count as one moment: ages are exact, but the time that a report travelled is unknown."""
 
-
-_NAMES: Final = {number: name for name, number in SIGNALS.items()}
 
 DISRUPTION_REASONS: Final = {
     "PreemptionByScheduler": Reason.PREEMPTED,
@@ -58,6 +55,9 @@ class Fault:
     level: Level = Level.PROCESS
     """The least that this fault itself asks for."""
     message: str = ""
+    """What was seen, in gangctl's own words."""
+    words: str = ""
+    """What the worker, its framework or its supervisor says of it, in its own words."""
     lines: tuple[LogMatch, ...] = ()
     """What was found in the output of the member's worker, where this is an end of one of its processes."""
     exact: bool = True
@@ -104,14 +104,3 @@ def _strength(reason: str, *, is_process: bool) -> Strength:
     if reason == Reason.OOM_KILLED and not is_process:
         return Strength.CONTAINER  # The whole container, its supervisor with it.
     return default(reason).strength
-
-
-def signal_name(number: int) -> str:
-    """SIGKILL for 9; SIG64 and the like where there is no name."""
-    return _NAMES.get(number, f"SIG{number}")
-
-
-def code_text(code: int) -> str:
-    """An exit code in words: ``exit code 134 (128 + SIGABRT)``, as a shell ends after a child that a signal ended."""
-    name = _NAMES.get(code - 128)
-    return f"exit code {code} (128 + {name})" if name else f"exit code {code}"

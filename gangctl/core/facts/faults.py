@@ -26,8 +26,9 @@ from gangctl.core.facts.evidence import (
 )
 from gangctl.core.facts.finished import finished
 from gangctl.core.facts.gang import Gang, once
-from gangctl.core.facts.starts import told
+from gangctl.core.facts.starts import reason_of
 from gangctl.core.facts.world import Device, Heard, Pod
+from gangctl.words import faults as words
 from gangsidecar.wire import Level, Phase, Report
 
 _ENDINGS: Final = {"Evicted": Reason.STORAGE_EXCEEDED, "OOMKilled": Reason.OOM_KILLED}
@@ -155,7 +156,7 @@ def _of_member(gang: Gang, member: str) -> Iterator[Fault]:
                 member,
                 gang.now,
                 gang.incarnation(member),
-                message=fitness.GONE,
+                message=words.pod_gone(),
             )
         return
     suspect = not pod.is_sound or pod.is_doubtful
@@ -191,7 +192,7 @@ def _of_pod(gang: Gang, pod: Pod) -> Iterator[Fault]:
         if device.health == "Unhealthy" or (device.health == "Unknown" and _doubt_matters(gang, device)):
             yield fault(
                 Reason.DEVICE_LOST,
-                device.told,
+                device.described(),
                 device=device.name,
                 resource=device.resource,
                 health=device.health,
@@ -200,8 +201,9 @@ def _of_pod(gang: Gang, pod: Pod) -> Iterator[Fault]:
     if disruption and not (defect is not None and defect.against_node):
         reason = DISRUPTION_REASONS.get(disruption, Reason.DISRUPTED)
         reason = Reason.EVICTED if pod.is_evicted else reason
-        which = _tainted(pod) if reason is Reason.DEVICE_TAINTED else f"; {told(pod)}" if pod.is_evicted else ""
-        yield fault(reason, f"its pod is disrupted: {disruption}{which}")
+        taint = _tainted(pod) if reason is Reason.DEVICE_TAINTED else None
+        why = reason_of(pod) if pod.is_evicted and taint is None else ""
+        yield fault(reason, words.pod_disrupted(disruption, taint, why))
     elif defect is not None and defect.reason == Reason.POD_FAILED:
         if pod.reason not in _ENDINGS and says_why(gang, pod, failed_attempt(gang)):
             return
@@ -213,9 +215,9 @@ def _of_pod(gang: Gang, pod: Pod) -> Iterator[Fault]:
 
 
 def _tainted(pod: Pod) -> str:
-    """What the pod itself tells of the device for whose taint it is deleted: its name, if no other can be meant."""
+    """The device for whose taint the pod is deleted; empty if it may be one of several."""
     claimed = [device.name for device in pod.devices if device.is_claimed]
-    return f", for a taint of {f'its device {claimed[0]}' if len(claimed) == 1 else 'one of its devices'}"
+    return claimed[0] if len(claimed) == 1 else ""
 
 
 def _doubt_matters(gang: Gang, device: Device) -> bool:
@@ -243,13 +245,12 @@ def _of_report(gang: Gang, pod: Pod, heard: Heard) -> Iterator[Fault]:
             )
     yield from _of_request(gang, pod, heard)
     if _misses(report, attempt):
-        folder = ", because its directory is empty, absent or does not answer" if report.missing_folder else ""
         yield Fault(
             Reason.RESTORE_POINT_MISSING,
             pod.member,
             heard.at,
             pod.incarnation,
-            message=f"it does not see checkpoint step {report.missing_step}{folder}",
+            message=words.step_not_seen(report.missing_step, no_folder=report.missing_folder),
         )
 
 
@@ -264,7 +265,8 @@ def _of_request(gang: Gang, pod: Pod, heard: Heard) -> Iterator[Fault]:
             rank=request.rank,
             node=pod.node if request.exclude_node else None,
             level=max(request.level, Level.POD, key=list(Level).index) if request.exclude_node else request.level,
-            message=f"the framework asked for a restart: {request.reason}",
+            message=words.framework_asked(),
+            words=request.reason,
         )
 
 
@@ -277,12 +279,12 @@ def _of_inaction(gang: Gang, pod: Pod, heard: Heard | None) -> Iterator[Fault]:
     late = deadline is not None and gang.now >= deadline
     if heard is None or is_dead(gang, pod, heard):
         if late:
-            said = f": {told(pod)}" if pod.reason else ""
-            yield _start_failed(gang, pod, f"its container ended, and its supervisor has not reported since{said}")
+            why = reason_of(pod) if pod.reason else ""
+            yield _start_failed(gang, pod, words.container_ended_in_silence(why))
         return
     report = heard.report
     if not has_joined(report, status.attempt):
-        new = "its supervisor restarted and does not know the attempt"
+        new = words.supervisor_restarted()
         end = container_end(pod, gang.now)
         yield end if has_ended(gang, pod) else replace(end, reason=Reason.CONTAINER_RESTARTED, message=new)
     elif has_stopped_itself(report, status.attempt):
@@ -291,10 +293,10 @@ def _of_inaction(gang: Gang, pod: Pod, heard: Heard | None) -> Iterator[Fault]:
             pod.member,
             gang.now,
             pod.incarnation,
-            message="its worker was stopped inside the pod, not by the controller",
+            message=words.stopped_inside(),
         )
     elif report.phase is Phase.READY and late:
-        yield _start_failed(gang, pod, f"its worker did not report its start within {START_SECONDS:.0f} s")
+        yield _start_failed(gang, pod, words.start_not_reported(START_SECONDS))
 
 
 def _start_failed(gang: Gang, pod: Pod, message: str) -> Fault:

@@ -22,13 +22,13 @@ from gangctl.core.facts import nodes, silence
 from gangctl.core.facts.defaults import DEFAULTS
 from gangctl.core.facts.gang import Gang, once
 from gangctl.core.facts.node_state import NodeAnswer
-from gangctl.core.facts.starts import rejection, told
+from gangctl.core.facts.starts import reason_of, rejection
 from gangctl.core.facts.world import Pod
+from gangctl.words import faults
 from gangsidecar.wire import Phase, Report
 
 NODE_EVIDENCE: Final = frozenset(reason for reason, row in DEFAULTS.items() if row.against_node)
 """Evidence against the node itself."""
-GONE: Final = "its pod is gone from the cluster"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +73,9 @@ def defect(gang: Gang, member: str) -> Defect | None:
     """Why the member's current pod can't go on; None if it can, or if it isn't created yet."""
     pod, report = gang.pods.get(member), gang.report(member)
     if pod is None and not gang.is_fresh(member):
-        return Defect(Reason.POD_DELETED, GONE)
+        return Defect(Reason.POD_DELETED, faults.pod_gone())
     if gang.unseen and has_twin(gang, member):
-        return Defect(
-            Reason.POD_DELETED,
-            "an earlier pod of the same name is gone from the cluster, but its supervisor still reports",
-        )
+        return Defect(Reason.POD_DELETED, faults.pod_has_twin())
     if pod is None:
         return None
     found = _of_pod(gang, pod)
@@ -92,30 +89,23 @@ def defect(gang: Gang, member: str) -> Defect | None:
 def unusable(gang: Gang, pod: Pod) -> Defect | None:
     """Why nothing runs in the pod any more, or nothing will soon; None if it goes on."""
     if silence.on_lost_node(gang, pod):
-        return _defect(Reason.NODE_LOST, f"node {pod.node} does not answer")
+        return _defect(Reason.NODE_LOST, faults.node_silent(pod.node))
     if pod.deleting and not pod.is_evicted:
-        return _defect(Reason.POD_DELETED, "its pod is being deleted")
+        return _defect(Reason.POD_DELETED, faults.pod_deleted())
     if pod.terminated:
-        return _defect(
-            Reason.POD_FAILED, rejection(pod) or f"its pod has ended{f': {told(pod)}' if pod.reason else ''}"
-        )
+        ended = faults.pod_ended(reason_of(pod) if pod.reason else "")
+        return _defect(Reason.POD_FAILED, rejection(pod) or ended)
     return None
 
 
 def of_report(report: Report) -> Iterator[Defect]:
     """What the pod's supervisor itself says."""
     if report.terminating:
-        yield _defect(Reason.DISRUPTED, "its pod was told to end")
+        yield _defect(Reason.DISRUPTED, faults.pod_told_to_end())
     if report.phase is Phase.STUCK:
-        yield _defect(Reason.STUCK, "a process outlived SIGKILL")
+        yield _defect(Reason.STUCK, faults.process_stuck())
     if report.phase is Phase.DONE:
-        yield _defect(Reason.POD_FAILED, "its supervisor is ending")
-
-
-def silent_over_restarts(pod: Pod) -> str:
-    """Say that a pod whose containers end again and again was never heard."""
-    why = f": {told(pod)}" if pod.detail else ""
-    return f"its container restarted {pod.restarts} times, and its supervisor has not reported{why}"
+        yield _defect(Reason.POD_FAILED, faults.supervisor_ending())
 
 
 def must_report_by(gang: Gang, member: str) -> float | None:
@@ -166,16 +156,16 @@ def of_node(gang: Gang, pod: Pod) -> Defect | None:
     signal = nodes.leaves(gang, pod)
     if signal is not None:
         reason = Reason.NODE_DRAINED if signal.answer is NodeAnswer.DRAIN else Reason.NODE_UNHEALTHY
-        return Defect(reason, f"its node {pod.node} shows {signal.what}", against_node=True)
+        return Defect(reason, faults.node_shows(pod.node, signal.what), against_node=True)
     if pod.node in nodes.drained(gang):
-        return Defect(Reason.NODE_DRAINED, f"its node {pod.node} is being drained")
+        return Defect(Reason.NODE_DRAINED, faults.node_drained(pod.node))
     return None
 
 
 def _of_node_at_restart(gang: Gang, pod: Pod) -> Defect | None:
     """The same where the gang restarts anyway. The node may be the only one that there is, so it isn't ruled out."""
     signal = nodes.leaves_at_restart(gang, pod) if gang.status.phase is GangPhase.GATHERING else None
-    return None if signal is None else Defect(Reason.NODE_UNHEALTHY, f"its node {pod.node} shows {signal.what}")
+    return None if signal is None else Defect(Reason.NODE_UNHEALTHY, faults.node_shows(pod.node, signal.what))
 
 
 def _of_pod(gang: Gang, pod: Pod) -> Defect | None:
@@ -183,7 +173,7 @@ def _of_pod(gang: Gang, pod: Pod) -> Defect | None:
         return None
     sick = next((device for device in pod.devices if device.health == "Unhealthy"), None)
     if sick is not None:
-        return _defect(Reason.DEVICE_LOST, sick.told)
+        return _defect(Reason.DEVICE_LOST, sick.described())
     return unusable(gang, pod) or of_node(gang, pod) or _of_node_at_restart(gang, pod)
 
 
@@ -192,12 +182,13 @@ def _of_silence(gang: Gang, pod: Pod) -> Defect | None:
     if late is None or gang.now < late:
         return None
     if pod.uid not in gang.heard and silence.ends_again_and_again(gang, pod):
-        return _defect(Reason.START_FAILED, silent_over_restarts(pod))
+        why = reason_of(pod) if pod.detail else ""
+        return _defect(Reason.START_FAILED, faults.silent_over_restarts(pod.restarts, why))
     timeout = gang.spec.recovery.pod_start_timeout_seconds
     if pod.uid in gang.heard:
-        return _defect(Reason.START_FAILED, f"its containers have ended and do not start again: {told(pod)}")
-    said = f": {told(pod)}" if pod.reason else ""
-    return _defect(Reason.START_FAILED, f"its supervisor did not connect within {timeout} s{said}")
+        return _defect(Reason.START_FAILED, faults.containers_do_not_start_again(reason_of(pod)))
+    why = reason_of(pod) if pod.reason else ""
+    return _defect(Reason.START_FAILED, faults.did_not_connect(timeout, why))
 
 
 def _defect(reason: Reason, message: str) -> Defect:

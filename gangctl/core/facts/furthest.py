@@ -28,8 +28,3 @@ def left_behind(heard: Heard) -> RankBehind | None:
     if progress is None or last is None or progress.every is None:
         return None
     return last if progress.step > last.step + progress.every else None
-
-
-def told(last: RankBehind) -> str:
-    """Its process, in a sentence that begins with member and rank."""
-    return "it" if last.pid is None else f"process {last.pid}"

@@ -26,13 +26,13 @@ from gangctl.core.facts import adaptive
 from gangctl.core.facts.evidence import Fault
 from gangctl.core.facts.faults import failed_attempt
 from gangctl.core.facts.finished import need_no_pod
-from gangctl.core.facts.furthest import furthest, left_behind, told
+from gangctl.core.facts.furthest import furthest, left_behind
 from gangctl.core.facts.gang import Gang, once
 from gangctl.core.facts.numbering import numbered
 from gangctl.core.facts.world import Heard
+from gangctl.words import faults
 from gangsidecar.wire import RankBehind
 
-OF_ALL: Final = "no rank makes progress"
 SETTLED_SECONDS: Final = 15.0
 """A step that a rank has made is heard sooner than this."""
 LOOK_SECONDS: Final = 1.0
@@ -69,20 +69,18 @@ def hang(gang: Gang) -> Fault | None:
         last = min(_reported(gang), key=lambda one: (_lowest(one), one.step_time), default=None)
         member = _at_work(gang)[0] if last is None else last.report.member
         rank = None if last is None else furthest(last)
-        text = f"{OF_ALL}; {_last(last)}{_why(gang, _phase(_newest(gang)))}"
+        text = faults.all_hang(_last(last), _why(gang, _phase(_newest(gang))))
         return _fault(gang, member, at, text, rank)
     left = _left(gang)
     if left is not None and gang.now >= left[0]:
         at, one, rank = left
-        text = f"{told(rank)} makes no progress, and the others of its pod do; its last step was {rank.step}"
-        text += f", and another has reached step {one.step}{_why(gang, rank.phase)}"
+        text = faults.rank_left_behind(rank.pid, rank.step, one.step or 0, _why(gang, rank.phase))
         return _fault(gang, one.report.member, at, text, rank)
     behind = _behind(gang)
     if behind is not None and gang.now >= behind[0]:
         at, one = behind
         reached = gang.status.progress.step if gang.status.progress is not None else 0
-        text = f"it makes no progress, and others do; {_last(one)}, and another rank has reached step {reached}"
-        text += _why(gang, _phase(one))
+        text = faults.member_left_behind(_last(one), reached, _why(gang, _phase(one)))
         return _fault(gang, one.report.member, at, text)
     return None
 
@@ -176,17 +174,15 @@ def _fault(gang: Gang, member: str, at: float, message: str, last: RankBehind | 
 
 def _last(one: Heard | None) -> str:
     if one is None:
-        return "no step was reported"
+        return faults.last_step(reported=False)
     last = furthest(one)
-    if last is not None:
-        return f"its last step was {last.step}{'' if last.pid is None else f' ({told(last)})'}"
-    return "its last step is not known" if one.step is None else f"its last step was {one.step}"
+    return faults.last_step(one.step) if last is None else faults.last_step(last.step, last.pid)
 
 
 def _why(gang: Gang, phase: str) -> str:
     """Why a rank that was silent so long in this phase is late, where the user didn't say it himself."""
     found = adaptive.deadline(gang) if phase == "Step" else None
-    return "" if found is None else f"; {found.text}"
+    return "" if found is None else found.text
 
 
 def _phase(heard: Heard | None) -> str:

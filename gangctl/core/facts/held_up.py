@@ -20,7 +20,8 @@ from typing import Final, NamedTuple
 
 from gangctl.core.facts.finished import need_no_pod
 from gangctl.core.facts.gang import Gang
-from gangctl.core.facts.text import listed
+from gangctl.words import faults
+from gangctl.words.message import Message
 
 COLLECTIVE: Final = re.compile(
     r"/(torch/distributed/(?!elastic|launcher|run\.py)|horovod/|mpi4py/|deepspeed/comm/|torch_xla/|multihost_utils\.py)"
@@ -41,8 +42,7 @@ class HeldUp(NamedTuple):
 
     member: str
     """The one that holds the others up; empty if they don't tell."""
-    text: str
-    """In words."""
+    text: Message
 
 
 class _Seen(NamedTuple):
@@ -70,22 +70,22 @@ def held_up(gang: Gang, attempt: int) -> HeldUp | None:
 def _compared(seen: dict[str, _Seen]) -> HeldUp:
     stopped = [member for member, one in seen.items() if one.stopped]
     if len(stopped) == 1:
-        return HeldUp(stopped[0], "its process was stopped by a signal")
+        return HeldUp(stopped[0], faults.stopped_by_signal())
     known = not stopped and all(one.line for one in seen.values())
     most = max(one.inside for one in seen.values())
     outside = [member for member, one in seen.items() if one.inside < most]
     if known and len(outside) == 1:
         where = _own(seen[outside[0]].line)
-        return HeldUp(outside[0], f"it is not in the collective that the others wait in, but in {where}")
+        return HeldUp(outside[0], faults.outside_collective(where))
     told = min(len(one.line) for one in seen.values())
     places = Counter(one.line[:told] for one in seen.values())
     (line, most_at), *others = places.most_common()
     if known and not outside and most_at > 1 and [count for _, count in others] == [1]:
         member = next(member for member, one in seen.items() if one.line[:told] != line)
-        return HeldUp(member, f"it is in {_own(seen[member].line)}, and all others are in {_own(line)}")
+        return HeldUp(member, faults.elsewhere(_own(seen[member].line), _own(line)))
     if known and outside:
-        return HeldUp("", f"{listed(outside)} are not in the collective that the others wait in")
-    return HeldUp("", "the stacks of its members do not tell which of them holds the others up")
+        return HeldUp("", faults.many_outside_collective(outside))
+    return HeldUp("", faults.stacks_unclear())
 
 
 def _own(line: tuple[str, ...]) -> str:

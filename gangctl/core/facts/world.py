@@ -14,6 +14,8 @@ from typing import Final, NamedTuple
 from gangctl.core.facts.node_state import NodeState
 from gangctl.core.facts.printed import OutputRead
 from gangctl.core.facts.queue import NO_QUEUE, Queue
+from gangctl.words.faults import device_health
+from gangctl.words.message import Message
 from gangsidecar.wire import End, Phase, Report, Scanned
 
 CLAIM: Final = "claim:"
@@ -33,11 +35,9 @@ class Device:
     message: str = field(default="", compare=False)
     """What its driver says of its health, bounded. Not compared: a text that counts must not wake the gang."""
 
-    @property
-    def told(self) -> str:
-        """The device and its health in words."""
-        said = f": {self.message}" if self.message else ""
-        return f"device {self.name} ({self.resource}) is {self.health.lower()}{said}"
+    def described(self) -> Message:
+        """Return device and health in words."""
+        return device_health(self.name, self.resource, self.health, self.message)
 
     @property
     def is_claimed(self) -> bool:

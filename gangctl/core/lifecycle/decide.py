@@ -32,6 +32,7 @@ from gangctl.core.policy.success import has_succeeded
 from gangctl.core.record import incidents, output
 from gangctl.core.record.fitting import fitted
 from gangctl.core.record.goodput import accounted
+from gangctl.words.decisions import active_deadline_passed
 
 
 def decide(now: float, job: GangJob, observed: Observed) -> Plan:
@@ -82,4 +83,4 @@ def _of_phase(gang: Gang) -> Plan:
 def _fail_at_deadline(gang: Gang) -> Plan:
     limit = gang.spec.active_deadline_seconds
     status = transitions.fail_at_deadline(gang, incidents.finished(gang, gang.status, "Failed"))
-    return write(gang, status, Reason.DEADLINE_EXCEEDED, f"the gang was active for longer than {limit} s")
+    return write(gang, status, Reason.DEADLINE_EXCEEDED, active_deadline_passed(limit))

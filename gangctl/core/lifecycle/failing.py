@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import Final
 
 from gangctl.api.gangjob import GangJob
-from gangctl.api.model import sentence
 from gangctl.api.names import pod_name
 from gangctl.api.reasons import Reason
 from gangctl.core.lifecycle.plan import DeleteGang, Event, EventType
 from gangctl.core.policy.pods import CreatePod, DeletePod
 from gangctl.core.policy.queueing import TellQueue
+from gangctl.words import decisions
 
 TOLD_AFTER: Final = 3
 """Failures in a row: a few seconds. What is over by then is not told."""
@@ -25,9 +25,8 @@ def undone(job: GangJob, create: CreatePod, times: int) -> Event | None:
     if times != TOLD_AFTER:
         return None
     pod = pod_name(job.metadata.name, create.member, create.incarnation)
-    what = f"pod {pod} was created {times} times, and something deletes it before it runs; it is created again, "
-    todo = "less and less often: find out what deletes pods here (a descheduler, a policy for pending pods)"
-    return Event(EventType.WARNING, Reason.ACTION_FAILS, sentence(f"{what}{todo}"), create.member, pod)
+    message = decisions.pod_deleted_again(pod, times)
+    return Event(EventType.WARNING, Reason.ACTION_FAILS, message, create.member, pod)
 
 
 def failing(
@@ -40,11 +39,11 @@ def failing(
     match action:
         case CreatePod():
             member, pod = action.member, pod_name(job.metadata.name, action.member, action.incarnation)
-            what = f"pod {pod} can't be created"
+            what = decisions.cannot_create(pod)
         case DeletePod():
-            pod, what = action.name, f"pod {action.name} can't be deleted"
+            pod, what = action.name, decisions.cannot_delete(action.name)
         case DeleteGang():
-            what = "the gang can't be deleted"
+            what = decisions.cannot_delete_gang()
         case TellQueue():
-            what = f"the gang's Workload in its queue can't be changed ({action.verb})"
-    return Event(EventType.WARNING, Reason.ACTION_FAILS, sentence(f"{what}, and it is tried again: {why}"), member, pod)
+            what = decisions.cannot_change_workload(str(action.verb))
+    return Event(EventType.WARNING, Reason.ACTION_FAILS, decisions.action_fails(what, why), member, pod)

@@ -9,22 +9,18 @@ from gangctl.api.reasons import Reason
 from gangctl.core.facts.world import Device
 from gangctl.core.lifecycle.plan import Event, EventType
 from gangctl.core.policy.device_guard import GuardedPod, Memory
+from gangctl.words import decisions
 
 
 def evicted(pod: GuardedPod, device: Device) -> Event:
-    """The Event of an eviction."""
-    text = f"{_seen(pod, device)} The pod was evicted; its owner replaces it."
-    return Event(EventType.WARNING, Reason.DEVICE_GUARD_EVICTED, text)
+    """Return the Event of an eviction."""
+    message = decisions.pod_evicted(device.name, device.resource, pod.node, device.message)
+    return Event(EventType.WARNING, Reason.DEVICE_GUARD_EVICTED, message)
 
 
 def refused(memory: Memory, pod: GuardedPod, device: Device, why: str) -> Event | None:
-    """The Event of an eviction that was refused; None if that was told. ``memory``: without this refusal."""
+    """Return the Event of a refused eviction; None if the pod has one. ``memory``: without this refusal."""
     if pod.uid in memory.refusals:
         return None
-    text = f"{_seen(pod, device)} The pod is not evicted yet, and the controller tries again: {why}"
-    return Event(EventType.WARNING, Reason.DEVICE_GUARD_REFUSED, text)
-
-
-def _seen(pod: GuardedPod, device: Device) -> str:
-    said = f" ({device.message})" if device.message else ""
-    return f"Device {device.name} ({device.resource}) on node {pod.node} is unhealthy{said}."
+    message = decisions.eviction_refused(device.name, device.resource, pod.node, why, device.message)
+    return Event(EventType.WARNING, Reason.DEVICE_GUARD_REFUSED, message)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from gangctl.api.changes import changed
 from gangctl.api.incident import IncidentLevel
-from gangctl.api.model import sentence
 from gangctl.api.reasons import Reason
 from gangctl.api.status import Status
 from gangctl.core.facts.gang import Gang
@@ -19,13 +18,13 @@ from gangctl.core.policy import pods, requests
 from gangctl.core.policy.cause import requested
 from gangctl.core.policy.deadlines import hold_timeout
 from gangctl.core.record import incidents
+from gangctl.words import decisions
+from gangctl.words.message import Message
 
 
-def hold(gang: Gang, status: Status, reason: Reason, because: str, out: str = "change restartToken to go on") -> Plan:
-    """The plan that holds a gang. ``status``: its incident is settled or finished. ``out``: what leads on."""
-    end = f"; {out}"
-    status = transitions.hold(gang, status)
-    return write(gang, status, reason, sentence(f"held: {because}", end), create=False)
+def hold(gang: Gang, status: Status, reason: Reason, because: Message, out: str = "") -> Plan:
+    """Return the plan that holds a gang. ``status``: its incident is settled or finished. ``out``: what leads on."""
+    return write(gang, transitions.hold(gang, status), reason, decisions.held(because, out), create=False)
 
 
 def held(gang: Gang) -> Plan:
@@ -35,10 +34,10 @@ def held(gang: Gang) -> Plan:
         opened = incidents.opened(gang, requested(gang), IncidentLevel.PROCESS, planned=True)
         status = transitions.restart_held(gang, changed(status, incidents=opened))
         where = requests.described(gang.spec, gang.status, status)
-        because = f"restartToken was changed; attempt {status.attempt} gathers{where}"
+        because = decisions.token_accepted(decisions.attempt_gathers(status.attempt, where))
         return write(gang, status, Reason.RESTARTING, because)
     end = hold_timeout(gang)
     if end is not None and gang.now >= end:
-        because = f"it was held for {gang.spec.recovery.hold_timeout_seconds} s, and restartToken was not changed"
+        because = decisions.hold_timeout_passed(gang.spec.recovery.hold_timeout_seconds or 0)
         return write(gang, transitions.fail_held(gang, status), Reason.HOLD_TIMEOUT, because)
-    return wait(gang, status.message, [end], pods.actions(gang, status, create=False))
+    return wait(gang, decisions.as_stored(status.message), [end], pods.actions(gang, status, create=False))

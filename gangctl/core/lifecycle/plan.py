@@ -42,6 +42,7 @@ class Event:
     type: EventType
     reason: str
     message: str
+    """A :class:`~gangctl.words.message.Message` of the core."""
     member: str = ""
     pod: str = ""
     """Name of the pod that it is about, which may be gone by now; empty if it is about none."""
@@ -56,6 +57,7 @@ class Plan:
     """A decision. ``status`` is absent if nothing durable changes."""
 
     because: str
+    """A :class:`~gangctl.words.message.Message` of the core."""
     status: Status | None = None
     actions: tuple[Action, ...] = ()
     events: tuple[Event, ...] = ()

@@ -10,7 +10,6 @@ from dataclasses import replace
 
 from gangctl.api.changes import changed
 from gangctl.api.events import is_warning
-from gangctl.api.model import sentence
 from gangctl.api.names import pod_name
 from gangctl.api.reasons import Reason
 from gangctl.api.status import ENDED, GangPhase, Status
@@ -20,33 +19,34 @@ from gangctl.core.lifecycle.handing_over import handed_over
 from gangctl.core.lifecycle.plan import Action, Event, EventType, Plan
 from gangctl.core.policy import admission, pods, queueing
 from gangctl.core.record import finishes
-from gangctl.core.record.conditions import conditions
+from gangctl.core.record.conditions import with_conditions, with_message
 from gangctl.core.record.degraded import degraded
 from gangctl.core.record.incidents import told_of
 from gangctl.core.record.stacks import with_stacks
 from gangctl.core.record.summary import summarised
+from gangctl.words import decisions, waits
+from gangctl.words.message import Message
 
 
 def write(
     gang: Gang,
     status: Status,
     reason: Reason,
-    because: str,
+    because: Message,
     *,
     events: Iterable[Event] = (),
     create: bool = True,
     requeue_after: float | None = None,
 ) -> Plan:
     """The plan that stores ``status``, says why, and brings the pods to it."""
-    because = sentence(because)
     refused = admission.refusal(gang, status)
-    if refused and status.phase is GangPhase.PENDING and not admission.creates(gang, status):
+    if refused is not None and status.phase is GangPhase.PENDING and not admission.creates(gang, status):
         reason, because = Reason.TEMPLATE_REFUSED, refused
-    status = with_stacks(gang, summarised(gang, changed(status, message=because)))
+    status = with_stacks(gang, summarised(gang, _with_words(status, because)))
     generation = gang.job.metadata.generation
     warned = degraded(gang, status.phase)
-    told = conditions(gang.job, status, gang.now, reason, warned, refused=refused)
-    status = changed(status, conditions=told, observed_generation=generation)
+    status = with_conditions(gang.job, status, gang.now, reason, warned, refused=refused)
+    status = changed(status, observed_generation=generation)
     event = Event(EventType.WARNING if is_warning(reason) else EventType.NORMAL, reason, because)
     return Plan(
         because=because,
@@ -55,6 +55,12 @@ def write(
         events=(*(_completed(gang, status, one) for one in (event, *events)), *handed_over(gang, status)),
         requeue_after=requeue_after,
     )
+
+
+def _with_words(status: Status, because: Message) -> Status:
+    if because.name == decisions.as_stored.__name__:
+        return status
+    return changed(status, message=str(because), said=because.said())
 
 
 def _completed(gang: Gang, status: Status, event: Event) -> Event:
@@ -78,11 +84,11 @@ def _completed(gang: Gang, status: Status, event: Event) -> Event:
     return event
 
 
-def wait(gang: Gang, because: str, times: Iterable[float | None], actions: Iterable[Action] = ()) -> Plan:
+def wait(gang: Gang, because: Message, times: Iterable[float | None], actions: Iterable[Action] = ()) -> Plan:
     """The plan that changes nothing durable, and looks again at the first of ``times``."""
     known = [time for time in times if time is not None and time > gang.now]  # What has passed is decided on now.
     after = max(0.05, min(known) - gang.now) if known else None
-    return Plan(because=sentence(because), actions=tuple(actions), requeue_after=after)
+    return Plan(because=because, actions=tuple(actions), requeue_after=after)
 
 
 def with_finished(gang: Gang, plan: Plan) -> Plan:
@@ -101,17 +107,18 @@ def with_finished(gang: Gang, plan: Plan) -> Plan:
 
 def with_acceptance(gang: Gang, plan: Plan) -> Plan:
     """The plan that also says whether the cluster takes the gang's pods, if it writes nothing else and that is news."""
-    status, old = gang.status, admission.stored(gang.status)
-    text = admission.refusal(gang, status)
-    said = old.message if old is not None and old.status == "False" else ""
-    if plan.status is not None or status.phase in ENDED or text == said:
+    status, refused = gang.status, admission.refusal(gang, gang.status)
+    if plan.status is not None or status.phase in ENDED or gang.observed.refused is None:
         return plan
-    reason = Reason.TEMPLATE_REFUSED if text else Reason.TEMPLATE_ACCEPTED
-    because = text or "the cluster takes the gang's pods now"
+    if refused.is_same(status.refusal) if refused is not None else not admission.is_stored_as_refused(status):
+        return plan
+    reason = Reason.TEMPLATE_ACCEPTED if refused is None else Reason.TEMPLATE_REFUSED
+    because = waits.pods_accepted() if refused is None else refused
     pending = status.phase is GangPhase.PENDING
     if pending:
-        status = changed(status, message=text or plan.because)
+        status = with_message(status, refused or decisions.as_message(plan.because))
     kept = Reason.QUEUED if queueing.is_told_waiting(gang.status) else None
-    told = conditions(gang.job, status, gang.now, reason if text and pending else kept, refused=text)
-    event = Event(EventType.WARNING if text else EventType.NORMAL, reason, because)
-    return replace(plan, because=because, status=changed(status, conditions=told), events=(*plan.events, event))
+    shown = reason if refused is not None and pending else kept
+    status = with_conditions(gang.job, status, gang.now, shown, refused=refused)
+    event = Event(EventType.NORMAL if refused is None else EventType.WARNING, reason, because)
+    return replace(plan, because=because, status=status, events=(*plan.events, event))

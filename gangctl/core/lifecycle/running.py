@@ -11,7 +11,6 @@ from typing import Final
 
 from gangctl.api.changes import changed
 from gangctl.api.incident import IncidentLevel
-from gangctl.api.model import sentence
 from gangctl.api.names import pod_name
 from gangctl.api.reasons import Reason
 from gangctl.api.status import Status
@@ -21,7 +20,6 @@ from gangctl.core.facts.faults import faults, is_gentle, start_deadline
 from gangctl.core.facts.fitness import Defect
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.silence import next_loss
-from gangctl.core.facts.text import listed
 from gangctl.core.facts.trace_context import trace_of
 from gangctl.core.lifecycle import handing_over, transitions
 from gangctl.core.lifecycle.plan import Event, EventType, Plan
@@ -30,9 +28,13 @@ from gangctl.core.policy import admission, checkpoints, degradation, pods, repla
 from gangctl.core.policy.cause import Finding, describe, first_cause, requested, settle
 from gangctl.core.policy.ladder import level
 from gangctl.core.record import incidents, timings
-from gangctl.core.record.conditions import conditions, warned_of
+from gangctl.core.record.conditions import warned_of, with_conditions, with_message
 from gangctl.core.record.degraded import degraded, is_news, next_silence
 from gangctl.core.record.summary import progressed, summarised
+from gangctl.words import decisions
+from gangctl.words.faults import token_changed
+from gangctl.words.message import Message
+from gangctl.words.waits import turn_dropped
 
 SUMMARY_SECONDS: Final = 30.0
 """The summary (progress, ready, timings) is written at most this often."""
@@ -55,10 +57,10 @@ def running(gang: Gang) -> Plan:
     unfit = {name: why for name, why in replacement.unfit(gang).items() if name not in gang.holding}
     if spares := replacement.with_room(gang.status, unfit):
         status = replacement.replaced(gang, gang.status, spares)
-        return write(gang, status, Reason.POD_REPLACED, _replaced_spares(spares))
+        return write(gang, status, Reason.POD_REPLACED, decisions.spares_get_new_pods(_replaced(spares)))
     status = replacement.refreshed(gang, gang.status)
     if status is not gang.status:
-        return write(gang, status, Reason.RUNNING, "an earlier pod, which may have run a worker, is gone")
+        return write(gang, status, Reason.RUNNING, decisions.earlier_pod_gone())
     return note(gang, hung)
 
 
@@ -81,7 +83,7 @@ def restart_by_hand(gang: Gang) -> Plan:
     opened = incidents.opened(gang.with_status(status), requested(gang), IncidentLevel.PROCESS, planned=True)
     status = requests.taken(gang.spec, changed(status, incidents=opened))
     where = requests.described(gang.spec, gang.status, status)
-    return _gathering(gang, status, (), "restartToken was changed", where=where)
+    return _gathering(gang, status, (), token_changed(), where=where)
 
 
 def _turn(gang: Gang) -> Plan | None:
@@ -89,9 +91,9 @@ def _turn(gang: Gang) -> Plan | None:
     waits, since = bool(rolling.waits_for(gang)), gang.status.restart_wait_time
     if waits and since is None:
         status = changed(gang.status, restart_wait_time=gang.now)
-        return write(gang, status, Reason.RESTART_WAITS, rolling.told(gang), requeue_after=1.0)
+        return write(gang, status, Reason.RESTART_WAITS, rolling.turn(gang), requeue_after=1.0)
     if not waits and since is not None:
-        because = f"attempt {gang.status.attempt} runs on: restartToken asks for no restart any more"
+        because = turn_dropped(gang.status.attempt)
         return write(gang, changed(gang.status, restart_wait_time=None), Reason.RUNNING, because)
     return None
 
@@ -99,15 +101,15 @@ def _turn(gang: Gang) -> Plan | None:
 def note(gang: Gang, hung: Fault | None) -> Plan:
     """Nothing is wrong: the summary is written now and then; a hang that is only observed is reported once."""
     status = checkpoints.remembered(gang, progressed(gang, timings.timed(gang, gang.status, more=True)))
-    reason, text = Reason.RUNNING, f"attempt {status.attempt} runs"
+    reason, text = Reason.RUNNING, decisions.attempt_runs(status.attempt)
     if rolling.waits_for(gang):  # The gangs that it waits for may change often: that is written with the summary.
-        reason, text = Reason.RESTART_WAITS, sentence(rolling.told(gang))
-        status = changed(status, message=text)
+        reason, text = Reason.RESTART_WAITS, rolling.turn(gang)
+        status = with_message(status, text)
     warned = degraded(gang, gang.status.phase, hung)
     if warned is not None and warned[0] is Reason.HANG:
-        status = changed(status, message=sentence(warned[1]))
+        status = with_message(status, warned[1])
     elif warned_of(gang.status) == Reason.HANG:
-        status = changed(status, message=text)
+        status = with_message(status, text)
     due = gang.status.observed_time + SUMMARY_SECONDS
     told = summarised(gang, status)
     is_new = changed(told, observed_time=gang.status.observed_time) != gang.status
@@ -117,8 +119,7 @@ def note(gang: Gang, hung: Fault | None) -> Plan:
         generation = gang.job.metadata.generation
         told = changed(told, observed_generation=generation)
         refused = admission.refusal(gang, told)
-        shown = conditions(gang.job, told, gang.now, reason, warned, refused=refused)
-        told = changed(told, conditions=shown)
+        told = with_conditions(gang.job, told, gang.now, reason, warned, refused=refused)
         events: tuple[Event, ...] = (Event(EventType.WARNING, *warned),) if warned is not None and news else ()
         if news and warned is not None and warned[0] is Reason.DEVICE_DEGRADED:
             events += tuple(handing_over.slow(gang, slowness.slow(gang)))
@@ -138,35 +139,33 @@ def note(gang: Gang, hung: Fault | None) -> Plan:
 
 
 def _gathering(
-    gang: Gang, status: Status, found: tuple[Fault, ...], what: str, events: tuple[Event, ...] = (), where: str = ""
+    gang: Gang, status: Status, found: tuple[Fault, ...], what: Message, events: tuple[Event, ...] = (), where: str = ""
 ) -> Plan:
-    unfit = replacement.unfit(gang)
-    more = ""
+    unfit, then = replacement.unfit(gang), ""
     if replacement.most(gang, unfit):
         status = transitions.restart_with_new_pods(gang, replacement.recreated(gang, status, unfit))
-        more = "; every pod is replaced because most members need a new one"
+        then = decisions.all_replaced("Most")
     else:
         status = transitions.restart(gang, replacement.replaced(gang, status, unfit))
         if unfit:
-            own = status.incidents[0].cause.member  # The message already says what is wrong with it.
-            names = [name if name == own else f"{name} ({why.message})" for name, why in sorted(unfit.items())]
-            more = f"; {listed(names)} {'gets a new pod' if len(names) == 1 else 'get new pods'}"
-    gathers = f"attempt {status.attempt} gathers{where}{more}"
-    because = f"attempt {gang.status.attempt} ends: {what}; all workers stop, and {gathers}"
+            then = decisions.get_new_pods(_replaced(unfit, known=status.incidents[0].cause.member))
+    gathers = decisions.attempt_gathers(status.attempt, where)
+    because = decisions.attempt_ends(gang.status.attempt, what, gathers, then)
     evidence = Finding(status.incidents[0].cause, status.incidents[0].level, found)
     goes_on = settle(gang.with_status(status), evidence).outcome == "Restarted"  # A provisional end creates no pods.
     return write(gang, status, Reason.RESTARTING, because, events=events, create=goes_on, requeue_after=1.0)
 
 
-def _replaced_spares(spares: Mapping[str, Defect]) -> str:
-    names = listed([f"{name} ({why.message})" for name, why in sorted(spares.items())])
-    return f"spare {names} gets a new pod" if len(spares) == 1 else f"spares {names} get new pods"
+def _replaced(members: Mapping[str, Defect], known: str = "") -> list[str]:
+    """Each member, and what is wrong with its pod. ``known``: the member of which the message says so already."""
+    return [
+        name if name == known else decisions.member_replaced(name, why.message) for name, why in sorted(members.items())
+    ]
 
 
 def _correction(gang: Gang, status: Status) -> Event:
     last = status.incidents[0]
-    charged = "charged" if last.charged else "not charged"
-    text = f"attempt {last.attempt} had another cause: {describe(last.cause)}; {charged} to the budget"
+    text = decisions.cause_corrected(last.attempt, describe(last.cause), last.charged)
     member, trace = last.cause.member, trace_of(gang.job, last)
     pod = pod_name(gang.job.metadata.name, member, last.cause.incarnation) if member else ""
     return Event(EventType.NORMAL, Reason.CAUSE_CORRECTED, text, member, pod, trace)

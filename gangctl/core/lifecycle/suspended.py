@@ -8,11 +8,8 @@ may run.
 
 from __future__ import annotations
 
-from typing import Final
-
 from gangctl.api.changes import changed
 from gangctl.api.incident import LedgerEntry
-from gangctl.api.model import sentence
 from gangctl.api.reasons import Reason
 from gangctl.api.roles_hash import roles_hash
 from gangctl.api.status import GangPhase, Status
@@ -26,9 +23,8 @@ from gangctl.core.lifecycle.plan_builder import wait, write
 from gangctl.core.policy import checkpoints, pods, queueing, replacement, requests
 from gangctl.core.record import incidents, timings
 from gangctl.core.record.summary import progressed
-
-_STAYS: Final = "attempt and restore point stay"
-_HOW_ON: Final = "change restartToken, or set suspend to true and back, to go on"
+from gangctl.words import decisions, waits
+from gangctl.words.message import Message
 
 
 def is_to_be_suspended(gang: Gang) -> bool:
@@ -42,25 +38,26 @@ def _is_asked_for(gang: Gang) -> bool:
 
 def suspend(gang: Gang) -> Plan:
     """Everything stops with the planned grace; pods go, attempt and restore point stay."""
-    reason, then = Reason.SUSPENDED, ""
+    reason, was_held = Reason.SUSPENDED, False
     if gang.spec.suspend:
-        asked = "spec.suspend is true"
+        asked = decisions.spec_suspends()
     elif roles_hash(gang.spec.roles) != gang.status.roles_hash:
-        asked = "the roles have changed"
-    elif gang.status.phase is GangPhase.HELD:  # It must not go on by itself, only because its quota comes back.
-        asked, then = queueing.called_back(gang), f"; it was Held: {_HOW_ON}"
+        asked = decisions.roles_changed()
     else:
-        asked, reason = queueing.called_back(gang), Reason.QUEUED
-    because = f"{asked}; all workers stop, with the planned grace, and the pods are deleted; {_STAYS}{then}"
+        asked = queueing.called_back(gang)
+        was_held = (
+            gang.status.phase is GangPhase.HELD
+        )  # It must not go on by itself, only because its quota comes back.
+        reason = Reason.SUSPENDED if was_held else Reason.QUEUED
     status = transitions.suspend(gang, _stopped(gang))
-    return write(gang, changed(status, given_back=True) if then else status, reason, because, requeue_after=1.0)
+    status = changed(status, given_back=True) if was_held else status
+    return write(gang, status, reason, decisions.suspended(asked, was_held), requeue_after=1.0)
 
 
-def give_back(gang: Gang, why: str) -> Plan:
+def give_back(gang: Gang, why: Message) -> Plan:
     """Suspend a gang whose replacement took too long: its devices are free until its spec changes."""
-    because = f"suspended, its pods are deleted: {why}; {_HOW_ON}"
     status = transitions.give_back(gang, _stopped(gang))
-    return write(gang, status, Reason.REPLACEMENT_TIMEOUT, because, requeue_after=1.0)
+    return write(gang, status, Reason.REPLACEMENT_TIMEOUT, decisions.given_back(why), requeue_after=1.0)
 
 
 def _stopped(gang: Gang) -> Status:
@@ -76,12 +73,10 @@ def suspended(gang: Gang) -> Plan:
     status = checkpoints.remembered(gang, replacement.refreshed(gang, gang.status))
     if status is not gang.status:
         reason = Reason.QUEUED if queueing.is_told_waiting(gang.status) else Reason.SUSPENDED
-        return write(gang, status, reason, gang.status.message, requeue_after=1.0)
+        return write(gang, status, reason, decisions.as_stored(gang.status.message), requeue_after=1.0)
     if status.given_back and (_is_asked_for(gang) or requests.is_new(gang.spec, status)):
         status = changed(status, given_back=False)
-        return write(
-            gang, status, Reason.SUSPENDED, "suspended; its spec was changed so that it goes on", requeue_after=1.0
-        )
+        return write(gang, status, Reason.SUSPENDED, decisions.goes_on(), requeue_after=1.0)
     # The pod of a lost node stays in the cluster until the node is back; what may run in it is waited for below.
     left = any(not (pod.deleting and on_lost_node(gang, pod)) for pod in gang.observed.pods)
     gone = not left and not barrier.blocking(gang)
@@ -90,7 +85,7 @@ def suspended(gang: Gang) -> Plan:
     if gang.spec.suspend or status.given_back or not gone or not queueing.is_admitted(gang):
         overdue = pods.overdue_at(gang, gang.spec.recovery.planned_stop_grace_period_seconds)
         times = [overdue if not gone and overdue > gang.now else None, barrier.next_release(gang)]
-        because = "suspended" if gone else "suspended; it waits for its old pods to end"
+        because = decisions.still_suspended(pods_left=not gone)
         deletions = tuple(
             action
             for action in pods.endings(gang, all_of_them=True)
@@ -106,18 +101,18 @@ def suspended(gang: Gang) -> Plan:
             time=gang.now, attempt=attempt, charged=False, restored_step=None if point is None else point.step
         )
         status = incidents.entered(gang, status, entry, in_a_row=0)
-    return write(gang, status, Reason.RESUMED, f"resumed; new pods are created for attempt {attempt}")
+    return write(gang, status, Reason.RESUMED, decisions.resumed(attempt))
 
 
-def _news(gang: Gang) -> tuple[Reason, str] | None:
+def _news(gang: Gang) -> tuple[Reason, Message] | None:
     """What is said of a gang without pods, if that isn't stored: what it waits for in the queue, or that it doesn't."""
     if gang.spec.suspend or gang.status.given_back:
         told = queueing.is_told_waiting(gang.status)
-        return (Reason.SUSPENDED, "suspended; it waits in no queue") if told else None
+        return (Reason.SUSPENDED, waits.queue_left()) if told else None
     if queueing.is_admitted(gang):
         return None
-    because = sentence(queueing.waiting(gang))
-    return None if gang.status.message == because else (Reason.QUEUED, because)
+    because = queueing.waiting(gang)
+    return None if because.is_same(gang.status.said) else (Reason.QUEUED, because)
 
 
 def _is_terminated(gang: Gang, uid: str) -> bool:

@@ -14,7 +14,6 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from gangctl.api.model import sentence
 from gangctl.api.names import pod_name
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase
@@ -22,6 +21,7 @@ from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.trace_context import trace_of
 from gangctl.core.lifecycle.plan import Event, EventType, Plan
 from gangctl.core.policy.cause import describe
+from gangctl.words.decisions import attempt_ended
 
 _PATIENCE: Final[Mapping[GangPhase, float]] = MappingProxyType(
     {GangPhase.PENDING: 10.0, GangPhase.GATHERING: 10.0, GangPhase.RUNNING: 2.0}
@@ -34,7 +34,7 @@ def with_output(before: Gang, gang: Gang, plan: Plan) -> Plan:
     if gang is before:
         return plan
     last = gang.status.incidents[0]
-    text = sentence(f"attempt {last.attempt - 1} ended: {describe(last.cause)}")
+    text = attempt_ended(last.attempt - 1, describe(last.cause))
     pod = pod_name(gang.job.metadata.name, last.cause.member, last.cause.incarnation)
     event = Event(EventType.NORMAL, Reason.WORKER_OUTPUT, text, last.cause.member, pod, trace_of(gang.job, last))
     events = (*plan.events, event) if last.settled and last.cause.printed else plan.events

@@ -12,11 +12,12 @@ from gangctl.api.conditions import ConditionType
 from gangctl.api.escaping import escaped
 from gangctl.api.status import ENDED, Condition, GangPhase, Status
 from gangctl.core.facts.gang import Gang, raised_incarnations
+from gangctl.words.decisions import as_stored
+from gangctl.words.message import Message
+from gangctl.words.waits import pods_refused, refused_while
 
-REFUSED: Final = "the cluster refuses"
 WORDS: Final = 640
 """So many characters of the cluster's words are repeated: the rest of the sentence has to fit as well."""
-_HOW: Final = "to change the roles, set spec.suspend to true, apply them, and set it back to false"
 
 
 def creates(gang: Gang, status: Status) -> bool:
@@ -29,7 +30,16 @@ def creates(gang: Gang, status: Status) -> bool:
 
 def is_refused(gang: Gang) -> bool:
     """Whether the cluster refuses the gang's pods, as far as is known."""
-    return bool(refusal(gang, gang.status))
+    words = gang.observed.refused
+    if words is None or gang.status.phase in ENDED:
+        return is_stored_as_refused(gang.status)
+    return bool(words)
+
+
+def is_stored_as_refused(status: Status) -> bool:
+    """Return whether the status says that the cluster refuses the gang's pods."""
+    old = stored(status)
+    return old is not None and old.status == "False"
 
 
 def counts_since(gang: Gang) -> float | None:
@@ -38,35 +48,31 @@ def counts_since(gang: Gang) -> float | None:
     None while pods are refused, and until it is said that they aren't any more.
     """
     accepted = stored(gang.status)
-    if is_refused(gang) or (accepted is not None and accepted.status == "False"):
+    if is_refused(gang) or is_stored_as_refused(gang.status):
         return None
     return 0.0 if accepted is None else accepted.last_transition_time
 
 
-def refusal(gang: Gang, status: Status) -> str:
-    """The message to the user: what was seen, what happens next, what to do. Empty = the cluster accepts the pods."""
+def refusal(gang: Gang, status: Status) -> Message | None:
+    """Return what was seen, what happens next, and what to do; None if the cluster accepts the pods."""
     words, old = gang.observed.refused, stored(status)
     if words is None or status.phase in ENDED:
-        return old.message if old is not None and old.status == "False" else ""
-    said = refused(gang)
-    if not said:
-        return ""
+        return as_stored(old.message) if old is not None and old.status == "False" else None
+    why = refused(gang)
+    if why is None:
+        return None
     match status.phase:
-        case GangPhase.SUSPENDED:
-            return f"{said}. Nothing would be created if it were resumed; the roles can be changed now"
-        case GangPhase.RUNNING:
-            return f"{said}. What runs goes on, but a pod that has to be replaced would not come back; {_HOW}"
-        case _ if _has_pods(gang, status):
-            return f"{said}. The pods that are there wait, and the missing ones are tried again; {_HOW}"
+        case GangPhase.SUSPENDED | GangPhase.RUNNING as phase:
+            return refused_while(why, str(phase))
         case _:
-            return f"{said}. Nothing is created until that changes; {_HOW}"
+            return refused_while(why, "Partial" if _has_pods(gang, status) else "None")
 
 
-def refused(gang: Gang) -> str:
-    """Why the cluster refuses the pods, in its own words; empty = it doesn't, or that isn't known."""
+def refused(gang: Gang) -> Message | None:
+    """Return why the cluster refuses the pods, in its own words; None if it doesn't, or if that isn't known."""
     words = gang.observed.refused
     text = escaped("; ".join(words or ()))
-    return f"{REFUSED} the gang's pods: {text if len(text) <= WORDS else f'{text[:WORDS]}…'}" if words else ""
+    return pods_refused(text if len(text) <= WORDS else f"{text[:WORDS]}…") if words else None
 
 
 def _has_pods(gang: Gang, status: Status) -> bool:

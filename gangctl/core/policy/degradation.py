@@ -19,6 +19,7 @@ from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.slowness import Slow
 from gangctl.core.policy import budget
 from gangctl.core.policy.rules import Verdict, verdict
+from gangctl.words.faults import rank_slow
 from gangsidecar.wire import Level
 
 
@@ -53,8 +54,5 @@ def _fault(gang: Gang, one: Slow) -> Fault:
         node=pod.node,
         conditions=pod.conditions,
         level=Level.POD,
-        message=(
-            f"its own part of a step takes {one.own_ms} ms, and {one.typical_ms:.0f} ms on the other ranks of its role "
-            f"({100 * one.excess:.0f} % longer)"
-        ),
+        message=rank_slow(one.own_ms, one.typical_ms, one.excess),
     )

@@ -28,10 +28,11 @@ from gangctl.api.incident import Cause
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase
 from gangctl.core.facts.gang import Gang
-from gangctl.core.facts.starts import NEVER_MADE, NOT_EXECUTABLE, cannot_work, correction, told
-from gangctl.core.facts.text import listed
+from gangctl.core.facts.starts import NEVER_MADE, NOT_EXECUTABLE, cannot_work, correction, reason_of
 from gangctl.core.facts.world import Pod
 from gangctl.core.policy.restart_backoff import in_a_row
+from gangctl.words.message import Message
+from gangctl.words.waits import can_never_start
 
 TRIES: Final = 3
 """The first may meet a file system that is still being mounted; more of the same teach nothing."""
@@ -39,10 +40,10 @@ SOON_SECONDS: Final = 300.0
 """Within so many seconds from the gang's first start: three imports of a framework on a slow machine."""
 
 
-def cannot_start(gang: Gang) -> str:
-    """Why the start of a pod can't work, in a sentence; empty if that isn't so, or isn't known yet."""
+def cannot_start(gang: Gang) -> Message | None:
+    """Return why the start of a pod can't work; None if that isn't so, or isn't known yet."""
     if gang.status.phase is not GangPhase.PENDING:
-        return ""
+        return None
     failing = [
         holder
         for holder in gang.holders.values()
@@ -51,10 +52,9 @@ def cannot_start(gang: Gang) -> str:
     working = {gang.members[name].role.name for name in gang.speaking} if failing else set()
     failing = [name for name in failing if gang.members[name].role.name not in working]
     if not failing:
-        return ""
+        return None
     first = gang.pods[failing[0]]
-    todo = correction(first.start_failure)
-    return f"{listed(failing)} can't start, however often it is tried: {told(first)}; {todo}"
+    return can_never_start(failing, reason_of(first), correction(first.start_failure))
 
 
 def how_it_ends(gang: Gang) -> str:

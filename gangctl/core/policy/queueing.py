@@ -20,6 +20,8 @@ from gangctl.api.status import ENDED, GangPhase, Status
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.queue import Workload
 from gangctl.core.facts.silence import on_lost_node
+from gangctl.words.message import Message
+from gangctl.words.waits import queue_awaited, queue_calls_back
 
 
 class QueueVerb(StrEnum):
@@ -71,28 +73,17 @@ def _admits(gang: Gang, workload: Workload | None) -> bool:
     )
 
 
-def waiting(gang: Gang) -> str:
-    """Why a gang without pods waits, in a sentence."""
+def waiting(gang: Gang) -> Message:
+    """Return why a gang without pods waits."""
     queue = gang.observed.queue
-    if not queue.known:
-        return (
-            f"it waits for admission by queue {queue.name}: Kueue's Workloads can't be read now; its pods are created "
-            "when they can and the queue admits it"
-        )
     said = "" if queue.workload is None else queue.workload.said
-    return f"it waits for admission by queue {queue.name}{_quoted(said)}; its pods are created when the queue admits it"
+    return queue_awaited(queue.name, said if queue.known else "", queue.known)
 
 
-def called_back(gang: Gang) -> str:
-    """Why a gang with pods has to stop, as the beginning of a sentence."""
+def called_back(gang: Gang) -> Message:
+    """Return why a gang with pods has to stop."""
     queue = gang.observed.queue
-    if queue.workload is None:
-        return f"queue {queue.name} has no Workload of the gang"
-    return f"queue {queue.name} no longer admits it{_quoted(queue.workload.said)}"
-
-
-def _quoted(said: str) -> str:
-    return f" ({said.rstrip('.')})" if said else ""
+    return queue_calls_back(queue.name, None if queue.workload is None else queue.workload.said)
 
 
 def is_told_waiting(status: Status) -> bool:

@@ -14,6 +14,7 @@ from gangctl.api.changes import changed
 from gangctl.api.checkpoint_status import RequestedStep
 from gangctl.api.gangjob import Spec
 from gangctl.api.status import Status
+from gangctl.words.decisions import from_newest_step, from_step
 
 REMEMBERED: Final = 16
 """So many tokens whose ``restartFrom`` was taken."""
@@ -35,21 +36,14 @@ def taken(spec: Spec, status: Status) -> Status:
 
 
 def described(spec: Spec, before: Status, after: Status) -> str:
-    """What was asked for: `` from step 300``, or why that is not done; empty if it is the newest."""
+    """Return what was asked for, as ``from step 300``, or why that isn't done; empty if it is the newest."""
     if after.restart_from is not None:
-        return _where(after.restart_from.step)
+        return from_step(after.restart_from.step)
     if not is_new(spec, before) or not _names_this(spec):
         return ""
-    return (
-        f" from the newest step (the request to start{_where(spec.restart_from.step)} counted when this token came "
-        "first; ask again with a new token)"
-    )
+    return from_newest_step(from_step(spec.restart_from.step))
 
 
 def _names_this(spec: Spec) -> bool:
     asked = spec.restart_from
     return asked.type != "Newest" and asked.restart_token == spec.restart_token
-
-
-def _where(step: int | None) -> str:
-    return " from the beginning" if step is None else f" from step {step}"

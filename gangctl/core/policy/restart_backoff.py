@@ -23,10 +23,11 @@ from gangctl.api.gangjob import Action
 from gangctl.api.incident import Cause
 from gangctl.api.reasons import Reason
 from gangctl.core.facts.gang import Gang
-from gangctl.core.facts.text import counted
 from gangctl.core.policy import granted
 from gangctl.core.policy.ladder import has_progressed
 from gangctl.core.policy.rules import default_action
+from gangctl.words.message import Message
+from gangctl.words.waits import restarts_without_step
 
 FIRST_SECONDS: Final = 1.0
 LONGEST_SECONDS: Final = 60.0
@@ -46,12 +47,9 @@ def waits_until(gang: Gang, cause: Cause) -> float | None:
     return until if gang.now < until else None
 
 
-def described(gang: Gang, restarts: int) -> str:
-    """Why so many restarts in a row make the next one wait, in words that say no more than what is known."""
-    who = "the last restart" if restarts == 1 else f"the last {counted(restarts, 'restart')}"
-    if has_progressed(gang) is not None:
-        return f"{who} made no step"
-    return f"{who} reported no step{'' if gang.spec.checkpoint is None else ' and left no newer checkpoint'}"
+def described(gang: Gang, restarts: int) -> Message:
+    """Return why so many restarts in a row make the next one wait, in words that say no more than what is known."""
+    return restarts_without_step(restarts, has_progressed(gang) is not None, gang.spec.checkpoint is not None)
 
 
 def in_a_row(gang: Gang, cause: Cause, *, progressed: bool | None = None) -> int:

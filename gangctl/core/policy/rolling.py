@@ -18,9 +18,10 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.status import GangPhase
 from gangctl.core.facts import group
 from gangctl.core.facts.gang import Gang, once
-from gangctl.core.facts.text import counted, listed
 from gangctl.core.facts.world import Replica
 from gangctl.core.policy import requests
+from gangctl.words.message import Message
+from gangctl.words.waits import replica, turn_awaited, turn_overdue
 
 
 def asks(job: GangJob) -> bool:
@@ -39,28 +40,19 @@ def waits_for(gang: Gang) -> tuple[Replica, ...]:
     return away if len(away) >= rolling.max_unavailable else ()
 
 
-def told(gang: Gang) -> str:
-    """For whom the restart waits, in a sentence without an end."""
-    rolling, away = gang.spec.rolling, waits_for(gang)
+def turn(gang: Gang) -> Message:
+    """Return for which gangs the restart waits."""
+    rolling = gang.spec.rolling
     assert rolling is not None
-    most = f"at most {counted(rolling.max_unavailable, 'gang')} of group {rolling.group}"
-    return (
-        f"the restart that restartToken asks for waits for {_who(away)} to be available, because {most} may be "
-        "unavailable at once; attempt "
-        f"{gang.status.attempt} runs on"
-    )
+    return turn_awaited(_who(waits_for(gang)), rolling.max_unavailable, rolling.group, gang.status.attempt)
 
 
-def stalled(gang: Gang) -> str:
-    """What is said if the restart has waited for too long; empty if it hasn't, or waits for none."""
+def stalled(gang: Gang) -> Message | None:
+    """Return that the restart has waited for too long; None if it hasn't, or waits for no gang."""
     rolling, due, away = gang.spec.rolling, stalls_at(gang), waits_for(gang)
     if rolling is None or due is None or gang.now < due or not away:
-        return ""
-    return (
-        f"the restart that restartToken asks for has waited for {rolling.progress_deadline_seconds} s and waits on: "
-        f"{_who(away)} of group {rolling.group} {'is' if len(away) == 1 else 'are'} not available; mend or delete "
-        f"{'it' if len(away) == 1 else 'them'}, or remove spec.rolling of this gang to restart it now"
-    )
+        return None
+    return turn_overdue(_who(away), rolling.progress_deadline_seconds, rolling.group)
 
 
 def stalls_at(gang: Gang) -> float | None:
@@ -76,6 +68,6 @@ def looks_again_at(gang: Gang) -> list[float]:
     return times if due is None or due <= gang.now else [*times, due]
 
 
-def _who(away: Sequence[Replica]) -> str:
-    """Which gangs are away, and what each does; one that runs isn't ready yet, or not for long enough."""
-    return listed([f"{one.name} ({one.phase})" for one in away])
+def _who(away: Sequence[Replica]) -> list[Message]:
+    """The gangs that are away, and what each does; one that runs isn't ready yet, or not for long enough."""
+    return [replica(each.name, str(each.phase)) for each in away]

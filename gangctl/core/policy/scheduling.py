@@ -10,8 +10,9 @@ from __future__ import annotations
 from gangctl.api.escaping import escaped
 from gangctl.api.status import GangPhase
 from gangctl.core.facts.gang import Gang, once
-from gangctl.core.facts.starts import advice, told
+from gangctl.core.facts.starts import advice, reason_of
 from gangctl.core.policy import admission, granted
+from gangctl.words.waits import cannot_start
 
 
 def gives_up_at(gang: Gang) -> float | None:
@@ -31,7 +32,7 @@ def gives_up_at(gang: Gang) -> float | None:
 
 @once
 def trouble(gang: Gang) -> str:
-    """What keeps the first of the needed pods from starting, in Kubernetes' words; empty if nothing does."""
+    """Return what keeps the first of the needed pods from starting, in Kubernetes' words; empty if nothing does."""
     kept = {
         member: pod
         for member, pod in gang.pods.items()
@@ -41,5 +42,4 @@ def trouble(gang: Gang) -> str:
     if not needed:
         return ""
     first = kept[needed[0]]
-    said = f"{needed[0]} {'and others ' if len(needed) > 1 else ''}can't start: {told(first)}"
-    return escaped(f"{said}; {todo}" if (todo := advice(first)) else said)
+    return cannot_start(needed, escaped(reason_of(first)), escaped(advice(first)))

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
+from gangctl.api.changes import changed
 from gangctl.api.conditions import ConditionType
 from gangctl.api.gangjob import GangJob
+from gangctl.api.incident import Incident
 from gangctl.api.model import sentence
 from gangctl.api.reasons import Reason
 from gangctl.api.status import ENDED, Condition, GangPhase, Status
+from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.trace_context import trace_of
 from gangctl.core.record.incidents import told_of
+from gangctl.words.decisions import as_stored
+from gangctl.words.message import Message, said_again
 
 State = Literal["True", "False", "Unknown"]
-Warned = tuple[Reason, str]
-"""What a user should look at, in one word and in a sentence."""
+Warned = tuple[Reason, Message]
+"""The thing that a user should look at, in one word and in a sentence."""
 
 PHASE_REASONS = {
     GangPhase.PENDING: Reason.PENDING,
@@ -27,23 +33,58 @@ PHASE_REASONS = {
 }
 
 
-def conditions(
+def with_message(status: Status, message: Message) -> Status:
+    """Return the status with this message; the same object if it says that already, in whatever words."""
+    if message.is_same(status.said):
+        return status
+    return changed(status, message=str(message), said=message.said())
+
+
+def with_message_again(gang: Gang, status: Status) -> Status:
+    """Return the status whose message and conditions have what the worker at fault for its newest incident printed."""
+    cause = status.incidents[0].cause
+
+    def update(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        is_cause = name == "cause" and (given.get("member"), given.get("rank")) == (cause.member, cause.rank)
+        return {"printed": cause.printed} if is_cause else {}
+
+    again = None if status.said is None else said_again(status.said, update)
+    if again is None:
+        return status
+    text = _with_trace(gang.job, again, told_of(status))
+    kept = {ConditionType.ACCEPTED, *([ConditionType.DEGRADED] if warning(status) else [])}
+    told = (each if each.type in kept else changed(each, message=text) for each in status.conditions)
+    return changed(status, message=str(again), said=again.said(), conditions=tuple(told))
+
+
+def with_conditions(
     job: GangJob,
     status: Status,
     now: float,
     reason: Reason | None = None,
     degraded: Warned | None = None,
     *,
-    refused: str = "",
-) -> tuple[Condition, ...]:
-    """All conditions of the job's next status, in a fixed order. Where they tell of an incident, they name its trace.
+    refused: Message | None = None,
+) -> Status:
+    """Return the status with all conditions, in a fixed order. Where they are about an incident, they name its trace.
 
     ``reason`` is more exact than the phase's; ``degraded`` says what a user should look at, ``refused`` why the cluster
     takes no pods of the gang.
     """
+    stored = refused is not None and refused.name == as_stored.__name__
+    return changed(
+        status,
+        conditions=_conditions(job, status, now, reason, degraded, refused=refused or ""),
+        warning=None if degraded is None else degraded[1].said(),
+        refusal=status.refusal if stored else None if refused is None else refused.said(),
+    )
+
+
+def _conditions(
+    job: GangJob, status: Status, now: float, reason: Reason | None, degraded: Warned | None, *, refused: str
+) -> tuple[Condition, ...]:
     phase, generation = status.phase, job.metadata.generation
-    incident = told_of(status)
-    text = sentence(status.message, "" if incident is None else f" (trace {trace_of(job, incident)})")
+    text = _with_trace(job, status.message, told_of(status))
     why = reason or PHASE_REASONS.get(phase, Reason.SUBMITTED)
     restarting = phase is GangPhase.GATHERING or (phase is GangPhase.PENDING and status.attempt > 1)
     progressing = phase in {GangPhase.GATHERING, GangPhase.RUNNING} or (phase is GangPhase.PENDING and not refused)
@@ -75,6 +116,10 @@ def conditions(
         at=(generation, now),
     )
     return (*found, looking)
+
+
+def _with_trace(job: GangJob, message: str, incident: Incident | None) -> str:
+    return sentence(message, "" if incident is None else f" (trace {trace_of(job, incident)})")
 
 
 def warning(status: Status) -> Condition | None:

@@ -67,7 +67,7 @@ def _without_members(status: Status) -> Status:
 
 def _in_short(status: Status) -> Status:
     def short(one: Incident) -> Incident:
-        cause = changed(one.cause, message=one.cause.message[:SHORT], why=one.cause.why[:SHORT], printed="")
+        cause = changed(one.cause, message=one.cause.message[:SHORT], why=one.cause.why[:SHORT], said=None, printed="")
         return changed(one, cause=cause, warm_start=None)
 
     return _earlier(status, short)

@@ -24,6 +24,8 @@ from gangctl.core.policy import budget, ladder, restart_backoff
 from gangctl.core.policy.cause import Settlement, describe, judged
 from gangctl.core.record import loss, stragglers, timings
 from gangctl.core.record.kept_signal import kept_signal
+from gangctl.words.decisions import incident_summary
+from gangctl.words.message import Message
 
 KEPT: Final = 10
 """Incidents in the status, newest first."""
@@ -197,9 +199,9 @@ def _explains(gang: Gang, last: Incident, fault: Fault) -> bool:
     return fault.strength >= Strength.NODE and (entry is None or entry.attempt < last.attempt)
 
 
-def summary(incident: Incident) -> str:
-    """One line for people."""
-    return f"attempt {incident.attempt}: {describe(incident.cause)}"
+def summary(incident: Incident) -> Message:
+    """Return the incident in one line."""
+    return incident_summary(incident.attempt, describe(incident.cause))
 
 
 def _followed(gang: Gang) -> str:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from gangctl.api.incident import Incident, KeptSignal
 from gangctl.core.facts.gang import Gang
-from gangctl.core.facts.text import counted
+from gangctl.words.decisions import signal_kept
+from gangctl.words.message import Message
 from gangsidecar.wire import Phase
 
 
@@ -26,16 +27,9 @@ def kept_signal(gang: Gang) -> KeptSignal | None:
     return KeptSignal(member=member, members=len(kept), milliseconds=-longest)
 
 
-def advice(incident: Incident) -> str:
-    """What was seen and what to do, in sentences; empty if no worker kept the signal."""
+def advice(incident: Incident) -> Message | None:
+    """Return what was seen and what to do, in sentences; None if no worker kept the signal."""
     kept = incident.kept_signal
     if kept is None:
-        return ""
-    others = f" and {counted(kept.members - 1, 'other member')}" if kept.members > 1 else ""
-    field = "plannedStopGracePeriodSeconds" if incident.planned else "stopGracePeriodSeconds"
-    return (
-        f"The workers of {kept.member}{others} did not stop in time and were killed after "
-        f"{kept.milliseconds / 1000:g} s, for which the restart waited. Let the script end on SIGTERM (for JAX, set "
-        f"jax_enable_preemption_service to False) or, with gangclient.run, see in the worker's log where it was. Or "
-        f"lower recovery.{field}."
-    )
+        return None
+    return signal_kept(kept.member, kept.members - 1, kept.milliseconds / 1000, incident.planned)

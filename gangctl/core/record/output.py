@@ -13,14 +13,12 @@ from typing import Final
 
 from gangctl.api.changes import changed
 from gangctl.api.incident import Incident, Output
-from gangctl.api.model import sentence
 from gangctl.api.reasons import Reason
+from gangctl.api.signals import signal_name
 from gangctl.api.status import Status
-from gangctl.core.facts.evidence import signal_name
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.printed import ReadOutput
-from gangctl.core.facts.trace_context import trace_of
-from gangctl.core.policy.cause import describe
+from gangctl.core.record.conditions import with_message_again
 
 EARLIER: Final = 1
 """So many of an earlier incident are kept beside the newest."""
@@ -51,7 +49,7 @@ def wanted(gang: Gang, status: Status) -> ReadOutput | None:
 
 
 def informed(gang: Gang) -> Status:
-    """The status with what was read of its newest incident, in its sentences too; the same object if nothing is new."""
+    """Return the status with what was read of its newest incident, in its message too; the same object if not new."""
     status, answer = gang.status, gang.observed.output
     last = _newest(status)
     if last is None or answer is None or answer.query != _query(last) or not answer.printed.lines or _is_known(last):
@@ -66,7 +64,7 @@ def informed(gang: Gang) -> Status:
     for one in status.incidents[1:]:
         earlier.append(changed(one, output=None) if one.output is not None and left <= 0 else one)
         left -= one.output is not None
-    return _retold(gang, changed(status, incidents=(told, *earlier)), last)
+    return with_message_again(gang, changed(status, incidents=(told, *earlier)))
 
 
 def _newest(status: Status) -> Incident | None:
@@ -83,13 +81,3 @@ def _is_known(incident: Incident) -> bool:
     """Whether it is stored, of the cause as it is by now."""
     told = incident.output
     return bool(incident.cause.printed) or (told is not None and told.member == incident.cause.member)
-
-
-def _retold(gang: Gang, status: Status, before: Incident) -> Status:
-    """The status whose message and conditions describe its newest incident, and not as it was ``before``."""
-    old, new = describe(before.cause), describe(status.incidents[0].cause)
-    message = sentence(status.message.replace(old, new, 1))
-    ends = ("", f" (trace {trace_of(gang.job, before)})")
-    retold = {sentence(status.message, end): sentence(message, end) for end in ends}
-    conditions = (changed(one, message=retold.get(one.message, one.message)) for one in status.conditions)
-    return changed(status, message=message, conditions=tuple(conditions))

@@ -9,18 +9,18 @@ from __future__ import annotations
 from gangctl.api.escaping import escaped
 from gangctl.api.start import ForkStart, ModulesPreload
 from gangctl.core.facts.gang import Gang
+from gangctl.words.message import Message
+from gangctl.words.warnings import modules_not_preloaded
 
 
-def not_preloaded(gang: Gang) -> str:
-    """The first module that a role names and the template of a running member could not import; empty if none."""
+def not_preloaded(gang: Gang) -> Message | None:
+    """Return the first module that a role names and the template of a running member could not import."""
     starts = [role.start for role in gang.spec.roles]
     if not any(isinstance(one, ForkStart) and isinstance(one.preload, ModulesPreload) for one in starts):
-        return ""
+        return None
     for holder in gang.holders.values():
         report = gang.report(holder)
         warm = None if report is None else report.warm_start
         if warm is not None and warm.not_imported and warm.attempt == gang.status.attempt:
-            what = f"the template of {holder} could not import {escaped(warm.not_imported)}"
-            then = "workers are forked without it, and import it themselves if they need it"
-            return f"{what}; {then}; correct start.preload.modules of the role, or the image"
-    return ""
+            return modules_not_preloaded(holder, escaped(warm.not_imported))
+    return None

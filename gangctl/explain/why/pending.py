@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Final
 
-from gangctl.core.facts.text import counted, listed
 from gangctl.explain.why import defragment
 from gangctl.explain.why.filters import Filter, Refusal
 from gangctl.explain.why.findings import Finding, Kind, NodeRow, amount, many
 from gangctl.explain.why.walk import NodeAnswer, Packing, Room, pack, rooms, told, walk
 from gangctl.explain.why.world import Cluster, SeenPod, Surroundings
+from gangctl.words.text import counted, listed
 
 SHOWN: Final = 3
 """Pods on a node that are named."""

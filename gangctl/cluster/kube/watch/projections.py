@@ -30,9 +30,9 @@ from gangctl.cluster.kube.watch import containers
 from gangctl.cluster.kube.watch.containers import seconds
 from gangctl.cluster.kube.watch.decoding import TOO_DEEP, Decoder, first_error
 from gangctl.cluster.kube.watch.schema import RawCondition, RawMetadata, RawNode, RawNodeStatus, RawPod, RawPodStatus
-from gangctl.core.facts.text import listed
 from gangctl.core.facts.world import Device, Pod
 from gangctl.core.policy.device_guard import GuardedPod
+from gangctl.words.text import listed
 
 RESTARTS_ALL: Final = "RestartAllContainersOnContainerExits"
 """The feature that a node declares if it can restart all containers of a pod at once (KEP-5532)."""
