@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gangctl.core.facts.slowness import outliers
+from gangctl.core.facts.progress import outliers
 from gangsidecar.agent.step_times import WINDOW
 
 if TYPE_CHECKING:

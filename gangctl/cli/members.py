@@ -8,8 +8,7 @@ from difflib import get_close_matches
 from gangctl.api.gangjob import GangJob
 from gangctl.cli.errors import UserError
 from gangctl.core.facts.gang import holders
-from gangctl.core.facts.layout import members_of
-from gangctl.core.facts.numbering import Numbering, numbered
+from gangctl.core.facts.layout import Numbering, members_of, numbered
 
 
 def rank(text: str) -> int:

@@ -14,13 +14,11 @@ from typing import Protocol
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import Status
-from gangctl.core.facts.node_state import NodeState
 from gangctl.core.facts.printed import Printed, ReadOutput
-from gangctl.core.facts.queue import Queue
-from gangctl.core.facts.world import Pod
+from gangctl.core.facts.world import NodeState, Pod, Queue
 from gangctl.core.lifecycle.plan import Event
+from gangctl.core.policy.admission import TellQueue
 from gangctl.core.policy.pods import CreatePod, DeletePod
-from gangctl.core.policy.queueing import TellQueue
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,10 +26,10 @@ from gangctl.cluster.errors import ClusterError, Retryable
 from gangctl.cluster.fair_slots import FairSlots
 from gangctl.cluster.port import Cluster
 from gangctl.controller.backoff import Backoff
-from gangctl.core.lifecycle.failing import failing, undone
+from gangctl.core.lifecycle.events import failing, undone
 from gangctl.core.lifecycle.plan import DeleteGang, Event
+from gangctl.core.policy.admission import GIVES_BACK, TellQueue
 from gangctl.core.policy.pods import CreatePod, DeletePod
-from gangctl.core.policy.queueing import GIVES_BACK, TellQueue
 from gangctl.telemetry import logs
 from gangctl.telemetry.port import Telemetry
 

@@ -1,7 +1,7 @@
 """Groups of this term: what a decision about one gang needs to know of the others of its group.
 
-The rule: it decides nothing; ``core/policy/rolling.py`` does. The others are looked at in the turn of the loop in which
-the gang is decided about. A gang whose restart is decided and not stored yet counts as unavailable: two decisions
+The rule: it decides nothing; ``core/policy/requests.py`` does. The others are looked at in the turn of the loop in
+which the gang is decided about. A gang whose restart is decided and not stored yet counts as unavailable: two decisions
 beside each other must not take the same place. The others are woken when a gang becomes available, or counts no more.
 """
 
@@ -12,11 +12,11 @@ from collections.abc import Callable
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import GangPhase
 from gangctl.cluster.port import Cluster
-from gangctl.core.facts import group
-from gangctl.core.facts.group import GroupKey
+from gangctl.core.facts import finished
+from gangctl.core.facts.finished import GroupKey
 from gangctl.core.facts.world import Replica
 from gangctl.core.lifecycle.plan import Plan
-from gangctl.core.policy import rolling
+from gangctl.core.policy import requests
 
 
 class Groups:
@@ -33,13 +33,13 @@ class Groups:
 
     def others(self, now: float, job: GangJob) -> tuple[Replica, ...]:
         """The other gangs of the group, if the gang asks for a planned restart; in the order of their names."""
-        key = group.key(job)
-        if key is None or not rolling.asks(job):
+        key = finished.key(job)
+        if key is None or not requests.asks_for_turn(job):
             return ()
         found = [
             self._replica(now, other)
             for uid in self._cluster.uids()
-            if uid != job.metadata.uid and (other := self._cluster.gang(uid)) is not None and group.key(other) == key
+            if uid != job.metadata.uid and (other := self._cluster.gang(uid)) is not None and finished.key(other) == key
         ]
         return tuple(sorted(found, key=lambda one: one.name))
 
@@ -51,7 +51,7 @@ class Groups:
             self._leaving.add(uid)
         else:
             self._leaving.discard(uid)
-        key = group.key(job)
+        key = finished.key(job)
         if key is None:
             self.forget(uid)
             return
@@ -71,7 +71,7 @@ class Groups:
 
     def _replica(self, now: float, job: GangJob) -> Replica:
         uid = job.metadata.uid
-        found = group.replica(now, job, self._cluster.pods(uid), self._cluster.listening_since(uid))
+        found = finished.replica(now, job, self._cluster.pods(uid), self._cluster.listening_since(uid))
         return found._replace(available_at=None) if uid in self._leaving else found
 
     def _wake_others(self, uid: str, key: GroupKey) -> None:

@@ -7,8 +7,8 @@ reason that stays must not be told again, however often the gang is looked at.
 from __future__ import annotations
 
 from gangctl.cluster.port import UnreadableGang
+from gangctl.core.lifecycle.events import unreadable
 from gangctl.core.lifecycle.plan import Event
-from gangctl.core.lifecycle.unreadable import unreadable
 
 
 class UnreadableGangs:

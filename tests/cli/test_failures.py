@@ -15,8 +15,7 @@ from gangctl.api.reasons import Reason
 from gangctl.cli.failures.explained import page
 from gangctl.cli.failures.table import Failure, answer, failures
 from gangctl.cli.main import main
-from gangctl.core.facts.defaults import DEFAULTS
-from gangctl.core.facts.evidence import DISRUPTION_REASONS
+from gangctl.core.facts.evidence import DEFAULTS, DISRUPTION_REASONS
 
 ROOT: Final = Path(__file__).parents[2]
 ROWS: Final = failures()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gangctl.core.facts.gang import Gang
-from gangctl.core.lifecycle.plan_builder import wait
+from gangctl.core.lifecycle.plan import wait
 from gangctl.words.decisions import submitted_suspended
 from tests.core.scenario import parse, sentence
 from tests.core.test_scenarios import FILES

@@ -7,10 +7,10 @@ from gangctl.api.incident import Incident
 from gangctl.api.status import Condition, Status
 from gangctl.core.facts.printed import ReadOutput
 from gangctl.core.lifecycle.plan import AskScan, DeleteGang, Plan
+from gangctl.core.policy.admission import TellQueue
 from gangctl.core.policy.pods import CreatePod, DeletePod
-from gangctl.core.policy.queueing import TellQueue
-from gangctl.core.record.goodput import goodput
-from gangctl.core.record.stacks import innermost
+from gangctl.core.record.conditions import goodput
+from gangctl.core.record.incidents import innermost
 from gangctl.explain.spans import incident_spans, is_complete
 from gangctl.words.message import Message, said_again
 from gangsidecar.wire import Directive

@@ -18,7 +18,7 @@ from gangctl.cli.local.disk_checkpoints import Recognised, Step
 from gangctl.cli.manifests import unfamiliar
 from gangctl.cluster.local.gang_store import ANNOTATION_DIRECTORY
 from gangctl.cluster.local.worker_command import Command, command, ignored, refusals
-from gangctl.core.policy.layouts import folder_rule
+from gangctl.core.policy.checkpoints import folder_rule
 from gangctl.explain import forecast
 from gangctl.explain.forecast import ForecastMember
 from gangsidecar.wire import PRELOAD_VARIABLE

@@ -9,7 +9,7 @@ from typing import Final
 from gangctl.api.gangjob import DirectorySource
 from gangctl.api.names import parse_member_name
 from gangctl.cli.checking.checked import LISTED_STEPS, Checked, TierFound
-from gangctl.core.policy.layouts import folder_rule
+from gangctl.core.policy.checkpoints import folder_rule
 from gangctl.explain import forecast
 from gangctl.explain.forecast import ForecastMember
 from gangctl.words.text import counted

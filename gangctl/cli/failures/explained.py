@@ -15,10 +15,10 @@ from gangctl.api.gangjob_reference import meanings
 from gangctl.api.policy import Action
 from gangctl.api.reasons import Reason
 from gangctl.cli.failures.table import Failure, answer, failures
-from gangctl.core.facts.defaults import DEFAULTS
+from gangctl.core.facts.evidence import DEFAULTS
 
 _INTRODUCTION: Final = """\
-<!-- Made by `python -m gangctl.cli.failures.explained` from gangctl/core/facts/defaults.py and
+<!-- Made by `python -m gangctl.cli.failures.explained` from gangctl/core/facts/evidence.py and
 gangctl/cli/failures/failures.yaml. Change those. -->
 
 # Faults

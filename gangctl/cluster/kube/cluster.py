@@ -32,13 +32,11 @@ from gangctl.cluster.kube.watch.informers import Informers
 from gangctl.cluster.kube.watch.namespaces import WatchHealth
 from gangctl.cluster.kube.watch.projections import HubContact
 from gangctl.cluster.port import Identity, MemberIdentity, PlainPod, Refusal, UnreadableGang
-from gangctl.core.facts.node_state import NodeState
 from gangctl.core.facts.printed import Printed, ReadOutput
-from gangctl.core.facts.queue import NO_QUEUE, Queue
-from gangctl.core.facts.world import Pod
+from gangctl.core.facts.world import NO_QUEUE, NodeState, Pod, Queue
 from gangctl.core.lifecycle.plan import Event
+from gangctl.core.policy.admission import TellQueue
 from gangctl.core.policy.pods import CreatePod, DeletePod
-from gangctl.core.policy.queueing import TellQueue
 
 MAX_TEMPLATE_BYTES: Final = 256 * 1024
 """A gang with larger pod templates, all roles together and as JSON, gets no pods; one that has pods goes on."""

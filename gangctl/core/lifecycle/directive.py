@@ -19,7 +19,7 @@ from gangctl.api.gangjob import FileProgress, GangJob, LogProgress
 from gangctl.api.reasons import Reason
 from gangctl.api.status import ENDED, GangPhase, Status
 from gangctl.core.facts.gang import holders, is_planned, raised_incarnations, stop_grace
-from gangctl.core.facts.numbering import Numbering, numbered
+from gangctl.core.facts.layout import Numbering, numbered
 from gangctl.core.facts.world import Pod
 from gangctl.core.policy.launch import hostfiles, processes
 from gangctl.core.policy.rules import log_patterns

@@ -15,35 +15,19 @@ from gangctl.api.incident import Cause, IncidentLevel
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase, Status
 from gangctl.core.facts import barrier
-from gangctl.core.facts.barrier import Blocking
+from gangctl.core.facts.barrier import Blocking, assign, is_without_port, port_range, without_port
 from gangctl.core.facts.evidence import Fault
 from gangctl.core.facts.faults import faults
 from gangctl.core.facts.fitness import NODE_EVIDENCE, Defect, must_report
 from gangctl.core.facts.gang import Gang
-from gangctl.core.facts.ports import is_without_port, port_range, without_port
-from gangctl.core.facts.ranks import assign
 from gangctl.core.lifecycle import transitions
-from gangctl.core.lifecycle.finished import fail
-from gangctl.core.lifecycle.held import hold
-from gangctl.core.lifecycle.plan import Event, EventType, Plan
-from gangctl.core.lifecycle.plan_builder import wait, write
+from gangctl.core.lifecycle.plan import Event, EventType, Plan, wait, write
+from gangctl.core.lifecycle.resting import fail, give_back, hold
 from gangctl.core.lifecycle.starting import start
-from gangctl.core.lifecycle.suspended import give_back
-from gangctl.core.policy import (
-    checkpoints,
-    coalescing,
-    failed_starts,
-    granted,
-    pods,
-    replacement,
-    requests,
-    restart_backoff,
-    restore,
-    scheduling,
-)
+from gangctl.core.policy import admission, checkpoints, pods, recovery, requests, restore
 from gangctl.core.policy.cause import Settlement, awaits_end_reason, noted, settle, strongest
 from gangctl.core.policy.deadlines import barrier_deadline, replacement_timeout
-from gangctl.core.policy.ladder import has_progressed, suspected
+from gangctl.core.policy.recovery import has_progressed, suspected
 from gangctl.core.policy.rules import verdict
 from gangctl.core.record import incidents
 from gangctl.core.record.conditions import warned_of
@@ -61,26 +45,26 @@ def gathering(gang: Gang) -> Plan:
     ending = settlement is not None and settlement.outcome != "Restarted"
     if requests.is_new(gang.spec, gang.status) and not ending:  # A gang that is held takes it then.
         return _take_request(gang)
-    never = None if ending else failed_starts.cannot_start(gang)
+    never = None if ending else recovery.cannot_start(gang)
     if never is not None:
-        return _give_up(gang, Reason.START_FAILED, never, failed_starts.how_it_ends(gang))
-    unfit = replacement.unfit(gang)
+        return _give_up(gang, Reason.START_FAILED, never, recovery.how_it_ends(gang))
+    unfit = pods.unfit(gang)
     if unfit:
         return _replace(gang, unfit, create=not ending)
     timeout = replacement_timeout(gang)
     if timeout is not None and gang.now >= timeout:
         return _give_up_replacing(gang)
-    place = scheduling.gives_up_at(gang)
+    place = admission.gives_up_at(gang)
     if place is not None and gang.now >= place:
         seconds = gang.spec.recovery.scheduling_timeout_seconds
-        because = waits.unscheduled(seconds or 0, scheduling.trouble(gang))
+        because = waits.unscheduled(seconds or 0, admission.trouble(gang))
         return _give_up(gang, Reason.UNSCHEDULABLE, because, gang.spec.recovery.on_exhausted)
     blocking = barrier.blocking(gang)
     if settlement is not None and ending:
-        patience = max(settlement.not_before, granted.stopped_by(gang)) + pods.ENDING_MARGIN_SECONDS
+        patience = max(settlement.not_before, recovery.stopped_by(gang)) + pods.ENDING_MARGIN_SECONDS
         if gang.now >= settlement.not_before and (not blocking or gang.now >= patience):
             return _end(gang, settlement)
-    refreshed = replacement.refreshed(gang, gang.status)
+    refreshed = pods.refreshed(gang, gang.status)
     assignment = assign(gang)
     missing = [holder for place, holder in gang.holders.items() if assignment[place] is None]
     missing += without_port(gang, assignment)
@@ -100,15 +84,15 @@ def gathering(gang: Gang) -> Plan:
 
 def _hold_back(gang: Gang, refreshed: Status, settlement: Settlement, assignment: dict[str, str]) -> Plan | None:
     """The plan that lets the attempt wait though it could start; None if it needn't, or that is still to be known."""
-    joined = coalescing.coalesces_until(gang, settlement.cause)
-    until = joined or restart_backoff.waits_until(gang, settlement.cause)
+    joined = recovery.coalesces_until(gang, settlement.cause)
+    until = joined or recovery.backs_off_until(gang, settlement.cause)
     is_known = gang.status.incidents[0].back_off_time is not None or has_progressed(gang) is not None
     if until is None or not (joined or is_known or not restore.may_have_saved(gang, assignment)):
         return None
     reason, back_off = Reason.GATHERING, ""
     if not joined:
         reason = Reason.RESTART_BACK_OFF
-        back_off = restart_backoff.described(gang, restart_backoff.in_a_row(gang, settlement.cause) - 1)
+        back_off = recovery.row_described(gang, recovery.in_a_row(gang, settlement.cause) - 1)
     name = gang.job.metadata.name
     because = waits.held_back(gang.status.attempt, until, settlement.because, name, back_off)
     status = noted(gang, refreshed)
@@ -121,7 +105,7 @@ def _hold_back(gang: Gang, refreshed: Status, settlement: Settlement, assignment
 
 def _take_request(gang: Gang) -> Plan:
     """A user asks for a restart while the gang gathers: the attempt that gathers is the one."""
-    status = granted.ended(gang, requests.taken(gang.spec, gang.status))
+    status = recovery.with_waits_ended(gang, requests.taken(gang.spec, gang.status))
     reason = Reason.PENDING if status.phase is GangPhase.PENDING else Reason.GATHERING
     where = requests.described(gang.spec, gang.status, status)
     because = decisions.token_accepted(decisions.attempt_gathers(status.attempt, where))
@@ -167,7 +151,7 @@ def _wait(
         deadline,
         timeout,
         due if is_told and not is_due else None,
-        scheduling.gives_up_at(gang),
+        admission.gives_up_at(gang),
         barrier.next_release(gang),
         pods.next_creation(gang, gang.status),
         next_silence(gang, warned),
@@ -181,7 +165,7 @@ def _wait(
 def _give_up_replacing(gang: Gang) -> Plan:
     """A replacement has taken too long while the others wait and hold their devices."""
     seconds, how = gang.spec.recovery.replacement_timeout_seconds, gang.spec.recovery.on_replacement_timeout
-    because = waits.replacement_late(seconds or 0, scheduling.trouble(gang))
+    because = waits.replacement_late(seconds or 0, admission.trouble(gang))
     if how == "Suspend":
         return give_back(gang, because)
     return _give_up(gang, Reason.REPLACEMENT_TIMEOUT, because, how)
@@ -192,12 +176,12 @@ def _replace(gang: Gang, unfit: Mapping[str, Defect], *, create: bool) -> Plan:
     status = gang.status
     if incidents.is_open(gang):  # The replaced pod takes its evidence with it.
         status = noted(gang, status)
-    room = replacement.has_room(status, unfit)
-    if not room or (replacement.most(gang, unfit) and status.phase is not GangPhase.PENDING):
-        status = transitions.recreate(gang, replacement.recreated(gang, status, unfit))
+    room = pods.has_room(status, unfit)
+    if not room or (pods.most(gang, unfit) and status.phase is not GangPhase.PENDING):
+        status = transitions.recreate(gang, pods.recreated(gang, status, unfit))
         because = decisions.all_replaced("Most" if room else "Many", who)
         return write(gang, status, Reason.GANG_RECREATED, because, create=create)
-    status = replacement.replaced(gang, status, unfit)
+    status = pods.replaced(gang, status, unfit)
     because = decisions.get_new_pods(who, others_wait=True)
     return write(gang, status, Reason.POD_REPLACED, because, create=create, requeue_after=1.0)
 
@@ -214,17 +198,17 @@ def _level(gang: Gang, settlement: Settlement) -> Plan | None:
     status = changed(status, incidents=(first, *status.incidents[1:]))
     if settlement.level is IncidentLevel.GANG and status.base_incarnation <= number:
         suspects = why if suspect in gang.members else {}
-        status = transitions.recreate(gang, replacement.recreated(gang, status, suspects))
+        status = transitions.recreate(gang, pods.recreated(gang, status, suspects))
         return write(gang, status, Reason.GANG_RECREATED, decisions.all_replaced(cause=settlement.because))
     known = suspect in gang.members and gang.incarnation(suspect) <= number
     bad = why if settlement.level is IncidentLevel.POD and known else {}
     bad |= {fault.member: _why(fault) for fault in faults(gang) if fault.member != cause.member and _asks(gang, fault)}
-    if not replacement.has_room(status, bad):
-        status = transitions.recreate(gang, replacement.recreated(gang, status, bad))
+    if not pods.has_room(status, bad):
+        status = transitions.recreate(gang, pods.recreated(gang, status, bad))
         because = decisions.all_replaced("Many", cause=settlement.because)
         return write(gang, status, Reason.GANG_RECREATED, because)
     if bad:
-        status = replacement.replaced(gang, status, bad)
+        status = pods.replaced(gang, status, bad)
         because = decisions.get_new_pods(list(bad), settlement.because)
         return write(gang, status, Reason.POD_REPLACED, because, requeue_after=1.0)
     return None
@@ -254,13 +238,13 @@ def _deadline_passed(gang: Gang, missing: list[str], blocking: Blocking) -> Plan
     seen = faults_words.found_no_port(ports, seconds) if ports else faults_words.did_not_answer(seconds)
     why = Defect(Reason.BARRIER_TIMEOUT, seen)
     unready = dict.fromkeys(missing, why)
-    room = replacement.has_room(status, unready)
+    room = pods.has_room(status, unready)
     if count == 1 and room:
-        status = replacement.replaced(gang, status, unready)
+        status = pods.replaced(gang, status, unready)
         because = decisions.late_replaced(what, list(unready))
         return write(gang, status, Reason.BARRIER_TIMEOUT, because, requeue_after=1.0)
     if count <= 2:  # noqa: PLR2004 - the second of three deadlines
-        status = transitions.recreate(gang, replacement.recreated(gang, status, unready))
+        status = transitions.recreate(gang, pods.recreated(gang, status, unready))
         because = decisions.late_all_replaced(what, again=count > 1)
         return write(gang, status, Reason.GANG_RECREATED, because)
     return _give_up(gang, Reason.BARRIER_TIMEOUT, decisions.late_for_good(what), gang.spec.recovery.on_exhausted)

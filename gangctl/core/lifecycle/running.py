@@ -14,23 +14,20 @@ from gangctl.api.incident import IncidentLevel
 from gangctl.api.names import pod_name
 from gangctl.api.reasons import Reason
 from gangctl.api.status import Status
-from gangctl.core.facts import hangs, slowness
+from gangctl.core.facts import progress
 from gangctl.core.facts.evidence import Fault
 from gangctl.core.facts.faults import faults, is_gentle, start_deadline
-from gangctl.core.facts.fitness import Defect
+from gangctl.core.facts.fitness import Defect, next_loss
 from gangctl.core.facts.gang import Gang
-from gangctl.core.facts.silence import next_loss
 from gangctl.core.facts.trace_context import trace_of
-from gangctl.core.lifecycle import handing_over, transitions
-from gangctl.core.lifecycle.plan import Event, EventType, Plan
-from gangctl.core.lifecycle.plan_builder import wait, write
-from gangctl.core.policy import admission, checkpoints, degradation, pods, replacement, requests, rolling
+from gangctl.core.lifecycle import plan, transitions
+from gangctl.core.lifecycle.plan import Event, EventType, Plan, wait, write
+from gangctl.core.policy import admission, checkpoints, pods, requests
 from gangctl.core.policy.cause import Finding, describe, first_cause, requested, settle
-from gangctl.core.policy.ladder import level
+from gangctl.core.policy.recovery import level_of
 from gangctl.core.record import incidents, timings
-from gangctl.core.record.conditions import warned_of, with_conditions, with_message
+from gangctl.core.record.conditions import progressed, summarised, warned_of, with_conditions, with_message
 from gangctl.core.record.degraded import degraded, is_news, next_silence
-from gangctl.core.record.summary import progressed, summarised
 from gangctl.words import decisions
 from gangctl.words.faults import token_changed
 from gangctl.words.message import Message
@@ -43,22 +40,22 @@ SUMMARY_SECONDS: Final = 30.0
 def running(gang: Gang) -> Plan:
     """Decide for a gang whose attempt runs."""
     found = faults(gang)
-    hung = hangs.hang(gang)
+    hung = progress.hang(gang)
     if hung is not None and gang.spec.progress.on_hang == "Restart":
         found = (*found, hung)
-    if not found and (slow := degradation.fault(gang)) is not None:
+    if not found and (slow := pods.slow_rank_to_move(gang)) is not None:
         found = (slow,)
     if found:
         return restart(gang, found)
-    if requests.is_new(gang.spec, gang.status) and not rolling.waits_for(gang):
+    if requests.is_new(gang.spec, gang.status) and not requests.waits_for(gang):
         return restart_by_hand(gang)
     if (turn := _turn(gang)) is not None:
         return turn
-    unfit = {name: why for name, why in replacement.unfit(gang).items() if name not in gang.holding}
-    if spares := replacement.with_room(gang.status, unfit):
-        status = replacement.replaced(gang, gang.status, spares)
+    unfit = {name: why for name, why in pods.unfit(gang).items() if name not in gang.holding}
+    if spares := pods.with_room(gang.status, unfit):
+        status = pods.replaced(gang, gang.status, spares)
         return write(gang, status, Reason.POD_REPLACED, decisions.spares_get_new_pods(_replaced(spares)))
-    status = replacement.refreshed(gang, gang.status)
+    status = pods.refreshed(gang, gang.status)
     if status is not gang.status:
         return write(gang, status, Reason.RUNNING, decisions.earlier_pod_gone())
     return note(gang, hung)
@@ -72,7 +69,7 @@ def restart(gang: Gang, found: tuple[Fault, ...]) -> Plan:
     events = () if better is gang.status else (_correction(gang, better),)
     status = checkpoints.remembered(gang, progressed(gang, timings.timed(gang, better, more=False)))
     gentle = all(is_gentle(gang, fault) for fault in found)
-    opened = incidents.opened(gang.with_status(status), cause, level(gang, cause), planned=gentle)
+    opened = incidents.opened(gang.with_status(status), cause, level_of(gang, cause), planned=gentle)
     status = changed(status, incidents=opened)
     return _gathering(gang, status, found, describe(cause), events)
 
@@ -88,10 +85,10 @@ def restart_by_hand(gang: Gang) -> Plan:
 
 def _turn(gang: Gang) -> Plan | None:
     """The plan that says that a planned restart waits for its turn, or doesn't any more; None if that is said."""
-    waits, since = bool(rolling.waits_for(gang)), gang.status.restart_wait_time
+    waits, since = bool(requests.waits_for(gang)), gang.status.restart_wait_time
     if waits and since is None:
         status = changed(gang.status, restart_wait_time=gang.now)
-        return write(gang, status, Reason.RESTART_WAITS, rolling.turn(gang), requeue_after=1.0)
+        return write(gang, status, Reason.RESTART_WAITS, requests.turn(gang), requeue_after=1.0)
     if not waits and since is not None:
         because = turn_dropped(gang.status.attempt)
         return write(gang, changed(gang.status, restart_wait_time=None), Reason.RUNNING, because)
@@ -102,8 +99,8 @@ def note(gang: Gang, hung: Fault | None) -> Plan:
     """Nothing is wrong: the summary is written now and then; a hang that is only observed is reported once."""
     status = checkpoints.remembered(gang, progressed(gang, timings.timed(gang, gang.status, more=True)))
     reason, text = Reason.RUNNING, decisions.attempt_runs(status.attempt)
-    if rolling.waits_for(gang):  # The gangs that it waits for may change often: that is written with the summary.
-        reason, text = Reason.RESTART_WAITS, rolling.turn(gang)
+    if requests.waits_for(gang):  # The gangs that it waits for may change often: that is written with the summary.
+        reason, text = Reason.RESTART_WAITS, requests.turn(gang)
         status = with_message(status, text)
     warned = degraded(gang, gang.status.phase, hung)
     if warned is not None and warned[0] is Reason.HANG:
@@ -122,18 +119,18 @@ def note(gang: Gang, hung: Fault | None) -> Plan:
         told = with_conditions(gang.job, told, gang.now, reason, warned, refused=refused)
         events: tuple[Event, ...] = (Event(EventType.WARNING, *warned),) if warned is not None and news else ()
         if news and warned is not None and warned[0] is Reason.DEVICE_DEGRADED:
-            events += tuple(handing_over.slow(gang, slowness.slow(gang)))
+            events += tuple(plan.slow_rank_events(gang, progress.slow_members(gang)))
         because = warned[1] if warned is not None and news else text
         return Plan(because, told, pods.actions(gang, told), events, SUMMARY_SECONDS)
     times = [
         due if is_new else None,
-        None if hung is not None else hangs.hangs_at(gang),
+        None if hung is not None else progress.hangs_at(gang),
         _start_deadline(gang),
         next_loss(gang),
         next_silence(gang, warned),
         timings.heard_out_at(gang, status),
         pods.next_creation(gang, status),
-        *rolling.looks_again_at(gang),
+        *requests.looks_again_at(gang),
     ]
     return wait(gang, text, times, pods.actions(gang, status))
 
@@ -141,12 +138,12 @@ def note(gang: Gang, hung: Fault | None) -> Plan:
 def _gathering(
     gang: Gang, status: Status, found: tuple[Fault, ...], what: Message, events: tuple[Event, ...] = (), where: str = ""
 ) -> Plan:
-    unfit, then = replacement.unfit(gang), ""
-    if replacement.most(gang, unfit):
-        status = transitions.restart_with_new_pods(gang, replacement.recreated(gang, status, unfit))
+    unfit, then = pods.unfit(gang), ""
+    if pods.most(gang, unfit):
+        status = transitions.restart_with_new_pods(gang, pods.recreated(gang, status, unfit))
         then = decisions.all_replaced("Most")
     else:
-        status = transitions.restart(gang, replacement.replaced(gang, status, unfit))
+        status = transitions.restart(gang, pods.replaced(gang, status, unfit))
         if unfit:
             then = decisions.get_new_pods(_replaced(unfit, known=status.incidents[0].cause.member))
     gathers = decisions.attempt_gathers(status.attempt, where)

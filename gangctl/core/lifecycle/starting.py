@@ -14,19 +14,18 @@ from typing import Final
 from gangctl.api.checkpoint_status import RejectedStep
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase, Master, Status
+from gangctl.core.facts.barrier import held_ranks
 from gangctl.core.facts.faults import is_missing_for_most
 from gangctl.core.facts.gang import Gang
-from gangctl.core.facts.numbering import numbered
-from gangctl.core.facts.ranks import held_ranks
+from gangctl.core.facts.layout import numbered
 from gangctl.core.lifecycle import transitions
-from gangctl.core.lifecycle.held import hold
-from gangctl.core.lifecycle.plan import AskScan, Event, EventType, Plan
-from gangctl.core.lifecycle.plan_builder import wait, write
-from gangctl.core.policy import checkpoints, missing_step, older_step, pods, restore
+from gangctl.core.lifecycle.plan import AskScan, Event, EventType, Plan, wait, write
+from gangctl.core.lifecycle.resting import hold
+from gangctl.core.policy import checkpoints, pods, restore
 from gangctl.core.policy.cause import Settlement
 from gangctl.core.policy.deadlines import barrier_deadline
-from gangctl.core.record import incidents, loss
-from gangctl.core.record.kept_signal import advice
+from gangctl.core.record import incidents, timings
+from gangctl.core.record.incidents import advice
 from gangctl.core.record.waiting import due_at, says_otherwise
 from gangctl.words import checkpoints as checkpoint_words
 from gangctl.words import decisions, waits
@@ -52,7 +51,7 @@ def start(gang: Gang, status: Status, settlement: Settlement | None, assignment:
     if settlement is not None:
         status = incidents.settled(gang, status, settlement, point, assignment)
     else:  # It was suspended: what came after the restore point is done again all the same.
-        status = loss.noted(status, loss.seconds(gang, loss.steps(gang, point)))
+        status = timings.with_loss(status, timings.lost_seconds(gang, timings.lost_steps(gang, point)))
     step = None if point is None else point.step
     status = transitions.start(
         gang,
@@ -94,7 +93,7 @@ def _choose(
     newest = restore.restore_point(gang, assignment, known)
     if not isinstance(newest, restore.Candidate):
         return newest, known
-    if settlement.charged and older_step.is_due(gang, settlement.cause, newest.point):
+    if settlement.charged and restore.is_older_step_due(gang, settlement.cause, newest.point):
         rejected = restore.rejections(gang, assignment, old.step, known)
         older = [one for one in restore.candidates(gang, assignment, rejected) if one.point.step < old.step]
         if older:
@@ -119,8 +118,8 @@ def _look_again(
     else:
         hidden = unknown is restore.Undecided.TOO_MANY
         gone = rejected if status.restart_from is None else status.rejected_steps
-        found = missing_step.found(gang, assignment, gone, hidden=hidden)
-        expected, says_enough = missing_step.expected(gang), True
+        found = restore.steps_found(gang, assignment, gone, hidden=hidden)
+        expected, says_enough = restore.expected_step(gang), True
         because = waits.restore_point_awaited(status.attempt, expected, found)
         finally_because = waits.no_restore_point(expected, found)
         out = checkpoint_words.make_room(name) if hidden else checkpoint_words.choose_step(name)

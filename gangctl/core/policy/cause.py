@@ -17,15 +17,12 @@ from gangctl.api.incident import Cause, Incident, IncidentLevel
 from gangctl.api.reasons import Reason
 from gangctl.api.signals import signal_name
 from gangctl.api.status import Status
-from gangctl.core.facts import hangs
-from gangctl.core.facts.containers import has_ended
-from gangctl.core.facts.defaults import Strength
-from gangctl.core.facts.evidence import VAGUE_REASONS, Fault, strength, tied, tied_to
-from gangctl.core.facts.faults import faults
+from gangctl.core.facts import progress
+from gangctl.core.facts.evidence import VAGUE_REASONS, Fault, Strength, strength, tied, tied_to
+from gangctl.core.facts.faults import faults, has_ended, member_that_stayed
 from gangctl.core.facts.gang import Gang, once
-from gangctl.core.facts.held_up import held_up
-from gangctl.core.facts.stayed import stayed
-from gangctl.core.policy import budget, failed_starts, granted, ladder
+from gangctl.core.facts.progress import held_up
+from gangctl.core.policy import recovery
 from gangctl.core.policy.rules import default_action, verdict
 from gangctl.words import decisions
 from gangctl.words import faults as faults_words
@@ -77,7 +74,7 @@ def judged(spec: Spec, fault: Fault, found: tuple[Fault, ...] = ()) -> Cause:
         rule=said.rule,
         action=said.action,
         why=said.why,
-        level=ladder.highest(IncidentLevel(said.level), IncidentLevel(fault.level)),
+        level=recovery.highest(IncidentLevel(said.level), IncidentLevel(fault.level)),
         message=fault.message,
         said=said_of(fault.message),
         words=fault.words,
@@ -107,25 +104,25 @@ def strongest(gang: Gang) -> Finding:
     if found:
         new = first_cause(gang, found)
         if _outranks(gang, new, stored) or _refines(new, stored):
-            return Finding(new, ladder.level(gang, new), found)
+            return Finding(new, recovery.level_of(gang, new), found)
     ties = {*stored.tied, *_names(stored.member, tied_to(stored, found))}
     cause = changed(stored, tied=tuple(sorted(ties))[:NAMED]) if len(ties) > 1 else stored
     cause = _located(gang, changed(cause, alike=stored.alike or _ended_alike(gang, stored, found)))
-    if strength(cause) is Strength.END and not cause.suspect and (member := stayed(gang, found)):
+    if strength(cause) is Strength.END and not cause.suspect and (member := member_that_stayed(gang, found)):
         cause = changed(cause, suspect=f"{member}.{gang.incarnation(member)}")
-    level = ladder.level(gang, cause)
+    level = recovery.level_of(gang, cause)
     # A fault can't be put down to one rank or one gang while it may be that of all, nor to a member that it was not.
     shared = stored.reason in {Reason.RESTORE_POINT_MISSING, *gang.observed.brake.waves} or cause.alike
     if not shared and cause.member == stored.member:
-        level = ladder.highest(incident.level, level)
+        level = recovery.highest(incident.level, level)
     return Finding(cause, level, found)
 
 
 def _located(gang: Gang, cause: Cause) -> Cause:
     """The cause, put down to the member that holds the others up where all hang, or to none if nothing tells which."""
     attempt = gang.status.incidents[0].attempt - 1
-    found = held_up(gang, attempt) if cause.reason == Reason.HANG and hangs.was_of_all(gang, cause.time) else None
-    if found is None or (not found.member and hangs.is_alone_behind(gang, cause.member)):
+    found = held_up(gang, attempt) if cause.reason == Reason.HANG and progress.was_of_all(gang, cause.time) else None
+    if found is None or (not found.member and progress.is_alone_behind(gang, cause.member)):
         return cause
     member, text = found.member, faults_words.all_hang_by_stacks(found.text)
     located = changed(cause, message=str(text), said=text.said())
@@ -156,21 +153,24 @@ def settle(gang: Gang, finding: Finding) -> Settlement:
     incident = gang.status.incidents[0]
     cause, level = finding.cause, finding.level
     charged = _action(cause) is not Action.IGNORE
-    not_before = granted.evidence_until(gang, incident)
+    not_before = recovery.evidence_until(gang, incident)
     what = describe(cause, whole=True)
     ending = _ends_job(gang, cause, finding.found)
     if ending is not None:
         because = decisions.failed_by_rule(describe(ending), ending.rule or "", ending.why)
         return Settlement(ending, level, "Failed", Reason.FAILED_BY_RULE, because, not_before=not_before)
     exhausted: Literal["Failed", "Held"] = "Held" if gang.spec.recovery.on_exhausted == "Hold" else "Failed"
-    if charged and ladder.rung(gang) is ladder.Rung.END:
+    if charged and recovery.rung(gang) is recovery.Rung.END:
         because = decisions.no_progress(what)
         return Settlement(cause, level, exhausted, Reason.NO_PROGRESS, because, not_before=not_before)
-    if charged and failed_starts.again(gang, cause):
-        because = decisions.starts_failed(what, failed_starts.TRIES)
+    if charged and recovery.is_row_of_failed_starts(gang, cause):
+        because = decisions.starts_failed(what, recovery.TRIES)
         return Settlement(cause, level, exhausted, Reason.START_FAILED, because, not_before=not_before)
-    if charged and not budget.allows(gang.spec, gang.status, gang.now):
-        used, window = budget.charged(gang.spec, gang.status, gang.now), budget.window_seconds(gang.spec)
+    if charged and not recovery.budget_allows(gang.spec, gang.status, gang.now):
+        used, window = (
+            recovery.charged_restarts(gang.spec, gang.status, gang.now),
+            recovery.budget_window_seconds(gang.spec),
+        )
         because = decisions.budget_exhausted(what, used, window)
         return Settlement(cause, level, exhausted, Reason.BUDGET_EXHAUSTED, because, not_before=not_before)
     because = decisions.charged(what, charged, cause.rule or "", cause.why)
@@ -190,7 +190,7 @@ def awaits_end_reason(gang: Gang, settlement: Settlement) -> bool:
         and not pod.terminated
         and not has_ended(gang, pod)
         and gang.now < settlement.not_before
-        and not granted.is_over(gang)
+        and not recovery.is_wait_over(gang)
     )
 
 
@@ -208,7 +208,7 @@ def describe(cause: Cause | Fault, *, whole: bool = False) -> Message:
         words=cause.words,
         printed="" if stored is None else stored.printed,
         alike=whole and stored is not None and stored.alike,
-        suspect=ladder.suspected(stored)[0] if whole and stored is not None and stored.suspect else "",
+        suspect=recovery.suspected(stored)[0] if whole and stored is not None and stored.suspect else "",
     )
 
 

@@ -1,22 +1,33 @@
-"""The pod failure policy: which rule catches a fault.
+"""The policies that users write: pod failure policy and success policy.
+
+The pod failure policy: which rule catches a fault.
 
 The rule: rules are tried in order, all matchers of a rule must hold, the first match wins; no match means Count. A rule
 must see all of a fault: 128+n matches a process that signal n ended, as users of shells expect. A line of the log never
 matches by itself: it says more of an end that has happened.
+
+The success policy: when a gang has succeeded.
+
+The rule: it has succeeded once every member that the policy counts has finished (``facts/finished.py``), in whatever
+phase that shows, whatever its teardown looked like and whatever became of its pods. The roles must be those that ran.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gangctl.api.gangjob import Action, OnDeviceHealth, Rule, RuleLevel, Spec
+from gangctl.api.gangjob import Action, OnDeviceHealth, Roles, Rule, RuleLevel, Spec
 from gangctl.api.reasons import Reason
+from gangctl.api.roles_hash import roles_hash
 from gangctl.api.signals import signal_name
-from gangctl.core.facts.defaults import default
-from gangctl.core.facts.evidence import Fault
-from gangctl.core.facts.secrets import masked
+from gangctl.core.facts.evidence import Fault, default
+from gangctl.core.facts.finished import finished
+from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.printed import masked
 from gangctl.words import faults
 from gangsidecar.wire import LOG_LINE
+
+# The pod failure policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,3 +115,20 @@ def _code(fault: Fault) -> int | None:
     if fault.exit_code is not None:
         return fault.exit_code
     return None if fault.signal is None else 128 + fault.signal
+
+
+# The success policy
+
+
+def has_succeeded(gang: Gang) -> bool:
+    """Whether every member that the policy counts has finished in the newest attempt that had workers."""
+    policy = gang.spec.success_policy
+    if not finished(gang):
+        return False
+    counting = [
+        place
+        for place, member in gang.places.items()
+        if not isinstance(policy, Roles) or member.role.name in policy.roles
+    ]
+    done = bool(counting) and finished(gang).issuperset(counting)
+    return done and roles_hash(gang.spec.roles) == gang.status.roles_hash

@@ -1,7 +1,14 @@
-"""What a user should look at though the gang goes on: a hang that is only observed, silence, a slow rank.
+"""Degraded: what a user should look at though the gang goes on.
+
+What a user should look at though the gang goes on: a hang that is only observed, silence, a slow rank.
 
 The rule: it appears once, as the condition Degraded and a warning, and goes when it is over. Nothing must be restarted
 because of it.
+
+Modules that a role names for its template, and that the template could not import.
+
+The rule: it is told from the first start on, as long as the attempt runs that was started without them. Nothing must
+be restarted because of it: a worker that needs the module imports it itself, and fails by itself if it can't.
 """
 
 from __future__ import annotations
@@ -13,18 +20,22 @@ from typing import Final
 from gangctl.api.escaping import escaped
 from gangctl.api.gangjob import Launch, Role
 from gangctl.api.reasons import Reason
+from gangctl.api.start import ForkStart, ModulesPreload
 from gangctl.api.status import GangPhase
-from gangctl.core.facts import nodes, slowness
+from gangctl.core.facts import fitness, progress
 from gangctl.core.facts.evidence import Fault
+from gangctl.core.facts.fitness import counts_since, silent
 from gangctl.core.facts.gang import Gang
-from gangctl.core.facts.silence import counts_since, silent
-from gangctl.core.policy import degradation, rolling
+from gangctl.core.policy import pods, requests
 from gangctl.core.policy.cause import describe
 from gangctl.core.record.conditions import Warned, warned_of, warning
-from gangctl.core.record.preloads import not_preloaded
 from gangctl.words import warnings
 from gangctl.words.message import Message
+from gangctl.words.warnings import modules_not_preloaded
 from gangsidecar.wire import Progress
+
+# What a user should look at though the gang goes on
+
 
 _WAITING: Final = frozenset({GangPhase.PENDING, GangPhase.GATHERING})
 TOLD_SECONDS: Final = 60.0
@@ -85,7 +96,7 @@ def _braked(gang: Gang, phase: GangPhase, since: float) -> Warned | None:
 
 def _rolling(gang: Gang) -> Warned | None:
     """A planned restart that waits for other gangs for too long."""
-    text = rolling.stalled(gang)
+    text = requests.stalled(gang)
     if text is None:
         return None
     return Reason.ROLLING_STALLED, text
@@ -159,7 +170,7 @@ def _fits(progress: Progress, start: int) -> bool:
 
 def _slow(gang: Gang) -> Warned | None:
     """Members whose own part of a step takes longer than that of the others. By how much is rounded: it varies."""
-    found = slowness.slow(gang, stays=warned_of(gang.status) == Reason.DEVICE_DEGRADED)
+    found = progress.slow_members(gang, stays=warned_of(gang.status) == Reason.DEVICE_DEGRADED)
     if not found:
         return None
     ranks = [
@@ -168,7 +179,7 @@ def _slow(gang: Gang) -> Warned | None:
         )
         for each in found
     ]
-    moved_before = bool(degradation.moved(gang).intersection(each.rank for each in found))
+    moved_before = bool(pods.moved_ranks(gang).intersection(each.rank for each in found))
     return Reason.DEVICE_DEGRADED, warnings.ranks_slow(ranks, moved_before)
 
 
@@ -181,7 +192,7 @@ def _preloads(gang: Gang) -> Warned | None:
 
 def _nodes(gang: Gang) -> Warned | None:
     """What nodes show for which nothing is done now."""
-    found = nodes.noted(gang)
+    found = fitness.noted(gang)
     if not found:
         return None
     signals = [warnings.node_of_member_shows(member, signal.what) for member, signal in sorted(found)]
@@ -206,3 +217,19 @@ def _bad_flag(role: Role) -> str:
         if (flag == "--max-restarts" and value != "0") or (flag == "--nnodes" and ":" in value):
             return f"{name} {value}"
     return ""
+
+
+# Modules that a role names for its template, and that the template could not import
+
+
+def not_preloaded(gang: Gang) -> Message | None:
+    """Return the first module that a role names and the template of a running member could not import."""
+    starts = [role.start for role in gang.spec.roles]
+    if not any(isinstance(one, ForkStart) and isinstance(one.preload, ModulesPreload) for one in starts):
+        return None
+    for holder in gang.holders.values():
+        report = gang.report(holder)
+        warm = None if report is None else report.warm_start
+        if warm is not None and warm.not_imported and warm.attempt == gang.status.attempt:
+            return modules_not_preloaded(holder, escaped(warm.not_imported))
+    return None

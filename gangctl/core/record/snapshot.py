@@ -14,10 +14,9 @@ from gangctl.api.snapshot import MemberSnapshot, Snapshot
 from gangctl.api.status import ENDED
 from gangctl.core.facts.finished import need_no_pod
 from gangctl.core.facts.gang import Gang
-from gangctl.core.facts.layout import Member
-from gangctl.core.facts.numbering import Numbering, numbered
+from gangctl.core.facts.layout import Member, Numbering, numbered
 from gangctl.core.facts.world import Observed
-from gangctl.core.record.summary import progressed, summarised
+from gangctl.core.record.conditions import progressed, summarised
 from gangctl.core.record.timings import timed
 from gangctl.words.decisions import unstored
 from gangsidecar.wire import Phase, Report

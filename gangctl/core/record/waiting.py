@@ -20,14 +20,12 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from gangctl.api.status import AwaitedAll
-from gangctl.core.facts.barrier import Blocking, Suspect
+from gangctl.core.facts.barrier import Blocking, Suspect, is_without_port, port_range
+from gangctl.core.facts.fitness import advice, on_lost_node, reason_of
 from gangctl.core.facts.gang import Gang
-from gangctl.core.facts.ports import is_without_port, port_range
-from gangctl.core.facts.silence import on_lost_node
-from gangctl.core.facts.starts import advice, reason_of
 from gangctl.core.facts.world import Heard, Pod
 from gangctl.core.policy import admission
-from gangctl.core.policy.replacement import creatable_at
+from gangctl.core.policy.pods import creatable_at
 from gangctl.words.message import Message
 from gangctl.words.text import LISTED
 from gangctl.words.waits import (

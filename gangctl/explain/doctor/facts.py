@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from gangctl.core.facts.node_state import NodeAnswer
-from gangctl.core.facts.world import Device
+from gangctl.core.facts.world import Device, NodeAnswer
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gangctl.core.facts.node_state import NodeAnswer
+from gangctl.core.facts.world import NodeAnswer
 from gangctl.explain.doctor.components import component_link, pods_of
 from gangctl.explain.doctor.facts import Node, Pod, Surroundings, Unread
 from gangctl.explain.doctor.links import Link, LinkName, LinkState, unread

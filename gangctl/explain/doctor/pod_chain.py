@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gangctl.core.facts.starts import checks
+from gangctl.core.facts.fitness import checks
 from gangctl.explain.doctor.cuda import cuda_link
 from gangctl.explain.doctor.facts import Container, Inside, Node, Pod, Surroundings, Unread
 from gangctl.explain.doctor.links import Link, LinkName, LinkState, unread

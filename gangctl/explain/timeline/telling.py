@@ -11,7 +11,7 @@ from gangctl.api.status import ENDED, GangPhase, Spent, Status
 from gangctl.core.facts.layout import layout
 from gangctl.core.facts.trace_context import began
 from gangctl.core.policy.cause import describe
-from gangctl.core.record.goodput import goodput, spent_until
+from gangctl.core.record.conditions import goodput, spent_until
 from gangctl.core.record.incidents import KEPT
 from gangctl.explain.durations import took
 from gangctl.explain.lost_steps import lost_steps

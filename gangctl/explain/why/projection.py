@@ -11,8 +11,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final
 
-from gangctl.core.facts.node_affinity import REQUIRED
-from gangctl.core.facts.quantities import quantity
+from gangctl.core.facts.node_affinity import REQUIRED, quantity
 from gangctl.explain.why.world import Amounts, Claim, NeighbourTerm, NodeTaint, SeenNode, SeenPod
 
 _ENDED: Final = frozenset({"Succeeded", "Failed"})

@@ -15,9 +15,9 @@ from gangctl.api.gangjob import GangJob, Windowed
 from gangctl.api.incident import Incident
 from gangctl.api.names import LOCAL_NODE
 from gangctl.api.reasons import Reason
-from gangctl.core.facts.defaults import default
+from gangctl.core.facts.evidence import default
 from gangctl.core.policy.cause import describe
-from gangctl.core.record.stacks import innermost
+from gangctl.core.record.incidents import innermost
 from gangctl.explain.costs import cost
 from gangctl.explain.spans import EVIDENCE
 from gangctl.explain.why.level import level_because

@@ -15,12 +15,12 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.reasons import Reason
 from gangctl.api.status import ENDED, GangPhase
 from gangctl.core.facts.finished import recorded_places
+from gangctl.core.facts.fitness import advice, reason_of
 from gangctl.core.facts.gang import Gang
-from gangctl.core.facts.numbering import numbered
-from gangctl.core.facts.starts import advice, reason_of
+from gangctl.core.facts.layout import numbered
 from gangctl.core.facts.world import Observed, Pod
-from gangctl.core.policy.restart_backoff import counts, described
-from gangctl.core.policy.scheduling import gives_up_at
+from gangctl.core.policy.admission import gives_up_at
+from gangctl.core.policy.recovery import is_failure, row_described
 from gangctl.core.record.conditions import warning
 from gangctl.explain.why import resting
 from gangctl.explain.why.findings import Finding, Kind, many
@@ -215,8 +215,8 @@ def _back_off(gang: Gang) -> Iterator[Finding]:
     until = None if incident is None or incident.settled else incident.back_off_time
     if incident is not None and until is not None and until > gang.now:
         why, todo = "other disruptions may join the first (recovery.coalesceSeconds)", ""
-        if counts(incident.cause):
-            why, todo = described(gang, gang.status.restarts.without_step), "find out why the attempts end; "
+        if is_failure(incident.cause):
+            why, todo = row_described(gang, gang.status.restarts.without_step), "find out why the attempts end; "
         yield Finding(
             kind=Kind.BACK_OFF,
             seen=f"{why}, so attempt {gang.status.attempt} waits",

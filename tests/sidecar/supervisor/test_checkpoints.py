@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gangctl.core.policy.layouts import LAYOUTS
+from gangctl.core.policy.checkpoints import LAYOUTS
 from gangsidecar.supervisor.checkpoints import scan
 from gangsidecar.wire import MAX_FOUND, Tier
 

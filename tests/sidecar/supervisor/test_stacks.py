@@ -13,7 +13,7 @@ import pytest
 import gangclient
 from gangclient import _stacks
 from gangctl.api.incident import Stacks
-from gangctl.core.record.stacks import innermost
+from gangctl.core.record.incidents import innermost
 from gangsidecar import wire
 from gangsidecar.common.clock import now_ms
 from gangsidecar.supervisor import stacks

@@ -15,7 +15,7 @@ from gangctl.api.version import KIND
 from gangctl.cluster.kube.watch.decoding import Decoder
 from gangctl.cluster.kube.watch.projections import LABEL_PRIORITY_CLASS
 from gangctl.cluster.kube.watch.schema import RawMetadata
-from gangctl.core.facts.queue import Workload
+from gangctl.core.facts.world import Workload
 
 WORKLOAD_PRIORITY_CLASS: Final = "WorkloadPriorityClass"
 

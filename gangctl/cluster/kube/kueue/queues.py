@@ -39,9 +39,9 @@ from gangctl.cluster.kube.kueue.workload import (
 from gangctl.cluster.kube.watch.namespaces import NamespacedCopy
 from gangctl.cluster.kube.watch.projections import KubeGang
 from gangctl.cluster.kube.watch.reflector import Reflector
-from gangctl.core.facts.queue import NO_QUEUE, Queue
+from gangctl.core.facts.world import NO_QUEUE, Queue
+from gangctl.core.policy.admission import QueueVerb, TellQueue
 from gangctl.core.policy.pods import CreatePod
-from gangctl.core.policy.queueing import QueueVerb, TellQueue
 
 log = logging.getLogger(__name__)
 

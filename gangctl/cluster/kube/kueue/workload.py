@@ -20,7 +20,7 @@ from gangctl.api.roles_hash import roles_hash
 from gangctl.api.version import API_VERSION, KIND
 from gangctl.cluster.kube.kueue.projections import WORKLOAD_PRIORITY_CLASS, KubeFlavor, PodSetPlace, holds
 from gangctl.cluster.kube.watch.projections import LABEL_PRIORITY_CLASS
-from gangctl.core.policy.queueing import QueueVerb
+from gangctl.core.policy.admission import QueueVerb
 
 GROUP: Final = "kueue.x-k8s.io"
 VERSIONS: Final = ("v1beta2", "v1beta1")

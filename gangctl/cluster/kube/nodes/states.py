@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from gangctl.cluster.kube.nodes.table import Shown
 from gangctl.cluster.sightings import shown_since
-from gangctl.core.facts.node_state import NodeSignal, NodeState
+from gangctl.core.facts.world import NodeSignal, NodeState
 
 
 class NodeStates:

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 from pydantic.alias_generators import to_camel
 
 from gangctl.api.escaping import escaped
-from gangctl.core.facts.node_state import NodeAnswer, Shortage
+from gangctl.core.facts.world import NodeAnswer, Shortage
 
 MAX_ROWS: Final = 200
 MAX_WORDS: Final = 160

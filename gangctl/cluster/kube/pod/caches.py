@@ -9,7 +9,7 @@ the others would wait for it, for up to 24 hours (XLA, ``--xla_gpu_shard_autotun
 from __future__ import annotations
 
 from gangctl.api.gangjob import Role, Spec
-from gangctl.core.facts.numbering import numbered
+from gangctl.core.facts.layout import numbered
 from gangsidecar.wire import Compiler
 
 

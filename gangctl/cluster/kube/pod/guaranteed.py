@@ -16,7 +16,7 @@ from copy import deepcopy
 from typing import Any, Final
 
 from gangctl.cluster.kube.pod.fields import as_mapping
-from gangctl.core.facts.quantities import quantity
+from gangctl.core.facts.node_affinity import quantity
 
 CPU: Final = "250m"
 """The sidecar's limit if none is configured: it needs a third of a second of CPU to start, and little after that."""

@@ -11,7 +11,7 @@ import pytest
 from gangctl.api.gangjob import GangJob
 from gangctl.cluster.kube.kueue.projections import WORKLOADS, KubeFlavor, PodSetPlace
 from gangctl.cluster.kube.kueue.workload import Priority, new_workload, placed, status_change, workload_name
-from gangctl.core.policy.queueing import QueueVerb
+from gangctl.core.policy.admission import QueueVerb
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 EVICTED: list[dict[str, Any]] = [

@@ -7,7 +7,7 @@ from typing import Any
 
 from gangctl.cluster.kube.nodes.table import SignalTable, default_rows
 from gangctl.cluster.kube.watch.projections import KubeNode, nodes
-from gangctl.core.facts.node_state import Shortage
+from gangctl.core.facts.world import Shortage
 
 
 def node(**status: Any) -> KubeNode:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gangctl.cluster.kube.nodes.states import NodeStates
 from gangctl.cluster.kube.nodes.table import Shown
-from gangctl.core.facts.node_state import NodeAnswer, NodeState
+from gangctl.core.facts.world import NodeAnswer, NodeState
 
 NOW = 1000.0
 

@@ -16,7 +16,7 @@ from gangctl.cluster.kube.nodes.table import (
     default_rows,
     rows_with,
 )
-from gangctl.core.facts.node_state import NodeAnswer, Shortage
+from gangctl.core.facts.world import NodeAnswer, Shortage
 
 ROOT = Path(__file__).parents[4]
 
