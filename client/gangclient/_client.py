@@ -1,19 +1,39 @@
-"""The client: one rank of one attempt."""
+"""The client: one rank of one attempt.
+
+Its process offers its Python stacks for the incident of a gang that hangs: it writes them itself, into memory, when the
+supervisor asks for them with a signal. The supervisor sends that only to a process that catches it and has this file,
+so a process that offers nothing is never disturbed. A signal that the script uses itself is left to it.
+"""
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import logging
 import os
+import signal
 import threading
 import time
 from contextlib import closing, contextmanager
 from typing import Callable, Dict, Generator, Iterator, List, NamedTuple, Optional, Tuple, Union
 
-from gangclient._backlog import Backlog, log_refusal
-from gangclient._http import BROKEN, PAUSE, Body, GangError, UnixConnection, ask_until, post
-from gangclient._sender import STEP, LoadedCall, Message, ProgressCall, Sender, duration
-from gangclient._stacks import offer_stacks
+from gangclient._calls import (
+    BROKEN,
+    PAUSE,
+    STEP,
+    Backlog,
+    Body,
+    GangError,
+    LoadedCall,
+    Message,
+    ProgressCall,
+    Sender,
+    UnixConnection,
+    ask_until,
+    duration,
+    log_refusal,
+    post,
+)
 
 DEADLINE = 5.0
 """Seconds that a call about a checkpoint or a restart waits for the sidecar."""
@@ -314,3 +334,23 @@ def _event(kind: str, data: Body) -> Event:
 
 def _integer(name: str) -> int:
     return int(text) if (text := os.environ.get(name, "")).isdigit() else 0
+
+
+SIGNAL = 59
+"""A real-time signal; the supervisor knows it, too."""
+FILE = "gang-stacks"
+_offered = False
+
+
+def offer_stacks() -> None:
+    """Offer them, once in a process and those forked from it. Outside of gangctl, and where it can't be, do nothing."""
+    global _offered  # noqa: PLW0603 - it is one process
+    if _offered or not os.environ.get("GANG_SOCKET") or not hasattr(os, "memfd_create"):
+        return
+    _offered = True
+    if signal.getsignal(SIGNAL) is not signal.SIG_DFL:
+        return
+    try:
+        faulthandler.register(SIGNAL, file=os.memfd_create(FILE), all_threads=True)
+    except (OSError, RuntimeError, ValueError):  # The kernel or the interpreter has none of it.
+        return

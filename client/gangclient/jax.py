@@ -20,8 +20,8 @@ import os
 from typing import Any, Optional
 
 from gangclient._client import connect
-from gangclient._first_rank import wait_for_listener
 from gangclient._frameworks import framework, leave_at_once
+from gangclient._parking import wait_for_listener
 
 OLDEST = "0.4.36"
 WAIT_SECONDS = 10.0

@@ -12,9 +12,8 @@ import socket
 from contextlib import suppress
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
-from gangclient.memory._keeping import Ledger, Verdict
-from gangclient.memory._lines import LIMIT, Identity, LineError, Message, decoded, encoded
-from gangclient.memory._ring import Where, peers
+from gangclient.memory._keeping import Ledger, Verdict, Where, peers
+from gangclient.memory._link import LIMIT, Identity, LineError, Message, decoded, encoded
 
 FEW_SECONDS = 5.0
 """For a connection to say who it is, and for it to read what it is told."""

@@ -1,4 +1,4 @@
-"""Which steps stay in memory. Pure.
+"""Which steps stay in memory, and who holds whose copies. Pure.
 
     kept(r, s) = rank r has its part of step s whole and registered, and so has its peer the copy
     safe(s)    = kept(r, s) for every rank r
@@ -7,11 +7,16 @@
 The rule: a rank drops a step that it has kept only when a newer one is safe, or when the step is dead. It has room for
 two, {the newest safe one, one that may become safe}, and skips every other. A rank that has skipped a step must never
 keep it. So from the first safe step on, there is always a step that every rank can load.
+
+Copies go round a ring of members in the order of their nodes: that of a rank goes to the rank with the same place in a
+member of another node, and each member holds as many copies as it has parts, if all nodes have equally many members. If
+there is one node only, it is another member's; if there is one member only, there is no copy.
 """
 
 from __future__ import annotations
 
-from typing import Dict, List, NamedTuple, Optional, Set
+from collections import Counter
+from typing import Dict, List, NamedTuple, Optional, Set, Tuple
 
 REMEMBERED = 64
 """Dead steps that are remembered: a rank may come to one after it was told."""
@@ -82,3 +87,30 @@ class Ledger:
         for old in sorted(self._judged)[:-REMEMBERED]:
             del self._judged[old]
         return verdict
+
+
+class Where(NamedTuple):
+    """Where a rank runs."""
+
+    rank: int
+    member: str
+    node: str
+
+
+def peers(ranks: List[Where]) -> Dict[int, Optional[int]]:
+    """Rank -> the rank that holds its copy."""
+    members: Dict[Tuple[str, str], List[int]] = {}
+    for one in sorted(ranks):
+        members.setdefault((one.node, one.member), []).append(one.rank)
+    ring = sorted(members)
+    a_node = max(Counter(node for node, _ in ring).values())
+    chosen: Dict[int, Optional[int]] = {}
+    for at, (node, member) in enumerate(ring):
+        following = [ring[(at + step) % len(ring)] for step in (*range(a_node, len(ring)), *range(1, a_node))]
+        target = next((one for one in following if one[0] != node), following[-1] if len(ring) > 1 else None)
+        if len({name for name, _ in ring}) == 1 and len(ring) > 1:
+            target = ring[(at + 1) % len(ring)]
+        for place, rank in enumerate(members[node, member]):
+            theirs = [] if target is None else members[target]
+            chosen[rank] = theirs[place % len(theirs)] if theirs else None
+    return chosen

@@ -14,13 +14,10 @@ from functools import partial
 from queue import SimpleQueue
 from typing import BinaryIO, Callable, List, Optional, Set, Tuple
 
-from gangclient._client import Client
-from gangclient._http import GangError
+from gangclient import Client, GangError
 from gangclient.memory._keeping import Keeper, Verdict
-from gangclient.memory._lines import Identity, address, identity
-from gangclient.memory._link import Link
-from gangclient.memory._parts import Data, Folder, Part, TornError
-from gangclient.memory._transfer import Server, fetch, put
+from gangclient.memory._link import Identity, Link, address, identity
+from gangclient.memory._parts import Data, Folder, Part, Server, TornError, fetch, put
 
 COPIES = 4
 """Parts of each rank that a member needs room for: two of its own, two of the rank whose copies it holds."""

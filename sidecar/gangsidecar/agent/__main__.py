@@ -18,12 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gangsidecar.agent.api import Api
-from gangsidecar.agent.downlink import Downlink
-from gangsidecar.agent.first_contact import FirstContact
-from gangsidecar.agent.relay import Relay
-from gangsidecar.agent.uplink import Address, stay_connected
-from gangsidecar.common.clock import now_ms
-from gangsidecar.common.log import log, log_as
+from gangsidecar.agent.relay import Downlink, Relay
+from gangsidecar.agent.uplink import Address, FirstContact, stay_connected
+from gangsidecar.common import log, log_as, now_ms
 from gangsidecar.wire import CONTACT_FILE, FRAMEWORK_SOCKET, SIDECAR_LOG_NAME, SUPERVISOR_SOCKET, UNREACHED
 
 if TYPE_CHECKING:

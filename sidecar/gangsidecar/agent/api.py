@@ -1,7 +1,8 @@
 """The framework API: HTTP and JSON on a unix socket, for the worker's own ranks.
 
-A handler must never wait for the controller or the supervisor: its answer tells what the sidecar knows, or that the
-call was passed on.
+A handler must never wait for the controller or the supervisor: its answer has what the sidecar knows, or says that the
+call was passed on. A stream of server-sent events ends when its reader is gone or the sidecar ends. It must not say the
+same twice.
 """
 
 from __future__ import annotations
@@ -12,23 +13,25 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 
 from gangsidecar import wire
-from gangsidecar.agent import attempt_gate, operations, streams
+from gangsidecar.agent import attempt_gate, operations
 from gangsidecar.agent.attempt_gate import AttemptGate, AttemptState
-from gangsidecar.agent.downlink import open_to_all
-from gangsidecar.agent.first_steps import FirstSteps, follows, reported, restore_ignored
 from gangsidecar.agent.operations import (
     ATTEMPT_ENDING,
     DIRECTORY_TIER,
     OPERATIONS,
     RESTORE_POINT_IGNORED,
+    MismatchError,
     Operation,
+    check,
 )
-from gangsidecar.agent.shapes import MismatchError, check
-from gangsidecar.common.log import log
+from gangsidecar.agent.progress import FirstSteps, follows, reported, restore_ignored
+from gangsidecar.agent.relay import open_to_all
+from gangsidecar.common import log
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from gangsidecar.agent.attempt_gate import AttemptGate, StopNotice
     from gangsidecar.agent.relay import Relay
 
 BODY_LIMIT = 64 * 1024
@@ -204,10 +207,10 @@ class Api:
         return 202, {"incident": attempt + 1}
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
-        return await streams.events(self._relay, self._now_ms, request)
+        return await events(self._relay, self._now_ms, request)
 
     async def _stop(self, request: web.Request) -> web.StreamResponse:
-        return await streams.stop(self._relay, self._now_ms, request)
+        return await stop(self._relay, self._now_ms, request)
 
     async def _get_document(self, _request: web.Request) -> web.StreamResponse:
         return web.Response(body=self._document, content_type="application/json")
@@ -270,7 +273,7 @@ def _described(gate: AttemptGate, now_ms: int) -> dict[str, Any]:
         body |= {name: value for name, value in found.items() if value}
     stop = attempt_gate.stop_notice(gate, now_ms)
     if stop is not None:
-        body["stopping"] = streams.stopping(stop)
+        body["stopping"] = stopping(stop)
     return body
 
 
@@ -287,3 +290,61 @@ def _milliseconds(seconds: float) -> int:
 
 def _number(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() else None
+
+
+Event = tuple[str, dict[str, Any]]
+
+
+async def events(relay: Relay, now_ms: Callable[[], int], request: web.Request) -> web.StreamResponse:
+    """The current state, then each change."""
+    stream = await _begun(request)
+    sent: tuple[str, int] | None = None
+    while not relay.closing:
+        event = _event(relay.gate, now_ms())
+        if event is not None and (event[0], event[1]["attempt"]) != sent:
+            sent = event[0], event[1]["attempt"]
+            await stream.write(_as_text(event))
+        else:
+            await relay.changes.wait()
+    return stream
+
+
+async def stop(relay: Relay, now_ms: Callable[[], int], request: web.Request) -> web.StreamResponse:
+    """One event, then nothing until the reader has acted on it and closes: that is what the signal waits for."""
+    stream = await _begun(request)
+    while not relay.closing and attempt_gate.live_attempt(relay.gate) is None:
+        await relay.changes.wait()
+    with relay.watching(attempt_gate.current_attempt(relay.gate)):
+        told = False
+        while not relay.closing:
+            event = None if told else _event(relay.gate, now_ms())
+            if event is not None and event[0] == "stop":
+                await stream.write(_as_text(event))
+                told = True
+            else:
+                await relay.changes.wait()
+    return stream
+
+
+def stopping(notice: StopNotice) -> dict[str, Any]:
+    """The stop, as answers and events describe it."""
+    why = {"reason": notice.reason} if notice.reason else {}
+    return {**why, "planned": notice.planned, "millisecondsLeft": notice.left_ms}
+
+
+async def _begun(request: web.Request) -> web.StreamResponse:
+    stream = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
+    await stream.prepare(request)
+    return stream
+
+
+def _event(gate: AttemptGate, now_ms: int) -> Event | None:
+    """The event for the current state; None = there is no worker."""
+    attempt, notice = attempt_gate.live_attempt(gate), attempt_gate.stop_notice(gate, now_ms)
+    if notice is not None:
+        return "stop", {"attempt": notice.attempt, **stopping(notice)}
+    return None if attempt is None or attempt_gate.is_ending(gate) else ("run", {"attempt": attempt})
+
+
+def _as_text(event: Event) -> bytes:
+    return f"event: {event[0]}\ndata: {json.dumps(event[1])}\n\n".encode()

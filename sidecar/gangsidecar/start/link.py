@@ -1,4 +1,4 @@
-"""Lines of JSON over a unix socket, with files."""
+"""What the supervisor and a template share: lines of JSON over a unix socket, with files; and variables."""
 
 from __future__ import annotations
 
@@ -10,6 +10,12 @@ from typing import Any
 
 PARKING = "GANG_PARKING"
 """The variable with the :func:`address` of the socket on which a worker's process parks."""
+ONE_THREAD = ("OPENBLAS_NUM_THREADS",)
+"""Set to 1 for the template: OpenBLAS starts its threads as it is loaded. A child sets the number that a start has."""
+ONLY_TEMPLATE = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1", **dict.fromkeys(ONE_THREAD, "1")}
+"""Variables of the template alone. Without the first, asking whether there is a GPU spoils CUDA for every child."""
+FILES = 3
+"""At most so many come with a line."""
 _PIECE = 1 << 16
 
 
@@ -25,10 +31,6 @@ def send(link: socket.socket, **message: Any) -> None:
         OSError: the other side is gone.
     """
     link.sendall(json.dumps(message).encode() + b"\n")
-
-
-FILES = 3
-"""At most so many come with a line."""
 
 
 def send_with(link: socket.socket, files: list[int], **message: Any) -> None:

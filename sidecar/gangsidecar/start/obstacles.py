@@ -1,7 +1,11 @@
-"""What keeps a template from being forked: each would make the child differ from a process that was just started.
+"""Find what keeps a template from being forked: each would make the child differ from a process that was just started.
 
 A thread that the child does not have may hold a lock that is never released; a device's driver, a connection and a
-shared mapping belong to one process. The answer is a sentence that names what was found, and says what to do.
+shared mapping belong to one process. A module that reads, at import, a variable that differs between attempts or
+processes, such as RANK, keeps what would be wrong in every fork. So while the template imports, ``os.environ`` notes
+each name that is read; what C code reads, and copies of the whole environment, are not seen.
+
+The answer is a sentence that names what was found, and says what to do.
 """
 
 from __future__ import annotations
@@ -10,10 +14,12 @@ import os
 import stat
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from importlib.machinery import all_suffixes
-from typing import NamedTuple, Tuple
+from typing import Any, Dict, NamedTuple, Tuple
+
+from gangsidecar.start.link import ONLY_TEMPLATE
 
 NO_DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/pts/", "/dev/console")
 """Character devices that may be shared. All others are taken for what a process must have opened itself."""
@@ -181,3 +187,38 @@ def shadowed(folder: str, loaded: AbstractSet[str]) -> str:
         if not _file_of(name).startswith(os.path.join(folder, "")):
             return f"{path} hides the installed module {name}, which was preloaded: rename it, or start with Exec"
     return ""
+
+
+_Environ: Any = type(os.environ)
+_reads: Dict[str, str] = {}
+"""Variable -> the module whose import has read it first."""
+_importing = ""
+
+
+class _Watched(_Environ):  # type: ignore[misc]
+    """``os.environ`` while modules are imported. It answers as ever."""
+
+    def __getitem__(self, key: str) -> str:
+        _reads.setdefault(key, _importing)
+        value: str = super().__getitem__(key)
+        return value
+
+
+def importing(module: str) -> None:
+    """Note what this module reads; empty: the imports are over."""
+    global _importing  # noqa: PLW0603 - there is one environment
+    _importing = module
+    os.environ.__class__ = _Watched if module else _Environ
+
+
+def stale(template: Mapping[str, str], environment: Mapping[str, str]) -> Tuple[str, str]:
+    """The first module that has read another value than a start would have found, and what it has done.
+
+    Args:
+        template: the environment with which the template began.
+        environment: the whole environment of a start.
+    """
+    for name, module in _reads.items():
+        if name not in ONLY_TEMPLATE and template.get(name) != environment.get(name):
+            return module, f"importing {module} reads {name}, which differs between attempts or processes"
+    return "", ""

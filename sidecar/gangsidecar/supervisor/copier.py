@@ -1,15 +1,18 @@
-"""Copies the output of a worker to where it would have gone, and searches it. A process of its own does it.
+"""Copy the output of a worker to where it would have gone, and search it; or watch the file that it touches.
 
-It looks for steps (``progress.source``) and for the patterns of ``podFailurePolicy`` (``log_search.py``).
+A process of its own does it: a slow reader, a pattern or a dead file system may block it.
 
 The rule: what arrives is written out before it is looked at, byte for byte and in order, and the copier ends when no
-process can write any more. A pattern must not hold up the output: one that takes longer than :data:`SEARCH_SECONDS`
-of processor time is given up, and from then on each line counts as progress of which the step is unknown: a job that
-goes on printing must not count as hung.
+process can write any more. A pattern must not hold up the output: one that takes longer than :data:`SEARCH_SECONDS` of
+processor time is given up, and from then on each line counts as progress of which the step is unknown: a job that goes
+on printing must not count as hung.
 
-It tells the supervisor in lines of JSON: ``{"step": 7, "first": 1, "every": 2, "age_ms": 3, "first_age_ms": 9}`` or
+It sends lines of JSON to the supervisor: ``{"step": 7, "first": 1, "every": 2, "age_ms": 3, "first_age_ms": 9}`` or
 ``{"age_ms": 3}``, ``{"pattern": "Xid", "line": "NVRM: Xid ..."}``, and once ``{"wrong": "a sentence"}``. Asked through
-a pipe of its own, it says ``{"searched": 2}`` when all is searched that was there at question 2 (``catch_up.py``).
+a pipe of its own, it says ``{"searched": 2}`` when all is searched that was there at question 2.
+
+The modification time of a file is compared with the one before, never with a clock. A file that appears is progress;
+one that goes is not.
 """
 
 from __future__ import annotations
@@ -20,14 +23,13 @@ import os
 import re
 import select
 import signal
+import time
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from gangsidecar.common.clock import now_ms
-from gangsidecar.supervisor.cpu_limit import TooSlowError, limited
-from gangsidecar.supervisor.line_search import Lines, StepSearch
-from gangsidecar.supervisor.log_search import LogSearch
+from gangsidecar.common import now_ms
+from gangsidecar.supervisor.output_search import Lines, LogSearch, StepSearch, TooSlowError, limited
 
 PIECE = 1 << 16
 TELL_MS = 200
@@ -269,3 +271,34 @@ def write(sink: int, piece: bytes) -> None:
             select.select([], [sink], [])
         except OSError:
             return
+
+
+EVERY_SECONDS = 1.0
+
+
+def watch(path: str, tell: int) -> None:
+    """Tell of each change, without end. ``tell``: the pipe to the supervisor."""
+    teller = Teller(tell)
+    before, wrong = _seen(path)
+    told = ""
+    while True:
+        if wrong and wrong != told:
+            told = wrong
+            teller.wrong(f"the file of progress.source can't be looked at: {wrong}")
+        time.sleep(EVERY_SECONDS)
+        now, wrong = _seen(path)
+        if now is not None and now != before:
+            before = now
+            teller.sign()
+        teller.send()
+
+
+def _seen(path: str) -> tuple[tuple[int, int] | None, str]:
+    """The file's version, or None and what is wrong. That it does not exist is not wrong: it may come."""
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None, ""
+    except (OSError, ValueError) as error:
+        return None, str(error)
+    return (found.st_mtime_ns, found.st_ino), ""

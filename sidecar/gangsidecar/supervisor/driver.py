@@ -14,15 +14,12 @@ from functools import partial
 from typing import TYPE_CHECKING, get_args
 
 from gangsidecar import wire
-from gangsidecar.common.clock import now_ms
-from gangsidecar.common.log import log
-from gangsidecar.supervisor import checkpoints, machine, orphans, processes, state_file
-from gangsidecar.supervisor.channel import Channel
-from gangsidecar.supervisor.event_loop import READ, WRITE, EventLoop
-from gangsidecar.supervisor.forked_helpers import ForkedHelpers
-from gangsidecar.supervisor.keeper import Keeper
-from gangsidecar.supervisor.ports import PortSearch
-from gangsidecar.supervisor.scans import Scans
+from gangsidecar.common import log, now_ms
+from gangsidecar.supervisor import lookups, machine, persistence, processes
+from gangsidecar.supervisor.connections import SidecarConnection
+from gangsidecar.supervisor.event_loop import READ, WRITE, EventLoop, ForkedHelpers
+from gangsidecar.supervisor.lookups import PortSearch, Scans
+from gangsidecar.supervisor.persistence import Persistence
 from gangsidecar.supervisor.settings import SupervisorSettings
 from gangsidecar.supervisor.workers import Workers
 
@@ -56,7 +53,7 @@ class Driver:
     def __init__(self, settings: SupervisorSettings) -> None:
         self._settings = settings
         self._loop = EventLoop()
-        self._channel = Channel(settings.socket)
+        self._channel = SidecarConnection(settings.socket)
         self._connection: socket.socket | None = None
         """The channel's connection that is being watched."""
         self._connect_at = -1
@@ -70,7 +67,7 @@ class Driver:
         self._seq = 0
         self._news = True
         self._unsaved = bool(self._state.history.ends)
-        self._keeper = Keeper(settings.state, settings.termination_log)
+        self._keeper = Persistence(settings.state, settings.termination_log)
         self._end_by: int | None = None
         self._kill_again_ms = FIRST_KILL_AGAIN_MS
 
@@ -97,9 +94,9 @@ class Driver:
         if wrong:
             log("warning", "orphaned descendants of a worker can't be adopted and may be missed", reason=wrong)
         if os.getpid() != 1:
-            orphans.kill(identity.pod)
+            processes.kill_marked(identity.pod)
         now = now_ms()
-        kept, wrong = state_file.load(self._settings.state, identity.gang, identity.pod, now)
+        kept, wrong = persistence.load_state(self._settings.state, identity.gang, identity.pod, now)
         if wrong:
             log("warning", "the earlier session's state file is not usable", file=self._settings.state, reason=wrong)
         session = os.urandom(8).hex()
@@ -212,20 +209,20 @@ class Driver:
         elif signum in _FORWARDED:
             processes.send(set(self._workers.pids) - self._parked, signum)
 
-    def _look(self, effect: machine.LookForRestore, give_up: int, before: str = checkpoints.UNKNOWN) -> None:
+    def _look(self, effect: machine.LookForRestore, give_up: int, before: str = lookups.UNKNOWN) -> None:
         """Look for the restore point, and a few times again before it counts as missing. ``before``: the last."""
         if not self._state.looking:
             return
 
         def answered(answer: str | None) -> None:
-            if answer == checkpoints.THERE:
+            if answer == lookups.THERE:
                 self._feed(machine.RestoreSeen(effect.attempt))
             elif answer is None or now_ms() >= give_up:
-                self._feed(machine.RestoreMissing(effect.attempt, in_folder=(answer or before) == checkpoints.MISSING))
+                self._feed(machine.RestoreMissing(effect.attempt, in_folder=(answer or before) == lookups.MISSING))
             else:
                 self._loop.at(now_ms() + LOOK_AGAIN_MS, partial(self._look, effect, give_up, answer))
 
-        self._helpers.start(partial(checkpoints.look, effect.restore.path), give_up, answered)
+        self._helpers.start(partial(lookups.look, effect.restore.path), give_up, answered)
 
     # The sidecar.
 

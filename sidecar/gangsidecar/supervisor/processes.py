@@ -15,13 +15,16 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import time
 from collections.abc import Iterable, Iterator, Sequence
 
-from gangsidecar.supervisor import cgroup, kernel
+from gangsidecar.common import log, now_ms
+from gangsidecar.supervisor import kernel
 
 MARK = "GANG_SUPERVISED"
 """With GANG_POD_UID it marks each process of a worker, so that the next supervisor finds what a killed one left."""
 
+LOG_AGAIN_MS = 10_000
 _ROUNDS = 100
 """At most so many walks in one kill, while each finds new descendants."""
 _DEFAULT_SIGNALS = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
@@ -242,6 +245,21 @@ def kill_tree(helpers: set[int], parked: set[int]) -> None:
         send([-1], signal.SIGKILL)
 
 
+def kill_marked(pod: str) -> None:
+    """Kill the processes of this pod's workers whose supervisor was killed; returns when none is left.
+
+    A session must never report Ready while a worker of an older attempt is alive. So this waits, without end if it must
+    (state D); the controller replaces a pod that doesn't report.
+    """
+    logged_at = 0
+    while left := marked(pod):
+        if now_ms() - logged_at >= LOG_AGAIN_MS:
+            logged_at = now_ms()
+            log("warning", "processes of an earlier session are being killed", pids=",".join(map(str, left)))
+        send(left, signal.SIGKILL)
+        time.sleep(0.005)  # they are no children of this process, so it gets no signal when they are gone
+
+
 def marked(pod: str) -> list[int]:
     """Processes of workers of this pod, found by the mark in their environment, with everything below them.
 
@@ -275,18 +293,3 @@ def _environment(pid: int) -> list[bytes]:
         except OSError:
             continue
     return []
-
-
-def oom_kills() -> int:
-    """How many processes of this cgroup the kernel has killed for lack of memory; 0 if that is unknown."""
-    names = ("memory.events", "memory.oom_control")
-    for path in (f"{folder}/{name}" for folder in cgroup.memory_folders() for name in names):
-        try:
-            with open(path, encoding="ascii") as file:
-                for line in file:
-                    name, _, count = line.partition(" ")
-                    if name == "oom_kill":
-                        return int(count)
-        except (OSError, ValueError):
-            continue
-    return 0

@@ -24,9 +24,9 @@ import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from gangsidecar.common.clock import now_ms
+from gangsidecar.common import now_ms
 from gangsidecar.supervisor import processes
-from gangsidecar.supervisor.forking import fork
+from gangsidecar.supervisor.event_loop import fork
 
 SIGNAL = 59
 """What makes a process write its Python stacks, if it catches it: a real-time signal that no library takes."""

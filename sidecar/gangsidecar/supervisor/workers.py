@@ -14,13 +14,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gangsidecar import wire
-from gangsidecar.common.log import log
-from gangsidecar.supervisor import caches, launch, machine, parking, processes, termination_message
+from gangsidecar.common import log
+from gangsidecar.supervisor import connections, launch, machine, persistence, processes
 from gangsidecar.supervisor.event_loop import EventLoop
-from gangsidecar.supervisor.machine.parking import why_anew
-from gangsidecar.supervisor.progress_watch import ProgressWatch
+from gangsidecar.supervisor.machine.stop import why_anew
+from gangsidecar.supervisor.progress_watch import ProgressWatch, Told
 from gangsidecar.supervisor.settings import SupervisorSettings
-from gangsidecar.supervisor.watcher import Told
 
 if TYPE_CHECKING:
     from gangsidecar.supervisor.warm_start import WarmStart
@@ -53,7 +52,7 @@ class Workers:
         """``helpers``: the pids that belong to no worker. ``feed`` takes what processes say about parking."""
         self._loop = loop
         self._feed = feed
-        self._parking: dict[int, parking.Parking] = {}
+        self._parking: dict[int, connections.ParkingChannel] = {}
         self._takes_part = False
         """A process of the worker has said that it can park."""
         self._refused = ""
@@ -63,14 +62,14 @@ class Workers:
         given = dict(os.environ)
         self._environment = {
             **given,
-            **caches.variables(settings.caches, settings.compilers, given),
+            **launch.cache_variables(settings.caches, settings.compilers, given),
             TERMINATION_LOG: settings.termination_log,
         }
         """What each process of each attempt gets."""
         nothing = wire.Process(0, ())
         self._plain = launch.environment(self._environment, nothing, settings.identity.pod, settings.client)
         """The environment of a process without what differs between attempts and processes."""
-        self._plain_command = launch.expanded(settings.command, self._plain)
+        self._plain_command = launch.expand_command(settings.command, self._plain)
         self._mains: dict[int, launch.MainProcess] = {}
         self._said = ""
         """What was read of the termination message last."""
@@ -109,7 +108,7 @@ class Workers:
                 is_parked = process.local_rank in effect.parked
                 pid = self._go_on(effect.attempt, process, env) if is_parked else self._start(process, env)
             except (OSError, ValueError) as error:
-                failed = launch.failed(settings.command[0], process.local_rank, error)
+                failed = launch.not_executed(settings.command[0], process.local_rank, error)
                 log("error", "the worker could not be executed", attempt=effect.attempt, reason=failed.message)
                 events.append(failed)
                 continue
@@ -124,19 +123,19 @@ class Workers:
         Raises:
             OSError, ValueError: it could not be executed.
         """
-        command = launch.expanded(self._settings.command, env)
+        command = launch.expand_command(self._settings.command, env)
         refusal = "" if command == self._plain_command else REFUSAL
-        main = launch.begun(env, process.local_rank)
+        main = launch.begin(env, process.local_rank)
         output = self._progress.output()
-        pid, ours = (parking.spawn if self._warm is None else self._warm.spawn)(command, env, output)
+        pid, ours = (connections.spawn_parkable if self._warm is None else self._warm.spawn)(command, env, output)
         self._mains[pid] = main
-        self._parking[pid] = parking.Parking(self._loop, ours, pid, process, refusal, self._feed)
+        self._parking[pid] = connections.ParkingChannel(self._loop, ours, pid, process, refusal, self._feed)
         return pid
 
     def _go_on(self, attempt: int, process: wire.Process, env: dict[str, str]) -> int:
         """Let a parked process go on; returns its pid. One that can't is killed: it ends in the new attempt."""
         pid = self._pid_of(process.local_rank)
-        self._mains[pid] = launch.begun(env, process.local_rank)
+        self._mains[pid] = launch.begin(env, process.local_rank)
         if not self._parking[pid].go_on(attempt, process, env):
             log("error", "a process that had parked can't go on and is killed", pid=pid, attempt=attempt)
             processes.send([pid], signal.SIGKILL)
@@ -190,7 +189,7 @@ class Workers:
             parked = self._parking.pop(pid)
             parked.close()
             self._takes_part = self._takes_part or parked.has_asked
-            exited = launch.ended(started, status)
+            exited = launch.exited(started, status)
             if by_itself:
                 self._progress.process_ended()
                 exited = self._with_its_words(exited)
@@ -205,17 +204,17 @@ class Workers:
 
         A shell that could not execute a command has its own meaning.
         """
-        before, self._said = self._said, termination_message.said(self._settings.termination_log)
+        before, self._said = self._said, persistence.read_message(self._settings.termination_log)
         is_told = exited.message or exited.exit_code in {0, launch.NOT_EXECUTABLE, launch.NOT_FOUND}
         return exited if is_told or self._said == before else replace(exited, message=self._said)
 
     def _forget_what_was_said(self) -> None:
         path, self._said = self._settings.termination_log, ""
         try:
-            termination_message.forget(path)
+            persistence.forget_message(path)
         except OSError as error:
             log("warning", "what earlier attempts wrote as termination message stays", file=path, reason=error)
-            self._said = termination_message.said(path)
+            self._said = persistence.read_message(path)
 
     def progressed(self, progress: wire.Progress) -> None:
         """The worker has reported progress."""

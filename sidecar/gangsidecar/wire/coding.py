@@ -1,21 +1,33 @@
-"""Strict coding of messages as JSON: ``{"v": 1, "type": "Report", ...fields}``.
+"""Code messages as JSON, strictly, and the ends of a worker as last words, leniently.
 
-Decoding must never accept a wrong version, type, field, kind or size: it raises :class:`WireError`, whose text may be
-logged. The receiver then closes that one connection.
+A message is ``{"v": 1, "type": "Report", ...fields}``. Decoding must never accept a wrong version, type, field, kind or
+size: it raises :class:`WireError`, whose text may be logged. The receiver then closes that connection. Controller and
+sidecar may be of different releases: a field that comes later has a default and a revision, and the sender leaves out
+what its peer doesn't know yet (:func:`in_revision`).
+
+The last words say how a pod's worker ended, in the termination message of its container. Kubernetes keeps that message
+in the pod's status, so the words outlive the supervisor, its connection and every controller. They are one line of
+ASCII, wherever it stands among what others write to the same file::
+
+    gangctl: {"attempt":7,"finished":"0-6","ends":[{"local_rank":7,"age_ms":1200,"exit_code":1}]}
+
+``finished`` are the local ranks that ended with 0 before any stop, as ranges (those of a Job's ``completedIndexes``);
+``ends`` are the others, first those that ended by themselves, oldest first, as many as fit. Reading must never fail, as
+the words may be of another release.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import MISSING, fields, is_dataclass
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass, replace
 from enum import Enum
 from functools import cache
 from types import UnionType
-from typing import Any, get_args, get_type_hints
+from typing import Any, TypeVar, get_args, get_type_hints
 
-from gangsidecar.wire.log_match import MAX_LOG_PATTERNS
-from gangsidecar.wire.messages import Message
+from gangsidecar.wire.messages import MAX_LOG_PATTERNS, End, Message
 
 VERSION = 1
 MAX_BYTES = 1 << 20
@@ -190,3 +202,147 @@ def _value(hint: Any, item: Any, path: str) -> Any:
     if hint is int and path.endswith(_DURATIONS) and not 0 <= item <= MAX_MS:
         raise WireError(f"{path}: no duration in milliseconds, which is 0 to {MAX_MS}")
     return item
+
+
+Part = TypeVar("Part")
+
+CONNECT_PATH = "/v1/connect"
+"""Where a controller accepts sidecars."""
+LEADER_HEADER = "Gang-Leader"
+"""Header of a standby's refusal (503): the URL of the leader."""
+REVISION = 1
+"""Of version 1. A release that adds a field raises it and names the field in :data:`ADDED`."""
+ADDED: dict[type, dict[str, int]] = {}
+"""By type of message or part: its fields that came after revision 1, each with its revision."""
+REVISION_HEADER = "Gang-Wire-Revision"
+"""The sender's revision, in the request for the upgrade and in its answer. A peer that sends none has revision 1."""
+
+_NUMBER = re.compile("[0-9]{1,6}")
+
+
+def revision_of(header: str) -> int:
+    """The peer's revision, from its header; empty if it sent none."""
+    return int(header) if _NUMBER.fullmatch(header) else 1
+
+
+def in_revision(message: Part, revision: int) -> Part:
+    """Return the message as a peer of that revision takes it: fields that came later have their defaults."""
+    return message if revision >= REVISION else _older(message, revision)
+
+
+def _older(part: Any, revision: int) -> Any:
+    if isinstance(part, tuple):
+        return tuple(_older(one, revision) for one in part)
+    if not is_dataclass(part):
+        return part
+    kind: Any = type(part)
+    added = ADDED.get(kind, {})
+    known = {
+        field.name: field.default
+        if added.get(field.name, 1) > revision
+        else _older(getattr(part, field.name), revision)
+        for field in fields(kind)
+    }
+    return kind(**known)
+
+
+MARK = "gangctl: "
+LINE = 1_000
+"""Longest line. A kubelet shares 12 KiB between the containers of a pod, and cuts off the end: twelve have room."""
+MESSAGE = 100
+_PROCESSES = 4_096
+_RANGES = {
+    "local_rank": range(_PROCESSES),
+    "age_ms": range(MAX_MS + 1),
+    "rank": range(2**31),
+    "exit_code": range(256),
+    "signal": range(1, 65),
+}
+_FLAGS = ("stopped", "oom", "hidden")
+
+
+def to_words(ends: Iterable[End]) -> str:
+    """Return the line for the newest attempt of these ends; empty if there is none."""
+    everything = tuple(ends)
+    attempt = max((end.attempt for end in everything), default=0)
+    newest = [end for end in everything if end.attempt == attempt]
+    if not newest:
+        return ""
+    finished = [end.local_rank for end in newest if end.exit_code == 0 and not end.stopped]
+    others = [end for end in newest if end.exit_code != 0 or end.stopped]
+    listed: list[dict[str, Any]] = []
+    line = _line(attempt, finished, listed)
+    for end in sorted(others, key=lambda end: (end.stopped, -end.age_ms)):
+        body = _plain(replace(end, message=end.message[:MESSAGE]))
+        del body["attempt"]
+        listed.append(body)
+        longer = _line(attempt, finished, listed)
+        if len(longer) > LINE:
+            break
+        line = longer
+    return line
+
+
+def _line(attempt: int, finished: Iterable[int], ends: Sequence[dict[str, Any]]) -> str:
+    body = {"attempt": attempt, "finished": to_ranges(finished), "ends": ends}
+    return MARK + json.dumps({key: value for key, value in body.items() if value}, separators=(",", ":"))
+
+
+def from_words(message: str) -> tuple[End, ...]:
+    """Return the ends in a termination message; none if it has no such line."""
+    for line in message.splitlines():
+        if line.startswith(MARK):
+            try:
+                body = json.loads(line[len(MARK) :])
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(body, dict) and _is_in(body.get("attempt"), range(2**31)):
+                return _ends(body)
+    return ()
+
+
+def _ends(body: dict[str, Any]) -> tuple[End, ...]:
+    attempt, finished, others = body["attempt"], body.get("finished"), body.get("ends")
+    ranks = from_ranges(finished, _PROCESSES) if isinstance(finished, str) else ()
+    found = [End(attempt, rank, 0, exit_code=0) for rank in sorted(ranks)]
+    for one in others if isinstance(others, list) else ():
+        values = _possible(one) if isinstance(one, dict) else {}
+        if "local_rank" in values and "age_ms" in values and ("exit_code" in values) != ("signal" in values):
+            found.append(End(attempt=attempt, **values))
+    return tuple(found)
+
+
+def _possible(end: dict[str, Any]) -> dict[str, Any]:
+    """Return what an end can have: any text may stand there, and a number that no process has could not be stored."""
+    values: dict[str, Any] = {name: end[name] for name, allowed in _RANGES.items() if _is_in(end.get(name), allowed)}
+    values.update({name: end[name] for name in _FLAGS if type(end.get(name)) is bool})
+    return {**values, "message": end["message"][:MESSAGE]} if isinstance(end.get("message"), str) else values
+
+
+def _is_in(value: Any, allowed: range) -> bool:
+    return type(value) is int and value in allowed
+
+
+def to_ranges(numbers: Iterable[int]) -> str:
+    """Return the text of a set of small numbers, such as ``0-511,513``. Equal sets have equal texts."""
+    parts: list[str] = []
+    first = last = -1
+    for number in (*sorted(set(numbers)), -1):
+        if number == last + 1 and first >= 0:
+            last = number
+            continue
+        if first >= 0:
+            parts.append(str(first) if first == last else f"{first}-{last}")
+        first = last = number
+    return ",".join(parts)
+
+
+def from_ranges(text: str, limit: int) -> frozenset[int]:
+    """Return the numbers below ``limit`` in the text. What isn't a range is skipped: reading must never fail."""
+    found: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        ends = (first, last if dash else first)
+        if all(end.isascii() and end.isdigit() and len(end) <= 9 for end in ends):  # noqa: PLR2004 - no huge number
+            found.update(range(int(ends[0]), min(int(ends[1]) + 1, limit)))
+    return frozenset(found)

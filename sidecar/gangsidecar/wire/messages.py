@@ -1,4 +1,4 @@
-"""The messages, as frozen values.
+"""The messages between controller, sidecar and supervisor, as frozen values.
 
 Durations and ages are integer milliseconds. No message carries a wall time: what happened is an *age* at the moment of
 sending, so the clocks of different machines are never compared.
@@ -6,13 +6,151 @@ sending, so the clocks of different machines are never compared.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from gangsidecar.wire.log_match import LogMatch
-from gangsidecar.wire.rank_behind import RankBehind
-from gangsidecar.wire.run import Run
-from gangsidecar.wire.scanning import Scan, Scanned
+
+@dataclass(frozen=True)
+class Restore:
+    """The restore point: a checkpoint step that every rank can load."""
+
+    step: int
+    tier: str
+    path: str = ""
+    """The folder, for a tier that is scanned: the supervisor checks that it is there before it starts the worker.
+    Empty for a Member tier: each member's own registration knows its path."""
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process that Run starts: the user's command with this environment added to the container's own."""
+
+    local_rank: int
+    env: tuple[tuple[str, str], ...]
+    rank: int | None = None
+
+
+@dataclass(frozen=True)
+class Source:
+    """What it looks at, beside the framework API; one of the two is not empty."""
+
+    pattern: str = ""
+    """A regular expression with a group ``step``. It is searched in each line of the worker's output."""
+    file: str = ""
+    """A file whose modification time changes with each step."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What Run adds to a directive. It names the session that reported Ready; another session refuses it."""
+
+    session: str
+    processes: tuple[Process, ...]
+    restore: Restore | None = None
+    checkpointed: bool = False
+    """The job has checkpoint tiers: registrations above the restore point (all, if there is none) are dropped."""
+    hosts: tuple[str, ...] = ()
+    """Lines of the attempt's host file: ``10.0.3.7 slots=8``."""
+    source: Source | None = None
+    log_patterns: tuple[str, ...] = ()
+    """Regular expressions that are searched for in each line of the worker's output."""
+
+
+MAX_LOG_PATTERNS = 8
+"""That one Run has, and so the most matches of one attempt."""
+LOG_PATTERN = 256
+"""Characters of a pattern."""
+LOG_LINE = 200
+"""Characters of a line that are told."""
+
+
+@dataclass(frozen=True)
+class LogMatch:
+    """The first line of the worker's output in which this pattern was found.
+
+    It names the pattern and not its number: the policy may have changed since the worker was started.
+    """
+
+    attempt: int
+    pattern: str
+    line: str
+    """Printable ASCII, with all else escaped. Of a longer line, the part with the match."""
+
+
+@dataclass(frozen=True)
+class RankBehind:
+    """The newest word of the rank that is furthest behind the others of its pod."""
+
+    rank: int
+    step: int
+    age_ms: int
+    phase: str = "Step"
+    """Startup, Step, Checkpoint or Evaluation."""
+    pid: int | None = None
+    """Its process, as it is seen in the worker's container, if the framework says it."""
+
+
+@dataclass(frozen=True)
+class Tier:
+    """A Shared checkpoint tier that is a directory."""
+
+    name: str
+    directory: str
+    pattern: str
+    """Name of a step's folder, or of its file, with ``{step}``; a * is any text."""
+    complete: str = ""
+    """The file in the folder that marks it complete; empty = a step is a file, and complete when it is there."""
+
+
+MAX_FOUND = 64
+"""At most so many newest complete steps of a tier are listed: no restart goes further back."""
+
+
+@dataclass(frozen=True)
+class Scan:
+    """A stateless query to one member, after every pod has stopped: which complete steps can it see?"""
+
+    attempt: int
+    tiers: tuple[Tier, ...]
+    timeout_ms: int = 30_000
+
+
+@dataclass(frozen=True)
+class Found:
+    """A complete step in a scanned tier."""
+
+    tier: str
+    step: int
+    path: str
+    marker: str
+    """Identity of what marks it complete. It changes when the step is written again."""
+
+
+@dataclass(frozen=True)
+class Scanned:
+    """The answer to a Scan: per tier at most :data:`MAX_FOUND` newest complete steps, newest first."""
+
+    attempt: int
+    pod: str
+    found: tuple[Found, ...] = ()
+    error: str = ""
+
+
+def step_name(pattern: str) -> re.Pattern[str]:
+    """What the names of a tier's steps match; the first group is the step.
+
+    Raises:
+        ValueError: the pattern isn't a name with ``{step}`` once.
+    """
+    if pattern.count("{step}") != 1 or "/" in pattern:
+        raise ValueError(f"pattern {pattern!r}: expected a name with {{step}} once")
+    # A * is any text, of which no digit belongs to the number beside it.
+    before, after = (re.escape(text).replace(r"\*", ".*") for text in pattern.split("{step}"))
+    before += "(?<![0-9])" if before.endswith("*") else ""
+    after = f"(?![0-9]){after}" if after.startswith(".*") else after
+    # 18 digits are below 2**63, which is what a message can carry.
+    return re.compile(f"{before}([0-9]{{1,18}}){after}")
 
 
 class Verb(StrEnum):

@@ -22,9 +22,8 @@ from gangsidecar.supervisor.machine.events import (
     Send,
     Spawn,
 )
-from gangsidecar.supervisor.machine.parking import is_searched
 from gangsidecar.supervisor.machine.state import Result, State, enter, lease_ends
-from gangsidecar.supervisor.machine.stop import announce, end_parked, finish, shorten
+from gangsidecar.supervisor.machine.stop import announce, end_parked, finish, is_searched, shorten
 from gangsidecar.wire import Phase, Verb
 
 

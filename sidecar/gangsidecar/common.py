@@ -1,9 +1,17 @@
-"""One line of text for each event: ``time level program: message key=value ...``, to stderr or to a file."""
+"""The clock and the log of both programs. Standard library only.
+
+A line of the log is ``time level program: message key=value ...``, to stderr or to a file.
+"""
 
 from __future__ import annotations
 
 import os
 import time
+
+
+def now_ms() -> int:
+    """Milliseconds of CLOCK_BOOTTIME: it never jumps, and it counts while the machine sleeps."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
 
 
 class _Log:

@@ -1,21 +1,75 @@
-"""Searches the output of a worker for the patterns of ``podFailurePolicy``: the first line of each is told.
+"""Search the output of a worker for steps (``progress.source``) and for the patterns of ``podFailurePolicy``.
 
-The rule: each pattern is on its own. One that was found is not searched for any more. One that takes too much
-processor time is given up, and the others go on: it has :data:`SECONDS`, and gets back :data:`SHARE` of the time that
-passes. So a pattern never holds up the output for longer, and one that is cheap lasts as long as the job.
+A line ends with a newline or, as progress bars have it, a carriage return. Only its beginning is searched, whatever its
+length; bytes that aren't text are searched as replacement characters.
+
+The rule: each pattern of ``podFailurePolicy`` is on its own, and the first line of each counts. A pattern that takes
+too much processor time is given up, and the others go on: it has :data:`SECONDS`, and gets back :data:`SHARE` of the
+time that passes. So a pattern never holds up the output for longer, and one that is cheap lasts as long as the job.
 """
 
 from __future__ import annotations
 
 import re
+import signal
+import time
 from collections.abc import Callable, Sequence
 
 from gangsidecar import wire
-from gangsidecar.common.clock import now_ms
-from gangsidecar.supervisor.cpu_limit import TooSlowError, limited
+from gangsidecar.common import now_ms
 
-LINE = 4096
-"""Bytes of a line that are searched."""
+STEP_LINE = 8192
+"""Bytes of a line that are searched for a step."""
+_DIGITS = 18
+"""A number with more digits is no step."""
+_ENDS = re.compile(rb"[\r\n]+")
+
+
+class Lines:
+    """Cuts one stream into lines."""
+
+    def __init__(self) -> None:
+        self._begun = b""
+
+    def feed(self, piece: bytes) -> list[bytes]:
+        """The lines that end in this piece; empty ones are left out."""
+        lines = _ENDS.split(piece)
+        lines[0] = self._begun + lines[0]
+        self._begun = lines.pop()[:STEP_LINE]
+        return [line[:STEP_LINE] for line in lines if line]
+
+    def begun(self) -> list[bytes]:
+        """What there is of a line that has not ended."""
+        return [self._begun] if self._begun else []
+
+    def end(self) -> list[bytes]:
+        """The last line, if no newline ended it."""
+        last, self._begun = self._begun, b""
+        return [last] if last else []
+
+
+class StepSearch:
+    """Searches lines for the group ``step`` of a pattern."""
+
+    def __init__(self, pattern: str) -> None:
+        """Compile it.
+
+        Raises:
+            re.error: this Python does not take the pattern, or it has no such group.
+        """
+        self._pattern = re.compile(pattern)
+        if "step" not in self._pattern.groupindex:
+            raise re.error("it has no group named step")
+
+    def step(self, line: bytes) -> int | None:
+        """The step in the line; None if the pattern is not in it, or its group is no number."""
+        found = self._pattern.search(line.decode("utf-8", errors="replace"))
+        text = "" if found is None else found.group("step") or ""
+        return int(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS else None
+
+
+PATTERN_LINE = 4096
+"""Bytes of a line that are searched for a pattern of ``podFailurePolicy``."""
 SECONDS = 1.0
 """Processor time that a pattern may take at once."""
 SHARE = 0.05
@@ -79,7 +133,7 @@ class LogSearch:
         """Look for them in these lines."""
         if not self._patterns or not lines:
             return
-        texts = [line[:LINE].decode("utf-8", errors="replace") for line in lines]
+        texts = [line[:PATTERN_LINE].decode("utf-8", errors="replace") for line in lines]
         self._patterns = [one for one in self._patterns if self._goes_on(one, texts)]
 
     def _goes_on(self, one: _Pattern, texts: Sequence[str]) -> bool:
@@ -111,3 +165,27 @@ def told(line: str, begin: int, end: int) -> str:
 def printable(text: str) -> str:
     """The text as printable ASCII, with all else escaped."""
     return "".join(one if " " <= one <= "~" else ascii(one)[1:-1] for one in text)
+
+
+class TooSlowError(Exception):
+    """A search takes too long."""
+
+
+def limited(seconds: float, work: Callable[[], None]) -> float:
+    """Do the work; returns how much processor time it took.
+
+    Raises:
+        TooSlowError: it took longer, and was ended.
+    """
+    signal.signal(signal.SIGVTALRM, _raise)
+    began = time.thread_time()
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    try:
+        work()
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+    return time.thread_time() - began
+
+
+def _raise(_signum: int, _frame: object) -> None:
+    raise TooSlowError
