@@ -6,16 +6,17 @@ import ast
 import inspect
 from types import ModuleType
 
-from gangclient import _first_rank as of_the_client
-from gangsidecar.start import first_rank as of_the_start
+from gangclient import _parking as of_the_client
+from gangsidecar.start import template as of_the_start
 
 
-def test_both_copies_are_the_same_but_for_their_headers_and_the_python_that_they_run_on() -> None:
+def test_both_copies_are_the_same_but_for_the_python_that_they_run_on() -> None:
     assert code(of_the_client) == code(of_the_start)
 
 
-def code(module: ModuleType) -> str:
-    """Without the header; ``Mapping`` may come from ``typing``."""
-    _header, *statements = ast.parse(inspect.getsource(module)).body
-    imports = (ast.Import, ast.ImportFrom)
-    return "\n".join(ast.unparse(one) for one in statements if not isinstance(one, imports))
+def code(module: ModuleType) -> list[str]:
+    """The statements from the first constant to the last function, with their docstrings."""
+    statements = [ast.unparse(one) for one in ast.parse(inspect.getsource(module)).body]
+    first = next(at for at, one in enumerate(statements) if one.startswith("STORE_USER = "))
+    last = next(at for at, one in enumerate(statements) if one.startswith("def wait_for_listener("))
+    return statements[first : last + 1]
