@@ -82,11 +82,7 @@ class UnixConnection(http.client.HTTPConnection):
 
 
 def call(socket_path: str, timeout: float, method: str, path: str, body: Optional[Body]) -> Tuple[int, Body]:
-    """Make one request; returns the status and the answer.
-
-    Raises:
-        OSError, http.client.HTTPException, ValueError: there was no answer that makes sense.
-    """
+    """Make one request; return the status and the answer, or raise one of :data:`BROKEN`."""
     connection = UnixConnection(socket_path, timeout)
     try:
         text = None if body is None else json.dumps(body)
@@ -101,12 +97,7 @@ def call(socket_path: str, timeout: float, method: str, path: str, body: Optiona
 
 
 def post(socket_path: str, path: str, body: Body) -> Body:
-    """Post it; returns the answer.
-
-    Raises:
-        OSError, http.client.HTTPException: there was no answer.
-        ValueError: it was refused, or the answer makes no sense.
-    """
+    """Post it; return the answer. Raise one of :data:`BROKEN` if there is none, or if it is a refusal."""
     status, answer = call(socket_path, PATIENCE, "POST", path, body)
     if status >= http.client.BAD_REQUEST and "warning" not in answer:
         raise ValueError(answer)
@@ -114,10 +105,10 @@ def post(socket_path: str, path: str, body: Body) -> Body:
 
 
 def ask(socket_path: str, timeout: float, method: str, path: str, body: Optional[Body]) -> Body:
-    """Make one request; returns the answer, if it is final.
+    """Make one request; return the final answer.
 
     Raises:
-        AwayError: there is no final answer within ``timeout`` seconds.
+        AwayError: there is none within ``timeout`` seconds.
         GangError: the sidecar refused.
     """
     try:
@@ -133,12 +124,7 @@ def ask(socket_path: str, timeout: float, method: str, path: str, body: Optional
 
 
 def ask_until(socket_path: str, deadline: float, method: str, path: str, body: Optional[Body]) -> Body:
-    """Repeat a request until the sidecar's answer is final, for at most ``deadline`` seconds.
-
-    Raises:
-        AwayError: there was no final answer in time.
-        GangError: the sidecar refused.
-    """
+    """As :func:`ask`, repeated until the sidecar's answer is final, for at most ``deadline`` seconds."""
     end = time.monotonic() + deadline
     while True:
         try:
@@ -151,17 +137,32 @@ def ask_until(socket_path: str, deadline: float, method: str, path: str, body: O
 
 
 class Background:
-    """Work that a daemon thread does. The subclass starts the thread with the first call, and registers its flush."""
+    """Work that a daemon thread does, which the first call starts."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self._name = name
         self._begin()
 
     def _begin(self) -> None:
-        """No thread yet; called again in a forked process, where the parent's isn't there."""
+        """Begin without a thread; also in a forked process, where the parent's isn't there."""
         self._pid = os.getpid()
         self._wake: SimpleQueue[None] = SimpleQueue()
         self._closing = threading.Event()
         self._thread: Optional[threading.Thread] = None
+
+    def _start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name=f"gangclient-{self._name}", daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError as error:  # The interpreter ends, or has no room for a thread.
+            self._thread = None  # The next call tries again.
+            _log.debug("nothing is sent in the background: %s", error)
+            return
+        atexit.register(self._flush)
+
+    def _run(self) -> None:
+        """Work in the thread."""
+        raise NotImplementedError
 
     def close(self) -> None:
         """Let the thread end. It is not waited for."""
@@ -178,7 +179,7 @@ class Background:
 
     @property
     def _flush_seconds(self) -> float:
-        """How long the end of the process may wait for it."""
+        """The time that the end of the process may wait for it."""
         return FLUSH
 
 
@@ -191,7 +192,7 @@ _log = logging.getLogger("gangclient")
 
 
 class ProgressCall(NamedTuple):
-    """How far the rank is; the values are the caller's, of whatever type."""
+    """How far the rank is; the values are the caller's, of any type."""
 
     phase: str
     step: Any
@@ -216,7 +217,7 @@ class Sender(Background):
 
     def __init__(self, send: Callable[[Message], str]) -> None:
         self._send = send
-        super().__init__()
+        super().__init__("progress")
 
     def _begin(self) -> None:
         super()._begin()
@@ -239,15 +240,6 @@ class Sender(Background):
             self._start()
         if self._wake.empty():
             self._wake.put(None)
-
-    def _start(self) -> None:
-        self._thread = threading.Thread(target=self._run, name="gangclient-progress", daemon=True)
-        try:
-            self._thread.start()
-        except RuntimeError as error:  # The interpreter ends, or has no room for a thread.
-            _log.debug("no progress is sent: %s", error)
-            return
-        atexit.register(self._flush)
 
     def _run(self) -> None:
         loaded, first = None, None
@@ -279,11 +271,7 @@ class Sender(Background):
 
 
 def duration(value: Any) -> float:
-    """The seconds, if the API accepts them.
-
-    Raises:
-        ValueError, TypeError: it doesn't.
-    """
+    """Return the seconds, or raise ValueError or TypeError if the API doesn't accept them."""
     seconds = float(value)  # numpy's and torch's scalars as well
     if not 0 <= seconds <= _LONGEST:  # NaN isn't either
         raise ValueError(f"{seconds} is no duration in seconds")
@@ -311,19 +299,17 @@ class Backlog(Background):
 
     def __init__(self, socket_path: str) -> None:
         self._socket_path = socket_path
-        super().__init__()
+        super().__init__("backlog")
 
     def _begin(self) -> None:
         super()._begin()
         self._kept: Deque[_Kept] = deque()
 
     def tell(self, path: str, body: Body, deadline: float) -> Optional[Body]:
-        """Post it; returns the answer, or None if the sidecar doesn't answer by now and the call is kept.
+        """Post it; return the answer, or None if the sidecar doesn't answer by now and the call is kept.
 
         It waits for at most ``deadline`` seconds, and not at all while an older call is kept.
-
-        Raises:
-            GangError: the sidecar refused the call.
+        GangError: it was refused.
         """
         if self._pid != os.getpid():
             self._begin()  # In a forked process the thread isn't there; what is kept is its parent's to tell.
@@ -348,16 +334,6 @@ class Backlog(Background):
             self._start()
         self._wake.put(None)
 
-    def _start(self) -> None:
-        self._thread = threading.Thread(target=self._run, name="gangclient-backlog", daemon=True)
-        try:
-            self._thread.start()
-        except RuntimeError as error:  # The interpreter ends, or has no room for a thread.
-            self._thread = None  # The next call tries again.
-            _log.debug("calls are kept, but not repeated: %s", error)
-            return
-        atexit.register(self._flush)
-
     def _run(self) -> None:
         while not self._closing.is_set():
             self._wake.get()
@@ -365,7 +341,7 @@ class Backlog(Background):
                 pass
 
     def _repeat(self, kept: _Kept) -> bool:
-        """Make the call once more; False = the process ends, so there is no time for more."""
+        """Make the call once more; return False if the process ends, so there is no time for more."""
         try:
             ask(self._socket_path, PATIENCE, "POST", kept.path, kept.body)
         except AwayError:

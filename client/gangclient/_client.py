@@ -78,7 +78,7 @@ class Client:
     """The calls of one rank in one attempt. Any thread may call, and so may a process forked from this one.
 
     Calls about checkpoints and restarts return whether the sidecar has taken them. False: it is away or frozen, and
-    hears of it as soon as it answers; or it has refused, and the log says why. Outside of gangctl they return True.
+    gets the call as soon as it answers; or it has refused, and the log says why. Outside of gangctl they return True.
     """
 
     def __init__(self, path: str, attempt: int, rank: Optional[int]) -> None:
@@ -230,7 +230,7 @@ class Client:
                 _log.warning("a stop will not be announced: %s", error)
 
     def close(self) -> None:
-        """End the threads of this client: its attempt is over. What could not be told yet is not told any more.
+        """End the threads of this client: its attempt is over. What could not be sent yet is dropped.
 
         No callback of :meth:`on_stop` is called from now on; one that has begun goes on.
         """
@@ -286,7 +286,7 @@ class Client:
     def register(
         self, state: str, step: int, tier: str, path: Path, deadline: float = DEADLINE, owner: Optional[int] = None
     ) -> bool:
-        """What the three calls do; ``owner``: the rank whose part a copy is (:mod:`gangclient.memory`)."""
+        """Register what a rank did with a checkpoint; ``owner``: the rank whose part a copy is."""
         # os.fspath and int take what frameworks have: Path objects, numpy's integers.
         body = {"state": state, "step": int(step), "tier": tier, "path": os.fspath(path), **self._who()}
         if owner is not None:

@@ -53,7 +53,7 @@ _log = logging.getLogger("gangclient")
 
 
 class Attempt(NamedTuple):
-    """What a parked process goes on with."""
+    """The next attempt of a parked process."""
 
     number: int
     environment: Dict[str, str]
@@ -66,15 +66,12 @@ class Channel:
     """Our end. One thread listens, the main thread speaks."""
 
     def __init__(self, ours: socket.socket, on_stop: Callable[[Event], None], on_late: Callable[[], None]) -> None:
-        """Say that this process can park, and listen.
+        """Say that this process can park, and listen. OSError, RuntimeError: no supervisor, or no thread.
 
         Args:
             ours: our end.
             on_stop: is called in the listening thread, once for each stop. It must return at once.
             on_late: is called there a moment before SIGKILL if the process hasn't parked.
-
-        Raises:
-            OSError, RuntimeError: the supervisor is gone, or there is no thread.
         """
         self._socket = ours
         self._on_stop = on_stop
@@ -229,7 +226,7 @@ def _registrable(objects: Iterable[object]) -> Iterator[Any]:
 
 
 def _registered(objects: Iterable[object]) -> Iterator[Tuple[str, str]]:
-    """What this process has made, has registered as the standard library does, and has neither unlinked nor let go."""
+    """Yield what this process has made, has registered as the standard library does, and still holds."""
     memory = _memory()
     for one in _registrable(objects):
         if issubclass(type(one), memory):
@@ -244,7 +241,7 @@ def _registered(objects: Iterable[object]) -> Iterator[Tuple[str, str]]:
 
 
 def _attribute(module: str, *names: str) -> Any:
-    """Of a module of multiprocessing; None where that isn't imported or has none."""
+    """Return an attribute of a module of multiprocessing; None where that isn't imported or has none."""
     found: Any = sys.modules.get(f"multiprocessing.{module}")
     for name in names:
         found = getattr(found, name, None)

@@ -119,7 +119,7 @@ class Session:
         self._clients.append(client)
 
     def _results(self, train: Train[Result], gang: Client) -> Tuple[Result, ...]:
-        """What ``train`` returns; nothing if the attempt is being stopped."""
+        """Return what ``train`` returns; nothing if the attempt is being stopped."""
         try:
             return (self._call(train, gang),)
         except Restart as restart:
@@ -135,10 +135,9 @@ class Session:
         return ()
 
     def _call(self, train: Train[Result], gang: Client) -> Result:
-        """Its frame tells that ``train`` runs: from here on a signal interrupts. One that came earlier is not lost.
+        """Its frame shows that ``train`` runs: from here on a signal interrupts. One that came earlier is not lost.
 
-        Raises:
-            Restart: the stop was told between two attempts. ``train`` could wait for peers that don't come.
+        A stop may have come between two attempts: ``train`` could wait for peers that don't come, so Restart is raised.
         """
         if self._stop is not None and self._is_told:
             self._raised_at = "the call of train"
@@ -181,7 +180,7 @@ class Session:
             signal.pthread_kill(main, INTERRUPT)
 
     def _stop_within(self, seconds: float) -> Optional[Event]:
-        """The stop of this attempt, if it is told by then."""
+        """Return the stop of this attempt, if it comes by then."""
         with self._told:
             self._told.wait_for(lambda: self._is_told, seconds)
             return self._stop if self._is_told else None
@@ -193,11 +192,7 @@ class Session:
     # ``train`` is interrupted, in the main thread.
 
     def _interrupt(self) -> None:
-        """In ``gang.progress``.
-
-        Raises:
-            Restart: this attempt is being stopped.
-        """
+        """In ``gang.progress``: raise Restart if this attempt is being stopped."""
         stop = self._interrupting
         if stop is None or stop.attempt != self._attempt or threading.get_ident() != threading.main_thread().ident:
             return
@@ -214,11 +209,7 @@ class Session:
         raise Restart(stop)
 
     def _on_interrupt(self, _signum: int, frame: Optional[FrameType]) -> None:
-        """The signal has come. It raises only within ``train``, and once: the way out must not be interrupted.
-
-        Raises:
-            Restart: this attempt is being stopped.
-        """
+        """Raise Restart at the signal, only within ``train``, and once: the way out must not be interrupted."""
         stop, within = self._interrupting, frame
         while within is not None and within.f_code is not Session._call.__code__:
             within = within.f_back
@@ -228,7 +219,7 @@ class Session:
         raise Restart(stop)
 
     def _on_late(self) -> None:
-        """In the channel's thread, a moment before SIGKILL: tell where the process is."""
+        """In the channel's thread, a moment before SIGKILL: log where the process is."""
         if self._aborting is not None and self._aborting.is_alive():
             where = f"an abort callback has not returned; it is at {_place_in(self._aborting)}"
         else:
@@ -283,7 +274,7 @@ def _forget(error: BaseException) -> None:
 
 
 def _place_of(error: BaseException) -> str:
-    """Where it was raised."""
+    """Return the place where it was raised."""
     frames = traceback.extract_tb(error.__traceback__)
     return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "?"
 

@@ -49,11 +49,7 @@ def sources() -> dict[str, bytes]:
 
 
 def build_archive(destination: Path) -> None:
-    """Write the archive, in one step.
-
-    Raises:
-        OSError: it could not be written.
-    """
+    """Write the archive, in one step. OSError: it could not be written."""
     files = {**sources(), "__main__.py": ENTRY.encode()}
     temporary = destination.with_name(f"{destination.name}.{os.getpid()}.tmp")
     with temporary.open("wb") as file:
@@ -71,11 +67,7 @@ USAGE = "usage: python -m gangsidecar.install DIRECTORY [EXECUTABLE]\n"
 
 
 def install(directory: Path, executable: Path | None = None) -> None:
-    """Write them, with the folders that they need.
-
-    Raises:
-        OSError: something could not be written.
-    """
+    """Write them, with the folders that they need. OSError: something could not be written."""
     found = find_spec(CLIENT)  # Importing it would take longer than all the rest.
     if found is None or found.origin is None:
         raise FileNotFoundError(f"there is no {CLIENT} beside this program")

@@ -23,7 +23,7 @@ Holding = Tuple[int, int]
 
 
 class Joined(NamedTuple):
-    """What a rank has told of itself."""
+    """A rank that has joined."""
 
     where: Where
     host: str
@@ -33,20 +33,16 @@ class Joined(NamedTuple):
 
 
 def joined(told: Message, host: str) -> Joined:
-    """What a rank tells first.
-
-    Raises:
-        KeyError, TypeError, ValueError: something is missing or wrong.
-    """
+    """Read the first message of a rank. KeyError, TypeError, ValueError: something is missing or wrong."""
     where = Where(int(told["rank"]), str(told["member"]), str(told["node"]))
     holding = tuple((int(rank), int(attempt)) for rank, attempt in told["holding"])
     return Joined(where, host, int(told["port"]), holding)
 
 
 def table(all_ranks: List[Joined]) -> Dict[int, Message]:
-    """Rank -> what it is told when all have joined.
+    """Return, by rank, the message that it gets when all have joined.
 
-    A part counts only if it is of the newest attempt that any part of the restore point is of: an older one is of a
+    A part counts only if it is of the newest attempt that any part of the restore point is of: an older part is of a
     history that was undone.
     """
     by_rank = {one.where.rank: one for one in all_ranks}

@@ -23,14 +23,14 @@ REMEMBERED = 64
 
 
 class Verdict(NamedTuple):
-    """What has become of a step, for all ranks alike."""
+    """The verdict on a step, for all ranks alike."""
 
     step: int
     safe: bool
     """Otherwise it is dead."""
 
     def ends(self, step: int) -> bool:
-        """Whether a step need not be kept any more."""
+        """Return whether a step need not be kept any more."""
         return step < self.step if self.safe else step == self.step
 
 
@@ -44,14 +44,14 @@ class Keeper:
         self._dead: List[int] = []
 
     def takes(self, step: int) -> bool:
-        """Whether the rank keeps this step. If so, it is pending; otherwise, the rank has skipped it."""
+        """Return whether the rank keeps this step. If so, it is pending; otherwise, the rank has skipped it."""
         if self.pending is not None or step in self._dead:
             return False
         self.pending = step
         return True
 
     def is_dead(self, step: int) -> bool:
-        """Whether no rank will need this step."""
+        """Return whether no rank will need this step."""
         return step in self._dead
 
     def judged(self, verdict: Verdict) -> None:
@@ -65,7 +65,7 @@ class Keeper:
 
 
 class Ledger:
-    """What all ranks have said of their steps; kept at rank 0."""
+    """The steps that ranks have kept and skipped; at rank 0."""
 
     def __init__(self, ranks: int) -> None:
         self._ranks = ranks
@@ -90,7 +90,7 @@ class Ledger:
 
 
 class Where(NamedTuple):
-    """Where a rank runs."""
+    """The place of a rank."""
 
     rank: int
     member: str

@@ -26,11 +26,11 @@ Message = Dict[str, Any]
 
 
 class LineError(ValueError):
-    """What came is no message of ours."""
+    """The line isn't a message of ours."""
 
 
 class Identity(NamedTuple):
-    """Who this rank is."""
+    """A rank of a gang in an attempt."""
 
     gang: str
     attempt: int
@@ -40,22 +40,18 @@ class Identity(NamedTuple):
     node: str
 
     def hello(self) -> Message:
-        """What begins each connection."""
+        """The fields that begin each connection."""
         return {"gang": self.gang, "attempt": self.attempt, "rank": self.rank}
 
     def knows(self, told: Message) -> bool:
-        """Whether it is a rank of this gang and attempt."""
+        """Return whether the message is from a rank of this gang and attempt."""
         rank = told.get("rank")
         same = (told.get("gang"), told.get("attempt")) == (self.gang, self.attempt)
         return same and isinstance(rank, int) and 0 <= rank < self.ranks
 
 
 def identity() -> Identity:
-    """That of this process, by its environment.
-
-    Raises:
-        KeyError, ValueError: a variable is missing, or isn't a number.
-    """
+    """The identity of this process, by its environment. KeyError, ValueError: a variable is missing, or wrong."""
     name = os.environ
     ranks = int(name["RANK"]), int(name["WORLD_SIZE"])
     return Identity(
@@ -69,11 +65,7 @@ def encoded(message: Message) -> bytes:
 
 
 def decoded(line: bytes) -> Message:
-    """What a line says.
-
-    Raises:
-        LineError: the connection has ended, or it is no message.
-    """
+    """Read a line. LineError: the connection has ended, or it isn't a message."""
     if not line.endswith(b"\n"):
         raise LineError("the connection has ended" if len(line) < LIMIT else "a line is too long")
     try:
@@ -86,11 +78,7 @@ def decoded(line: bytes) -> Message:
 
 
 def read(file: BinaryIO) -> Message:
-    """The next message.
-
-    Raises:
-        LineError, OSError: there is none.
-    """
+    """Read the next message. LineError, OSError: there is none."""
     return decoded(file.readline(LIMIT))
 
 
@@ -101,11 +89,7 @@ def address(text: str) -> Tuple[str, int]:
 
 
 def dial(host: str, port: int) -> socket.socket:
-    """A connection, with the time limit.
-
-    Raises:
-        OSError: there is none.
-    """
+    """Connect, with the time limit. OSError: there is no connection."""
     connection = socket.create_connection((host, port), timeout=SECONDS)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connection
@@ -118,7 +102,7 @@ _log = logging.getLogger("gangclient")
 
 
 class Link:
-    """Joins, and hears the verdicts."""
+    """Joins the directory, and receives its verdicts."""
 
     def __init__(
         self, own: Identity, address: Tuple[str, int], join: Message, judge: Callable[[Verdict], None]
@@ -128,7 +112,7 @@ class Link:
         Args:
             own: who this is.
             address: host and port of the directory; rank 0 listens there.
-            join: what this rank tells of itself.
+            join: what this rank sends first.
             judge: is called in the thread with each verdict.
         """
         self._address, self._join, self._judge = address, {**own.hello(), **join}, judge
@@ -144,7 +128,7 @@ class Link:
         threading.Thread(target=self._run, name="gangclient-memory-link", daemon=True).start()
 
     def table(self) -> Message:
-        """What this rank is told when all have joined; waits for it.
+        """Wait until all have joined; return the message that this rank gets then.
 
         Raises:
             GangError: not all have joined in time, or the connection broke.
@@ -158,12 +142,7 @@ class Link:
         raise GangError("MemoryUnreachable", why)
 
     def tell(self, step: int, *, kept: bool) -> None:
-        """Tell the directory what this rank has done with a step.
-
-        Raises:
-            GangError: as for :meth:`table`.
-            OSError: the connection breaks.
-        """
+        """Tell the directory what this rank has done with a step. GangError, OSError: the connection is broken."""
         self.table()
         if self._connection is not None:
             self._connection.sendall(encoded({"step": step, "kept": kept}))

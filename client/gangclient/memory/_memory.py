@@ -81,7 +81,7 @@ class Memory:
 
 
 class Store:
-    """What is behind :class:`Memory` where there is a tier."""
+    """The memory where there is a tier; :class:`Memory` has its methods."""
 
     def __init__(self, gang: Client, own: Identity, tier: str, folder: Folder, directory: Tuple[str, int]) -> None:
         restore = gang.restore

@@ -65,11 +65,6 @@ class Folder:
     """The parts of one gang in one folder."""
 
     def __init__(self, path: str, gang: str) -> None:
-        """Create it, closed to others.
-
-        Raises:
-            OSError: it can't be created.
-        """
         self.path = Path(path)
         self._gang = gang
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -91,8 +86,7 @@ class Folder:
     def write(self, step: int, rank: int, attempt: int, data: Data) -> Part:
         """Keep a part, in place of the one that was there.
 
-        Raises:
-            OSError: there is no room, or the folder is gone. Nothing is left of the part.
+        OSError: there is no room, or the folder is gone. After an error nothing is left of the part.
         """
         whole, part = self.place(step, rank), self.path / f"{step}.{rank}.{attempt}.part"
         try:
@@ -113,12 +107,7 @@ class Folder:
         return made
 
     def open(self, part: Part) -> BinaryIO:
-        """The bytes, after they were checked.
-
-        Raises:
-            TornError: they are not those that were saved.
-            OSError: they are gone.
-        """
+        """Open the bytes after checking them. TornError: they are not those that were saved. OSError: they are gone."""
         file = self.place(part.step, part.rank).open("rb")
         crc = size = 0
         for piece in iter(lambda: file.read(PIECE), b""):
@@ -193,9 +182,6 @@ class Server(socketserver.ThreadingTCPServer):
             folder: where parts are.
             hold: registers a copy that is whole; False = it can't be held, and is dropped.
             lose: drops what is not whole, of a step and a rank.
-
-        Raises:
-            OSError: it can't listen.
         """
         self.own, self.folder, self.hold, self.lose = own, folder, hold, lose
         self._slots = threading.BoundedSemaphore(AT_ONCE)
@@ -212,7 +198,7 @@ class Server(socketserver.ThreadingTCPServer):
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port on which it listens."""
         return int(self.server_address[1])
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:

@@ -62,11 +62,7 @@ class Api:
         self._steps = FirstSteps()
 
     async def open(self, path: str) -> web.AppRunner:
-        """Listen on ``path``; a socket that an earlier sidecar left there is replaced.
-
-        Raises:
-            OSError: it can't be listened on.
-        """
+        """Listen on ``path``; a socket that an earlier sidecar left there is replaced. OSError: it can't be done."""
         application = web.Application(middlewares=[_errors], client_max_size=BODY_LIMIT)
         bodies: dict[str, Callable[[Any], Answer]] = {
             "postProgress": self._progress,
@@ -107,11 +103,7 @@ class Api:
         return handler
 
     def _check_caller(self, attempt: int, rank: int) -> None:
-        """Check that this rank of this attempt may call.
-
-        Raises:
-            ProblemError: 409, 422, or 503 while no supervisor has reported.
-        """
+        """Raise ProblemError (409, 422 or 503) unless this rank of this attempt may call."""
         gate = self._relay.gate
         current = attempt_gate.current_attempt(gate)
         match attempt_gate.state_of(gate, attempt):
@@ -207,10 +199,33 @@ class Api:
         return 202, {"incident": attempt + 1}
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
-        return await events(self._relay, self._now_ms, request)
+        """Send the current state, then each change."""
+        relay, stream = self._relay, await _begin_stream(request)
+        sent: tuple[str, int] | None = None
+        while not relay.closing:
+            event = _event(relay.gate, self._now_ms())
+            if event is not None and (event[0], event[1]["attempt"]) != sent:
+                sent = event[0], event[1]["attempt"]
+                await stream.write(_as_text(event))
+            else:
+                await relay.changes.wait()
+        return stream
 
     async def _stop(self, request: web.Request) -> web.StreamResponse:
-        return await stop(self._relay, self._now_ms, request)
+        """Send one event, then nothing until the reader has acted on it and closes: the signal waits for that."""
+        relay, stream = self._relay, await _begin_stream(request)
+        while not relay.closing and attempt_gate.live_attempt(relay.gate) is None:
+            await relay.changes.wait()
+        with relay.watching(attempt_gate.current_attempt(relay.gate)):
+            is_sent = False
+            while not relay.closing:
+                event = None if is_sent else _event(relay.gate, self._now_ms())
+                if event is not None and event[0] == "stop":
+                    await stream.write(_as_text(event))
+                    is_sent = True
+                else:
+                    await relay.changes.wait()
+        return stream
 
     async def _get_document(self, _request: web.Request) -> web.StreamResponse:
         return web.Response(body=self._document, content_type="application/json")
@@ -273,7 +288,7 @@ def _described(gate: AttemptGate, now_ms: int) -> dict[str, Any]:
         body |= {name: value for name, value in found.items() if value}
     stop = attempt_gate.stop_notice(gate, now_ms)
     if stop is not None:
-        body["stopping"] = stopping(stop)
+        body["stopping"] = _stopping(stop)
     return body
 
 
@@ -295,54 +310,23 @@ def _number(text: str) -> int | None:
 Event = tuple[str, dict[str, Any]]
 
 
-async def events(relay: Relay, now_ms: Callable[[], int], request: web.Request) -> web.StreamResponse:
-    """The current state, then each change."""
-    stream = await _begun(request)
-    sent: tuple[str, int] | None = None
-    while not relay.closing:
-        event = _event(relay.gate, now_ms())
-        if event is not None and (event[0], event[1]["attempt"]) != sent:
-            sent = event[0], event[1]["attempt"]
-            await stream.write(_as_text(event))
-        else:
-            await relay.changes.wait()
-    return stream
-
-
-async def stop(relay: Relay, now_ms: Callable[[], int], request: web.Request) -> web.StreamResponse:
-    """One event, then nothing until the reader has acted on it and closes: that is what the signal waits for."""
-    stream = await _begun(request)
-    while not relay.closing and attempt_gate.live_attempt(relay.gate) is None:
-        await relay.changes.wait()
-    with relay.watching(attempt_gate.current_attempt(relay.gate)):
-        told = False
-        while not relay.closing:
-            event = None if told else _event(relay.gate, now_ms())
-            if event is not None and event[0] == "stop":
-                await stream.write(_as_text(event))
-                told = True
-            else:
-                await relay.changes.wait()
-    return stream
-
-
-def stopping(notice: StopNotice) -> dict[str, Any]:
+def _stopping(notice: StopNotice) -> dict[str, Any]:
     """The stop, as answers and events describe it."""
     why = {"reason": notice.reason} if notice.reason else {}
     return {**why, "planned": notice.planned, "millisecondsLeft": notice.left_ms}
 
 
-async def _begun(request: web.Request) -> web.StreamResponse:
+async def _begin_stream(request: web.Request) -> web.StreamResponse:
     stream = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
     await stream.prepare(request)
     return stream
 
 
 def _event(gate: AttemptGate, now_ms: int) -> Event | None:
-    """The event for the current state; None = there is no worker."""
+    """Return the event for the current state; None = there is no worker."""
     attempt, notice = attempt_gate.live_attempt(gate), attempt_gate.stop_notice(gate, now_ms)
     if notice is not None:
-        return "stop", {"attempt": notice.attempt, **stopping(notice)}
+        return "stop", {"attempt": notice.attempt, **_stopping(notice)}
     return None if attempt is None or attempt_gate.is_ending(gate) else ("run", {"attempt": attempt})
 
 

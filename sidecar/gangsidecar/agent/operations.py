@@ -75,6 +75,10 @@ class Field:
     required: bool = True
 
 
+def _optional(name: str, kind: Kind, description: str) -> Field:
+    return Field(name, kind, description, required=False)
+
+
 @dataclass(frozen=True)
 class Shape:
     """An object with these properties and no others; the document lists it under its name."""
@@ -88,11 +92,7 @@ Kind: TypeAlias = Integer | Number | Text | Choice | Boolean | Listing | Shape
 
 
 def check(kind: Kind, value: Json, path: str = "body") -> Json:
-    """The value, whole numbers as ``int``.
-
-    Raises:
-        MismatchError: the value isn't of this kind.
-    """
+    """Return the value, whole numbers as ``int``. MismatchError: it isn't of this kind."""
     match kind:
         case Integer() | Number():
             return _check_number(kind, value, path)
@@ -197,7 +197,7 @@ RESTORE_POINT_IGNORED = "RestorePointIgnored"
 
 ATTEMPT = Field("attempt", _ATTEMPT, "the attempt of the caller (GANG_ATTEMPT)")
 RANK = Field("rank", _RANK, "the rank of the caller (RANK)")
-REASON = Field("reason", _SENTENCE, "why, in a sentence", required=False)
+REASON = _optional("reason", _SENTENCE, "why, in a sentence")
 
 RANK_PATH = Shape(
     "RankPath",
@@ -210,8 +210,8 @@ RESTORE = Shape(
     (
         Field("step", _STEP, "the step to continue from"),
         Field("tier", _SENTENCE, "the checkpoint tier that holds it"),
-        Field("path", _SENTENCE, "its folder; absent where each rank registered its own", required=False),
-        Field("paths", Listing(RANK_PATH), "what this member's ranks registered, if they did", required=False),
+        _optional("path", _SENTENCE, "its folder; absent where each rank registered its own"),
+        _optional("paths", Listing(RANK_PATH), "what this member's ranks registered, if they did"),
     ),
 )
 STOPPING = Shape(
@@ -231,13 +231,13 @@ CURRENT = Shape(
         Field("member", _SENTENCE, "the member whose pod this is"),
         Field("attempt", _ATTEMPT, "the attempt whose worker runs, else the newest known one; 0 before the first"),
         Field("phase", Choice(tuple(phase.value for phase in Phase)), "what the supervisor does"),
-        Field("ranks", Listing(_RANK), "the ranks of this member; absent if a launcher assigns them", required=False),
-        Field("worldSize", _RANK, "how many ranks the process group has", required=False),
-        Field("masterAddress", _SENTENCE, "where rank 0 is", required=False),
-        Field("masterPort", Integer(65535), "the port of this attempt's rendezvous", required=False),
-        Field("restore", RESTORE, "the restore point, if there is one", required=False),
-        Field("reason", _SENTENCE, "why the attempt began, in a sentence", required=False),
-        Field("stopping", STOPPING, "the stop that was ordered, if one was", required=False),
+        _optional("ranks", Listing(_RANK), "the ranks of this member; absent if a launcher assigns them"),
+        _optional("worldSize", _RANK, "how many ranks the process group has"),
+        _optional("masterAddress", _SENTENCE, "where rank 0 is"),
+        _optional("masterPort", Integer(65535), "the port of this attempt's rendezvous"),
+        _optional("restore", RESTORE, "the restore point, if there is one"),
+        _optional("reason", _SENTENCE, "why the attempt began, in a sentence"),
+        _optional("stopping", STOPPING, "the stop that was ordered, if one was"),
     ),
 )
 PROGRESS = Shape(
@@ -248,18 +248,16 @@ PROGRESS = Shape(
         RANK,
         Field("phase", Choice(("Startup", "Step", "Checkpoint", "Evaluation")), "what the rank is doing"),
         Field("step", _STEP, "the training step that is finished, or the one that the rank is at"),
-        Field(
+        _optional(
             "seconds",
             Number(1e9),
             "how long the step took, without waiting for other ranks; that of a first step appears in the incident, "
             "and the median of the last 50 shows slow ranks",
-            required=False,
         ),
-        Field(
+        _optional(
             "pid",
             Integer(2**31 - 1),
             "the rank's process, as it sees itself; if the others of the pod leave it behind, the incident names it",
-            required=False,
         ),
     ),
 )
@@ -267,19 +265,15 @@ TAKEN = Shape(
     "Taken",
     "The call was accepted.",
     (
-        Field(
+        _optional(
             "ignored",
             Choice((ATTEMPT_ENDING, DIRECTORY_TIER)),
             "the call changes nothing: the attempt is being stopped, or gangctl lists the tier's directory itself",
-            required=False,
         ),
-        Field(
-            "warning",
-            Choice((RESTORE_POINT_IGNORED,)),
-            "the rank's first step doesn't follow the restore point",
-            required=False,
+        _optional(
+            "warning", Choice((RESTORE_POINT_IGNORED,)), "the rank's first step doesn't follow the restore point"
         ),
-        Field("message", _SENTENCE, "the same as a sentence", required=False),
+        _optional("message", _SENTENCE, "the same as a sentence"),
     ),
 )
 CHECKPOINT = Shape(
@@ -291,18 +285,14 @@ CHECKPOINT = Shape(
         Field("tier", Text(253, 1), "a checkpoint tier of the GangJob with source API"),
         Field("step", _STEP, "the step that it holds"),
         Field("state", Choice(("Begun", "Completed", "Dropped")), "only a completed one exists"),
-        Field("path", Text(4096), "where it is found: in a Shared tier the same for all ranks", required=False),
-        Field("owner", _RANK, "the rank whose part it is, if it is a copy in a Peers tier", required=False),
+        _optional("path", Text(4096), "where it is found: in a Shared tier the same for all ranks"),
+        _optional("owner", _RANK, "the rank whose part it is, if it is a copy in a Peers tier"),
     ),
 )
 LOADED = Shape(
     "Loaded",
     "A rank has loaded the restore point.",
-    (
-        ATTEMPT,
-        RANK,
-        Field("seconds", Number(1e9), "how long the loading took"),
-    ),
+    (ATTEMPT, RANK, Field("seconds", Number(1e9), "how long the loading took")),
 )
 RESTART = Shape(
     "Restart",
@@ -311,13 +301,8 @@ RESTART = Shape(
         ATTEMPT,
         RANK,
         Field("reason", Text(1024, 1), "why, in a sentence; it appears in the incident"),
-        Field(
-            "level",
-            Choice(("Process", "Pod", "Gang")),
-            "how much is thrown away at least; default Process",
-            required=False,
-        ),
-        Field("excludeThisNode", Boolean(), "replace this member's pod on another node; default false", required=False),
+        _optional("level", Choice(("Process", "Pod", "Gang")), "how much is thrown away at least; default Process"),
+        _optional("excludeThisNode", Boolean(), "replace this member's pod on another node; default false"),
     ),
 )
 ASKED = Shape(
@@ -325,7 +310,7 @@ ASKED = Shape(
     "The request was passed on; the controller decides.",
     (
         Field("incident", _ATTEMPT, "the attempt that the restart would start"),
-        Field("ignored", Choice((ATTEMPT_ENDING,)), "the attempt is being stopped already", required=False),
+        _optional("ignored", Choice((ATTEMPT_ENDING,)), "the attempt is being stopped already"),
     ),
 )
 RUN_EVENT = Shape("RunEvent", "Data of the event `run`: a worker runs.", (Field("attempt", _ATTEMPT, "its attempt"),))
@@ -346,8 +331,8 @@ ERROR = Shape(
                 (
                     Field("reason", Text(64, 1), "one CamelCase word"),
                     Field("message", _SENTENCE, "what was found, and what to do"),
-                    Field("field", _SENTENCE, "the path of the field that is wrong", required=False),
-                    Field("attempt", _ATTEMPT, "the current attempt", required=False),
+                    _optional("field", _SENTENCE, "the path of the field that is wrong"),
+                    _optional("attempt", _ATTEMPT, "the current attempt"),
                 ),
             ),
             "the problem",

@@ -78,18 +78,18 @@ def reported(steps: FirstSteps, attempt: int, rank: int, step: int) -> FirstStep
 
 
 def strays(one: Reported, start: int) -> bool:
-    """Whether the rank can't have begun at the restore point, as far as it has reported."""
+    """Return whether the rank can't have begun at the restore point, as far as it has reported."""
     return one.first < start or (one.every > 0 and one.first > start + one.every)
 
 
 def follows(run: wire.Run | None, step: int) -> bool:
-    """Whether it is the first step after the restore point, as far as that is known."""
+    """Return whether it is the first step after the restore point, as far as that is known."""
     start = 0 if run is None or run.restore is None else run.restore.step
     return run is None or not run.checkpointed or step in {start, start + 1}
 
 
 def restore_ignored(run: wire.Run | None, before: FirstSteps, after: FirstSteps, rank: int) -> str:
-    """What is wrong with the first step of a rank, when it is found; "" if nothing is, or if that is unknown."""
+    """Return what is wrong with the first step of a rank, once it is found; "" if nothing is, or if it is unknown."""
     if run is None or not run.checkpointed:
         return ""
     start = 0 if run.restore is None else run.restore.step
@@ -107,7 +107,7 @@ _MIDDLE = (WINDOW - 1) // 2
 
 
 class StepTimes:
-    """What the ranks of a member reported in the newest attempt."""
+    """The step times that the ranks of a member reported in the newest attempt."""
 
     def __init__(self) -> None:
         self._attempt = 0
@@ -128,7 +128,7 @@ class StepTimes:
 
 
 class Call(NamedTuple):
-    """What a rank has reported."""
+    """A report of a rank."""
 
     rank: int
     step: int

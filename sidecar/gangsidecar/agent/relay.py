@@ -122,7 +122,7 @@ class Relay:
 
     @property
     def is_over(self) -> bool:
-        """Whether the supervisor has ended deliberately: none will connect any more."""
+        """Return whether the supervisor has ended deliberately: none will connect any more."""
         return self._supervisor is None and self._report is not None and self._report[1].phase is wire.Phase.DONE
 
     def from_supervisor(self, line: str, message: wire.Message) -> None:
@@ -147,7 +147,7 @@ class Relay:
 
     @contextmanager
     def watching(self, attempt: int) -> Iterator[None]:
-        """While it is open, a reader wants to hear of a stop of this attempt before its signal."""
+        """While it is open, the signal of a stop of this attempt waits for this reader."""
         self._watch(attempt, 1)
         try:
             yield
@@ -173,12 +173,9 @@ UNREAD_BYTES = 2 * wire.MAX_BYTES
 
 
 def open_to_all(socket: str) -> None:
-    """Let every uid connect: the user's container may have another one than the sidecar.
+    """Let every uid connect: the user's container may have another one than the sidecar. OSError: it can't be done.
 
     Its directory protects the socket: it is the pod's own volume, or a folder private to its user.
-
-    Raises:
-        OSError: its mode can't be changed.
     """
     Path(socket).chmod(0o666)
 
@@ -193,11 +190,7 @@ class Downlink:
         self._silence: asyncio.TimerHandle | None = None
 
     async def open(self, path: str) -> None:
-        """Listen on ``path``; a socket that an earlier sidecar left there is replaced.
-
-        Raises:
-            OSError: it can't be listened on.
-        """
+        """Listen on ``path``; a socket that an earlier sidecar left there is replaced. OSError: it can't be done."""
         self._server = await asyncio.start_unix_server(self._serve, path, limit=wire.MAX_BYTES)
         open_to_all(path)
         self._expect_report("no supervisor has connected")

@@ -62,7 +62,7 @@ _NO_MESSAGE = frozenset({aiohttp.WSMsgType.ERROR, aiohttp.WSMsgType.BINARY})
 
 @dataclass(frozen=True)
 class Address:
-    """Where the controller is, and what proves our identity. Files are read before each attempt: they may change."""
+    """The controller's address, and the proof of our identity. Files are read before each attempt: they may change."""
 
     token_file: Path
     url: str = ""
@@ -99,7 +99,7 @@ class _StandbyError(_NotNowError):
 
 
 class _Answer:
-    """What aiohttp hides of the controller's answer to the upgrade."""
+    """The part of the controller's answer to the upgrade that aiohttp hides."""
 
     def __init__(self) -> None:
         self.text = ""
@@ -140,11 +140,7 @@ async def stay_connected(address: Address, relay: Relay, contact: FirstContact) 
 
 
 async def _connection(address: Address, relay: Relay, contact: FirstContact) -> None:
-    """One connection, from dialling to its end.
-
-    Raises:
-        _RefusedError, _LostError, OSError, ValueError, aiohttp.ClientError: always one; its text says why it ended.
-    """
+    """Connect once; return never. It raises an error whose text says why the connection ended or was not made."""
     url = address.url or _read(address.url_file)
     name = urlsplit(url).hostname or ""
     missed = ""
@@ -185,10 +181,7 @@ async def _dial(address: Address, relay: Relay, contact: FirstContact, at: tuple
             async with asyncio.timeout(seconds):
                 socket = await session.ws_connect(
                     url,
-                    headers={
-                        "Authorization": f"Bearer {token}",
-                        wire.REVISION_HEADER: str(wire.REVISION),
-                    },
+                    headers={"Authorization": f"Bearer {token}", wire.REVISION_HEADER: str(wire.REVISION)},
                     # A message must stay below this limit.
                     max_msg_size=wire.MAX_BYTES + 1,
                     timeout=aiohttp.ClientWSTimeout(ws_close=GOODBYE),
@@ -270,11 +263,7 @@ def _read(path: Path | None) -> str:
 
 
 def _token(address: Address) -> str:
-    """The bearer token.
-
-    Raises:
-        _LostError: the file can't be read.
-    """
+    """Read the bearer token. _LostError: the file can't be read."""
     try:
         return _read(address.token_file)
     except (OSError, ValueError) as error:
@@ -282,11 +271,7 @@ def _token(address: Address) -> str:
 
 
 def _trust(address: Address) -> ssl.SSLContext | bool:
-    """What is trusted now: the file may have changed.
-
-    Raises:
-        _LostError: the file can't be used.
-    """
+    """Return what is trusted now: the file may have changed. _LostError: the file can't be used."""
     if address.ca_file is None:
         return True
     try:
@@ -322,7 +307,7 @@ _LIMIT = 400
 
 
 class FirstContact:
-    """Remembers in a file, which outlives the container, what the pod's status has been told."""
+    """Remembers in a file, which outlives the container, the reasons that the pod's status has had."""
 
     def __init__(self, file: Path, message: Path | None) -> None:
         """Give it its files.
@@ -345,7 +330,7 @@ class FirstContact:
             self._remember()
 
     def failed(self, reason: str, *, passes: bool = False) -> None:
-        """There is no connection, for this reason. ``passes``: the controller asks to try again."""
+        """Note the reason why there is no connection. ``passes``: the controller asks to try again."""
         self._reason = " ".join(reason.split())[:_LIMIT]
         self._lasts.clear() if passes else self._lasts.set()
 

@@ -76,7 +76,7 @@ OURS = "gangsidecar"
 
 
 class Target(NamedTuple):
-    """What the interpreter is to run."""
+    """The program that the interpreter is to run."""
 
     name: str
     """A script, a folder or archive with ``__main__.py``, or (with ``is_module``) a module."""
@@ -92,7 +92,7 @@ class Target(NamedTuple):
 
     @property
     def first_in_path(self) -> str:
-        """What the interpreter puts first into ``sys.path``; empty if nothing."""
+        """The entry that the interpreter puts first into ``sys.path``; empty if none."""
         safe = sys.flags.isolated or getattr(sys.flags, "safe_path", False)
         if self.is_module:
             return "" if safe else os.getcwd()
@@ -102,7 +102,7 @@ class Target(NamedTuple):
 
     @property
     def is_script(self) -> bool:
-        """Whether it is a file that is compiled or executed itself."""
+        """Return whether it is a file that is compiled or executed itself."""
         return not self.is_module and os.path.isfile(self.name) and not _is_archive(self.name)
 
 
@@ -190,11 +190,7 @@ def _run_package(name: str, *, alter_arguments: bool = True) -> None:
 
 
 def _uncaught(error: BaseException) -> None:
-    """Report it by the hook that is set now, without the frames above the user's first.
-
-    Raises:
-        SystemExit: always.
-    """
+    """Report it by the hook that is set now, without the frames above the user's first; then raise SystemExit."""
     traceback: TracebackType | None = error.__traceback__
     here = __file__
     while traceback is not None and traceback.tb_frame.f_code.co_filename in {here, "<frozen runpy>", _runpy_file()}:

@@ -25,27 +25,19 @@ def address(link: socket.socket) -> str:
 
 
 def send(link: socket.socket, **message: Any) -> None:
-    """Send one line.
-
-    Raises:
-        OSError: the other side is gone.
-    """
+    """Send one line. OSError: the other side is gone."""
     link.sendall(json.dumps(message).encode() + b"\n")
 
 
 def send_with(link: socket.socket, files: list[int], **message: Any) -> None:
-    """Send one line with files.
-
-    Raises:
-        OSError: the other side is gone.
-    """
+    """Send one line with files. OSError: the other side is gone."""
     data = json.dumps(message).encode() + b"\n"
     sent = link.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", files))])
     link.sendall(data[sent:])
 
 
 def receive(link: socket.socket) -> tuple[str, list[int]]:
-    """The next line, and the files that came with it. An empty line means that the other side is gone.
+    """Return the next line, and the files that came with it. An empty line means that the other side is gone.
 
     A side sends its next line only after the answer, so nothing of it can be in the last piece.
     """

@@ -31,7 +31,7 @@ Version = Tuple[str, int, int]
 
 
 class Surroundings(NamedTuple):
-    """What a start would find, taken before anything was preloaded."""
+    """The surroundings of a start, taken before anything was preloaded."""
 
     folder: str
     umask: int
@@ -52,7 +52,7 @@ def _umask() -> int:
 
 
 def left_open(before: Surroundings, ours: Sequence[int] = (), by: str = "a preloaded module") -> str:
-    """The first thing that a child can't share or does not have; empty if there is none.
+    """Name the first thing that a child can't share or does not have; empty if there is none.
 
     Args:
         before: the surroundings when the template began.
@@ -70,7 +70,7 @@ def left_open(before: Surroundings, ours: Sequence[int] = (), by: str = "a prelo
 
 
 def shares_memory(before: Surroundings) -> str:
-    """Whether a module has mapped memory that all children would write to; empty if none has."""
+    """Say that a module has mapped memory that all children would write to; empty if none has."""
     found = _shared_mappings() > before.shared
     return f"a preloaded module has mapped memory that processes share: {ADVICE}" if found else ""
 
@@ -160,7 +160,7 @@ def _version(path: str) -> Version | None:
 
 
 def changed(modules: dict[str, Version]) -> str:
-    """The first of these modules whose file is no longer what it was; empty if there is none."""
+    """Name the first of these modules whose file is no longer what it was; empty if there is none."""
     for name, version in modules.items():
         if _version(version[0]) != version:
             return f"the file of the preloaded module {name} has changed: {version[0]}"
@@ -168,7 +168,7 @@ def changed(modules: dict[str, Version]) -> str:
 
 
 def shadowed(folder: str, loaded: AbstractSet[str]) -> str:
-    """The first preloaded module in place of which a start would import a file of the user; empty if there is none.
+    """Name the first preloaded module in place of which a start would import a file of the user; empty if none.
 
     Args:
         folder: what comes first in the worker's ``sys.path``.
@@ -196,7 +196,7 @@ _importing = ""
 
 
 class _Watched(_Environ):  # type: ignore[misc]
-    """``os.environ`` while modules are imported. It answers as ever."""
+    """``os.environ`` while modules are imported. It answers as before."""
 
     def __getitem__(self, key: str) -> str:
         _reads.setdefault(key, _importing)
@@ -212,7 +212,7 @@ def importing(module: str) -> None:
 
 
 def stale(template: Mapping[str, str], environment: Mapping[str, str]) -> Tuple[str, str]:
-    """The first module that has read another value than a start would have found, and what it has done.
+    """Return the first module that has read another value than a start would have found, and a sentence about it.
 
     Args:
         template: the environment with which the template began.

@@ -74,7 +74,7 @@ def installed_places() -> tuple[str, ...]:
 
 
 def is_installed(module: Any, places: tuple[str, ...]) -> bool:
-    """Whether it is of the interpreter or of an installed package."""
+    """Return whether it is of the interpreter or of an installed package."""
     spec = getattr(module, "__spec__", None)
     origin = getattr(spec, "origin", None)
     if origin in {"built-in", "frozen"}:

@@ -184,7 +184,7 @@ def set_by_python() -> dict[str, str]:
 
 
 def become_a_start(template: Mapping[str, str], environment: Mapping[str, str], output: Sequence[int]) -> str:
-    """Call it in the child. Returns why the child is no good; empty if it is like a start.
+    """Call it in the child. Return why the child can't be used; empty if it is like a start.
 
     Args:
         template: the environment with which the template began.

@@ -74,11 +74,7 @@ def _misused(problem: str) -> int:
 
 
 def install(source: str, directory: str) -> None:
-    """Copy what is in the folder ``source`` into ``directory``, which must exist.
-
-    Raises:
-        OSError: something could not be written.
-    """
+    """Copy what is in the folder ``source`` into ``directory``, which must exist. OSError: it can't be written."""
     for folder, _, names in os.walk(source, onerror=_refuse):
         target = os.path.normpath(os.path.join(directory, os.path.relpath(folder, source)))
         if folder != source:
@@ -90,11 +86,7 @@ def install(source: str, directory: str) -> None:
 
 
 def copy(source: str, target: str, *, mode: int) -> None:
-    """Copy one file, in one step.
-
-    Raises:
-        OSError: it could not be written.
-    """
+    """Copy one file, in one step. OSError: it can't be written."""
     temporary = f"{target}.{os.getpid()}.tmp"
     with open(source, "rb") as whole, open(temporary, "wb") as half:
         while os.sendfile(half.fileno(), whole.fileno(), None, MOST_BYTES):

@@ -52,7 +52,7 @@ class SidecarConnection:
 
     @property
     def waiting(self) -> bool:
-        """Whether the sidecar has not taken everything yet."""
+        """Return whether the sidecar has not taken everything yet."""
         return bool(self._unsent)
 
     def connect(self, now_ms: int) -> bool:
@@ -146,11 +146,7 @@ _CREDENTIALS = struct.Struct("3i")
 def spawn_parkable(
     command: Sequence[str], environment: dict[str, str], output: tuple[int, int] = (1, 2)
 ) -> tuple[int, socket.socket]:
-    """Start a command as :func:`processes.spawn` does; returns its pid and our end of its channel.
-
-    Raises:
-        OSError, ValueError: it could not be executed.
-    """
+    """Start a command as :func:`processes.spawn` does; return its pid and our end of its channel."""
     ours, theirs = socket.socketpair()
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
     with theirs:
@@ -174,12 +170,12 @@ class ParkingChannel:
         refusal: str,
         feed: Callable[[machine.Event], None],
     ) -> None:
-        """Listen to it.
+        """Listen to the process.
 
         Args:
             loop: calls back when the process says something.
             ours: our end.
-            pid: the process that is heard.
+            pid: the process whose lines count.
             process: what it was started as.
             refusal: why its command keeps it from parking; empty if it doesn't.
             feed: takes the event.
@@ -199,11 +195,11 @@ class ParkingChannel:
         loop.watch(ours, READ, self._ready)
 
     def refuse(self, why: str) -> None:
-        """Tell it that it will not be told to park."""
+        """Say that the process is started anew after a stop."""
         self._tell(refused=why)
 
     def stop(self, park: machine.Park) -> None:
-        """Tell it to park. One that can't be told is killed when its time is over."""
+        """Ask the process to park. One that can't be reached is killed when its time is over."""
         self._tell(
             stop={
                 "attempt": park.attempt,
@@ -214,12 +210,9 @@ class ParkingChannel:
         )
 
     def go_on(self, attempt: int, process: wire.Process, environment: dict[str, str]) -> bool:
-        """Tell it to go on with this attempt; returns whether it listens and has no child.
+        """Let the process go on with this attempt; return whether it listens and has no child.
 
-        Args:
-            attempt: the attempt.
-            process: what it is from now on.
-            environment: what a start would get.
+        ``process``: what it is from now on; ``environment``: what a start would get.
         """
         if processes.has_living_children(self._pid):
             return False

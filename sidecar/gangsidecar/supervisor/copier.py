@@ -49,9 +49,9 @@ class Stream(NamedTuple):
 
 
 class Teller:
-    """Tells the supervisor of progress and of what was found, never waiting for it.
+    """Sends progress and what was found to the supervisor, never waiting for it.
 
-    Progress that a full pipe refuses is told later, with what is newer; all else is kept until it can be told.
+    Progress that a full pipe refuses is sent later, with what is newer; all else is kept until it can be sent.
     """
 
     def __init__(self, pipe: int) -> None:
@@ -177,7 +177,7 @@ class _Search:
 
 
 class Wanted(NamedTuple):
-    """What is looked for."""
+    """The patterns to look for."""
 
     step: str = ""
     """The pattern that finds a step; empty if none is looked for."""
@@ -190,13 +190,7 @@ class Wanted(NamedTuple):
 
 
 def copy(streams: list[Stream], wanted: Wanted, tell: int) -> None:
-    """Copy until each stream has come to its end.
-
-    Args:
-        streams: what to copy.
-        wanted: what to look for.
-        tell: the pipe to the supervisor.
-    """
+    """Copy until each stream has come to its end, search for the patterns, and write to the pipe ``tell``."""
     for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(one, signal.SIG_IGN)  # It ends with its streams.
     teller = Teller(tell)
@@ -253,7 +247,7 @@ class _Questions:
         return bool(asked)
 
     def are_answered(self, ready: set[int]) -> bool:
-        """Whether nothing is left, if only these streams had something in this turn; said once."""
+        """Return whether nothing is left, if only these streams had something in this turn; True only once."""
         self.unread &= ready
         if self.unread or not self._is_open:
             return False
@@ -277,7 +271,7 @@ EVERY_SECONDS = 1.0
 
 
 def watch(path: str, tell: int) -> None:
-    """Tell of each change, without end. ``tell``: the pipe to the supervisor."""
+    """Report each change, without end. ``tell``: the pipe to the supervisor."""
     teller = Teller(tell)
     before, wrong = _seen(path)
     told = ""
@@ -294,7 +288,7 @@ def watch(path: str, tell: int) -> None:
 
 
 def _seen(path: str) -> tuple[tuple[int, int] | None, str]:
-    """The file's version, or None and what is wrong. That it does not exist is not wrong: it may come."""
+    """Return the file's version, or None and what is wrong. A file that doesn't exist isn't wrong: it may come."""
     try:
         found = os.stat(path)
     except FileNotFoundError:

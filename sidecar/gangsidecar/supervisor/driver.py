@@ -188,7 +188,7 @@ class Driver:
                 log("info", "a process of the worker ended", pid=pid, exit_code=exited.exit_code, signal=exited.signal)
                 self._step(exited)
         if self._state.alive and processes.only_children(self._helpers.pids, self._parked):
-            self._workers.gone()
+            self._workers.progress.worker_gone()
             self._step(machine.TreeGone())
 
     @property
@@ -196,7 +196,7 @@ class Driver:
         return self._workers.pids_of({local_rank for local_rank, _ in self._state.parked})
 
     def _look_again(self, after_ms: int) -> None:
-        """Look whether the children of parked processes are gone: no signal tells it."""
+        """Look whether the children of parked processes are gone: no signal says so."""
         if self._state.stop is None:
             return
         self._feed()
@@ -279,7 +279,11 @@ class Driver:
     def _send_news(self) -> None:
         """Once a turn: send the report, if it has changed and the last one was taken; then write the state file."""
         now = now_ms()
-        if self._news and self._connection is not None and not (self._channel.waiting or self._workers.is_searching):
+        if (
+            self._news
+            and self._connection is not None
+            and not (self._channel.waiting or self._workers.progress.is_searching)
+        ):
             self._seq += 1
             self._news = False
             self._send(wire.encode(machine.report(self._state, now, self._seq)))
@@ -302,9 +306,9 @@ class Driver:
         if self._end_by is None:
             return False
         taken = self._connection is not None and not self._news and not self._channel.waiting
-        if taken and not self._workers.is_writing:
+        if taken and not self._workers.progress.is_copying:
             return True
-        return now_ms() >= self._end_by + (LAST_OUTPUT_MS if self._workers.is_writing else 0)
+        return now_ms() >= self._end_by + (LAST_OUTPUT_MS if self._workers.progress.is_copying else 0)
 
 
 def _stacks(of: int, without: set[int], until_ms: int, first: int | None) -> Iterator[str]:

@@ -94,15 +94,12 @@ _ALL = signal.valid_signals()
 
 
 def fork(work: Callable[[int], None], keep: Sequence[int] = (), *, outlives: bool = False) -> tuple[int, int]:
-    """The child's pid, and the end of the pipe through which it answers, which does not block.
+    """Return the child's pid, and the end of the pipe through which it answers, which does not block.
 
     Args:
         work: what the child does. It gets its end of the pipe.
         keep: the files of this process that it keeps, beside standard input and output.
         outlives: whether it goes on when this process is gone.
-
-    Raises:
-        OSError: it can't be started.
     """
     pipe, out = os.pipe()
     os.set_blocking(pipe, False)

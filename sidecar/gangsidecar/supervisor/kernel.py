@@ -79,7 +79,7 @@ _FILES = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.us
 
 
 def memory_left() -> int | None:
-    """Bytes that this cgroup may still take, file pages that can be dropped not counted; None if there is no limit."""
+    """Return the bytes that this cgroup may still take, dropping file pages; None if there is no limit."""
     for folder in memory_folders():
         for limit_file, usage_file in _FILES:
             try:
@@ -94,7 +94,7 @@ def memory_left() -> int | None:
 
 
 def memory_of(pid: int) -> int:
-    """Bytes that only this process uses: what would be free without it. 0 if that is unknown."""
+    """Return the bytes that only this process uses: what would be free without it. 0 if that is unknown."""
     try:
         lines = _read(f"/proc/{pid}/smaps_rollup").splitlines()
         return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith("Private_"))
@@ -103,7 +103,7 @@ def memory_of(pid: int) -> int:
 
 
 def oom_kills() -> int:
-    """How many processes of this cgroup the kernel has killed for lack of memory; 0 if that is unknown."""
+    """Count the processes of this cgroup that the kernel has killed for lack of memory; 0 if that is unknown."""
     names = ("memory.events", "memory.oom_control")
     for path in (f"{folder}/{name}" for folder in memory_folders() for name in names):
         try:

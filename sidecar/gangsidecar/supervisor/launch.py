@@ -58,8 +58,7 @@ def environment(base: dict[str, str], process: wire.Process, pod: str, client: s
 def write_hosts(path: str, lines: Sequence[str]) -> None:
     """Replace the host file in one step, or delete it if there are no lines.
 
-    Raises:
-        OSError: it could not be written. What an earlier attempt wrote may still be there.
+    OSError: it could not be written. What an earlier attempt wrote may still be there.
     """
     if not lines:
         _delete(path)
@@ -170,11 +169,7 @@ def cache_variables(folder: str, compilers: Sequence[wire.Compiler], given: dict
 
 
 def _own(path: str) -> None:
-    """Make the folder, or take one of an earlier session.
-
-    Raises:
-        OSError: it can't be made, it belongs to another user, or others may enter it.
-    """
+    """Make the folder, or take one of an earlier session. OSError: there is none that is this user's alone."""
     os.makedirs(path, mode=0o700, exist_ok=True)
     found = os.lstat(path)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:

@@ -30,7 +30,7 @@ THERE, MISSING, UNKNOWN = "there", "missing", "unknown"
 
 
 def look(path: str) -> str:
-    """Whether a step is there. Unknown: the folder that should hold it can't be listed, or is empty.
+    """Look for a step. Unknown: the folder that should hold it can't be listed, or is empty.
 
     A directory that isn't mounted is absent, or an empty mount point.
     """
@@ -44,9 +44,9 @@ def look(path: str) -> str:
 
 
 def scan(tiers: Iterable[Tier], limit: int = MAX_FOUND) -> tuple[tuple[Found, ...], str]:
-    """The newest complete steps of each tier, newest first, and what went wrong (empty: nothing).
+    """Return the newest complete steps of each tier, newest first, and what went wrong (empty: nothing).
 
-    A directory that doesn't exist yet holds no step and is no error; one that can't be read is an error.
+    A directory that doesn't exist yet holds no step; one that can't be read is an error.
     """
     found: list[Found] = []
     errors: list[str] = []
@@ -140,7 +140,7 @@ class PortSearch:
     """Looks for the ports of one attempt, and again while there are none."""
 
     def __init__(self, loop: Timers, pod: str, feed: Callable[[PortsFound], None]) -> None:
-        """``feed``: is told the ports, at first in any case, and then once there are some."""
+        """``feed`` gets the ports, at first in any case, and then once there are some."""
         self._loop = loop
         self._pod = pod
         self._feed = feed

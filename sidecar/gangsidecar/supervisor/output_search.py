@@ -39,7 +39,7 @@ class Lines:
         return [line[:STEP_LINE] for line in lines if line]
 
     def begun(self) -> list[bytes]:
-        """What there is of a line that has not ended."""
+        """Return the beginning of a line that has not ended."""
         return [self._begun] if self._begun else []
 
     def end(self) -> list[bytes]:
@@ -52,17 +52,13 @@ class StepSearch:
     """Searches lines for the group ``step`` of a pattern."""
 
     def __init__(self, pattern: str) -> None:
-        """Compile it.
-
-        Raises:
-            re.error: this Python does not take the pattern, or it has no such group.
-        """
+        """Compile it. re.error: this Python does not take the pattern, or it has no such group."""
         self._pattern = re.compile(pattern)
         if "step" not in self._pattern.groupindex:
             raise re.error("it has no group named step")
 
     def step(self, line: bytes) -> int | None:
-        """The step in the line; None if the pattern is not in it, or its group is no number."""
+        """Return the step in the line; None if the pattern is not in it, or its group isn't a number."""
         found = self._pattern.search(line.decode("utf-8", errors="replace"))
         text = "" if found is None else found.group("step") or ""
         return int(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS else None
@@ -95,12 +91,7 @@ class _Pattern:
         self.found = ""
 
     def look(self, lines: Sequence[str]) -> None:
-        """Look for it.
-
-        Raises:
-            TooSlowError: it has used up its time.
-            RecursionError, MemoryError: it can't be searched for.
-        """
+        """Look for it. TooSlowError: it has used up its time. RecursionError, MemoryError: it can't be searched for."""
         now = now_ms()
         self.left, self.at = min(SECONDS, self.left + SHARE * (now - self.at) / 1000), now
         self.left -= limited(self.left, lambda: self._search(lines))
@@ -137,7 +128,7 @@ class LogSearch:
         self._patterns = [one for one in self._patterns if self._goes_on(one, texts)]
 
     def _goes_on(self, one: _Pattern, texts: Sequence[str]) -> bool:
-        """Whether it is still to be searched for afterwards."""
+        """Return whether it is still to be searched for afterwards."""
         try:
             one.look(texts)
         except (TooSlowError, RecursionError, MemoryError):
@@ -153,7 +144,7 @@ class LogSearch:
 
 
 def told(line: str, begin: int, end: int) -> str:
-    """The line as it is told: printable, and of a long one the part with the match."""
+    """Shorten a line for a report: printable, and of a long line the part with the match."""
     whole = printable(line)
     if len(whole) <= wire.LOG_LINE:
         return whole
@@ -172,11 +163,7 @@ class TooSlowError(Exception):
 
 
 def limited(seconds: float, work: Callable[[], None]) -> float:
-    """Do the work; returns how much processor time it took.
-
-    Raises:
-        TooSlowError: it took longer, and was ended.
-    """
+    """Do the work; return how much processor time it took. TooSlowError: it took longer, and was ended."""
     signal.signal(signal.SIGVTALRM, _raise)
     began = time.thread_time()
     signal.setitimer(signal.ITIMER_VIRTUAL, seconds)

@@ -67,7 +67,7 @@ _MOUNTS = "/proc/self/mountinfo"
 
 
 class Earlier(NamedTuple):
-    """What earlier sessions of this pod have left."""
+    """The remains of earlier sessions of this pod."""
 
     ends: tuple[wire.End, ...] = ()
     checkpoints: tuple[wire.Checkpoint, ...] = ()
@@ -79,8 +79,7 @@ class Earlier(NamedTuple):
 def save_state(path: str, report: wire.Report, now_ms: int, ran: int = 0) -> None:
     """Replace the file in one step. ``ran``: the newest attempt that was started in the pod.
 
-    Raises:
-        OSError: it could not be written; the old one is still there.
+    OSError: it could not be written; the old one is still there.
     """
     temporary = f"{path}.tmp"
     try:
@@ -93,7 +92,7 @@ def save_state(path: str, report: wire.Report, now_ms: int, ran: int = 0) -> Non
 
 
 def load_state(path: str, gang: str, pod: str, now_ms: int) -> tuple[Earlier, str]:
-    """What the file of this pod has, aged to ``now_ms``, and what is wrong with the file (empty: nothing)."""
+    """Return what the file of this pod has, aged to ``now_ms``, and what is wrong with it (empty: nothing)."""
     try:
         with open(path, "rb") as file:
             header, _, body = file.read(wire.MAX_BYTES).partition(b"\n")
@@ -119,7 +118,7 @@ def load_state(path: str, gang: str, pod: str, now_ms: int) -> tuple[Earlier, st
 
 
 def _outlives_a_boot(path: str, mounts: dict[str, str]) -> bool:
-    """Whether the path is on a disk. The path itself is not looked at: a network file system may block without end."""
+    """Return whether the path is on a disk. It is not looked at: a network file system may block without end."""
     if not os.path.isabs(path):
         return False
     place = os.path.normpath(path)
@@ -172,11 +171,7 @@ _TRACEBACK = "Traceback (most recent call last):"
 
 
 def leave_words(path: str, ends: tuple[wire.End, ...]) -> None:
-    """Write how the worker's processes ended, in place of what was written before.
-
-    Raises:
-        OSError: the file can't be written.
-    """
+    """Write how the worker's processes ended, in place of what was written before. OSError: it can't be written."""
     words = wire.to_words(ends)
     if not words:
         return
@@ -185,17 +180,13 @@ def leave_words(path: str, ends: tuple[wire.End, ...]) -> None:
 
 
 def forget_message(path: str) -> None:
-    """An attempt begins: remove what the worker wrote in earlier ones.
-
-    Raises:
-        OSError: the file can't be written.
-    """
+    """An attempt begins: remove what the worker wrote in earlier ones. OSError: the file can't be written."""
     if os.path.exists(path) and os.path.getsize(path):
         _change(path, lambda lines: b"".join(line for line in lines if line.startswith(_MARK)))
 
 
 def read_message(path: str) -> str:
-    """What the worker wrote: as many of its last lines as fit, or of a Python traceback the last one.
+    """Return what the worker wrote: as many of its last lines as fit, or of a Python traceback the last one.
 
     Empty if it wrote nothing, or if that can't be read.
     """

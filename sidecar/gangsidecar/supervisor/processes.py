@@ -43,14 +43,10 @@ def die_with_parent(parent: int) -> None:
 
 
 def spawn(command: Sequence[str], environment: dict[str, str], output: tuple[int, int] = (1, 2)) -> int:
-    """Start a command in a session of its own, with default signals and no input; returns its pid.
+    """Start a command in a session of its own, with default signals and no input; return its pid.
 
     The command is looked for on the PATH of its own environment, as a shell would. ``output``: what becomes its
-    standard output and standard error.
-
-    Raises:
-        OSError: it could not be executed.
-        ValueError: a NUL or a lone surrogate is in the command or its environment.
+    standard output and standard error. OSError: it can't be executed; ValueError: a NUL or a lone surrogate is in it.
     """
     failure = OSError(errno.ENOENT, os.strerror(errno.ENOENT))
     for path in _candidates(command[0], environment):
@@ -97,7 +93,7 @@ def reap() -> Iterator[tuple[int, int]]:
 
 
 def only_children(helpers: set[int], parked: set[int]) -> bool:
-    """Whether these children are the only ones left, and those that are parked have none themselves."""
+    """Return whether these children are the only ones left, and those that are parked have none themselves."""
     if helpers or parked:
         # In this order: an orphan moves from below the parked processes to this one.
         below = any(map(has_living_children, parked))
@@ -164,7 +160,7 @@ def descendants(pid: int, without: set[int], kill: int | None = None) -> list[in
 
 
 def has_living_children(pid: int) -> bool:
-    """Whether a process has descendants; those that have ended, and that it has not reaped, don't count.
+    """Return whether a process has descendants; those that have ended, but are not reaped, don't count.
 
     A list of children can lack one that moves from thread to thread. So the look that finds none asks every process
     for its parents.
@@ -182,7 +178,7 @@ def _is_below(pid: int, ancestor: int) -> bool:
 
 
 def _has_ended(pid: int) -> bool:
-    """Whether every thread of a process has ended."""
+    """Return whether every thread of a process has ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             state = file.read().rpartition(b")")[2].split()[0]

@@ -38,7 +38,7 @@ LAST_MS = 1_000
 
 
 class ProgressWatch:
-    """What watches the processes of this supervisor's worker, attempt by attempt."""
+    """Watches the processes of this supervisor's worker, attempt by attempt."""
 
     def __init__(self, loop: EventLoop, helpers: set[int], then: Then) -> None:
         """``helpers``: the pids that belong to no worker. ``then`` gets the progress that was read, and matches."""
@@ -82,11 +82,7 @@ class ProgressWatch:
             catch_up.answered(told.question)
 
     def output(self) -> tuple[int, int]:
-        """What the next process gets as its standard output and standard error.
-
-        Raises:
-            OSError: there are too many open files.
-        """
+        """Return the standard output and standard error of the next process. OSError: too many open files."""
         return (1, 2) if self._pipes is None else self._pipes.add()
 
     def all_started(self) -> None:
@@ -102,7 +98,7 @@ class ProgressWatch:
             self._loop.at(now_ms() + LAST_MS, newest.start)
 
     def reaped(self, pid: int, status: int) -> bool:
-        """A child that is no process of a worker has ended; returns whether it is one of these."""
+        """A child that isn't a worker's process has ended; return whether it is one of these."""
         if self._file is not None and self._file.pid == pid:
             self._file.reaped(status)
             return True
@@ -130,17 +126,17 @@ class ProgressWatch:
 
     @property
     def is_searching(self) -> bool:
-        """Whether a report has to wait for what a process that has ended has written."""
+        """Return whether a report has to wait for what a process that has ended has written."""
         return self._catch_up.is_awaited
 
     @property
     def is_searched(self) -> bool:
-        """Whether the output of the processes that are being started is searched."""
+        """Return whether the output of the processes that are being started is searched."""
         return self._pipes is not None
 
     @property
     def is_copying(self) -> bool:
-        """Whether some of the output may not have been written yet."""
+        """Return whether some of the output may not have been written yet."""
         return bool(self._copied)
 
 
@@ -149,7 +145,7 @@ AGAIN_MS = 1_000
 
 
 class Searched(NamedTuple):
-    """All output is searched that was written before this question, or the process tells nothing any more."""
+    """All output is searched that was written before this question, or nothing more will come."""
 
     question: int
 
@@ -159,7 +155,7 @@ Then = Callable[[Told], None]
 
 
 class Watcher:
-    """One process. It has come to its end if it exits with 0, or is told to end."""
+    """One process. It has come to its end if it exits with 0, or :meth:`end` is called."""
 
     def __init__(
         self,
@@ -173,10 +169,10 @@ class Watcher:
         """Start nothing yet.
 
         Args:
-            loop: calls back when the process tells something.
+            loop: calls back when the process writes something.
             helpers: the pids that belong to no worker.
             attempt: the attempt of the worker.
-            then: gets what it tells.
+            then: gets what it writes.
             work: what the process does. It gets the pipe to this one.
             keep: the files that it keeps; with any, it outlives this process.
         """
@@ -258,11 +254,7 @@ class OutputPipes:
         self._processes = 0
 
     def add(self) -> tuple[int, int]:
-        """What the next process gets as its standard output and standard error: one file where the two are one here.
-
-        Raises:
-            OSError: there are too many open files.
-        """
+        """Return the standard output and standard error of the next process: one file where the two are one here."""
         out = self._pipe(1)
         both = out, out if _are_one(1, 2) else self._pipe(2)
         self._processes += 1
@@ -340,14 +332,14 @@ class CatchUp:
         self._answered = max(self._answered, question)
 
     def close(self) -> None:
-        """All is copied. What the copier has told may not be read yet."""
+        """All is copied. What the copier has written may not be read yet."""
         if self._writer >= 0:
             os.close(self._writer)
             self._writer = -1
 
     @property
     def is_awaited(self) -> bool:
-        """Whether the report has to wait."""
+        """Return whether the report has to wait."""
         return self._answered < self._asked and now_ms() < self._by
 
 

@@ -62,7 +62,7 @@ TOO_SLOW = "the template was not ready in time"
 
 
 class WarmSettings(NamedTuple):
-    """What the pod sets for warm starts."""
+    """The pod's settings for warm starts."""
 
     preload: str
     """``Auto``, or names of modules separated by commas."""
@@ -115,10 +115,9 @@ class WarmStart:
     def spawn(
         self, command: Sequence[str], environment: dict[str, str], output: tuple[int, int] = (1, 2)
     ) -> tuple[int, socket.socket]:
-        """Start one process; returns its pid and our end of its channel. ``output``: its standard output and error.
+        """Start one process with this output and error; return its pid and our end of its channel.
 
-        Raises:
-            OSError, ValueError: it could not be executed.
+        OSError, ValueError: it could not be executed.
         """
         python, template = parse_python(command), self._template
         if python is None or template is None:
@@ -146,7 +145,7 @@ class WarmStart:
             self._trains(progress.attempt)
 
     def ended(self, pid: int) -> bool:
-        """A child that is no process of a worker has ended; returns whether it is the template, not ended by us."""
+        """A child that isn't a worker's process has ended; return whether it is the template, not ended by us."""
         template = self._template
         if template is None or template.pid != pid:
             return False
@@ -160,7 +159,7 @@ class WarmStart:
 
     @property
     def _learns(self) -> bool:
-        """Whether what the worker imports is of interest."""
+        """Return whether what the worker imports is of interest."""
         is_of_use = self._template is None or not self._template.is_useless
         return self._settings.preload == AUTO and is_of_use and os.path.exists(ARCHIVE)
 
@@ -253,16 +252,13 @@ class Template:
     def __init__(
         self, loop: EventLoop, program: Sequence[str], target: Sequence[str], environment: dict[str, str]
     ) -> None:
-        """Start it.
+        """Start it. OSError: it can't be started.
 
         Args:
             loop: calls back when it answers.
             program: the command up to the descriptor of its socket.
             target: what it will run in its children. It is only there to be seen in lists of processes.
             environment: that of its children without what differs between them.
-
-        Raises:
-            OSError: it can't be started.
         """
         self._loop = loop
         self._connection, its_end = socket.socketpair()
@@ -376,11 +372,7 @@ class Template:
 
 
 def _parsed(text: str) -> dict[str, Any]:
-    """What the template says; nothing if it is gone.
-
-    Raises:
-        ValueError: it can't be understood.
-    """
+    """Read what the template says; nothing if it is gone. ValueError: it can't be understood."""
     answer = json.loads(text or "{}")
     if not isinstance(answer, dict):
         raise ValueError(f"a {type(answer).__name__}")  # noqa: TRY004 - as for all that is malformed

@@ -43,11 +43,7 @@ class Workers:
     """Starts the worker's processes, as forks of a template where the pod asks for that."""
 
     def __init__(
-        self,
-        loop: EventLoop,
-        settings: SupervisorSettings,
-        helpers: set[int],
-        feed: Callable[[machine.Event], None],
+        self, loop: EventLoop, settings: SupervisorSettings, helpers: set[int], feed: Callable[[machine.Event], None]
     ) -> None:
         """``helpers``: the pids that belong to no worker. ``feed`` takes what processes say about parking."""
         self._loop = loop
@@ -73,7 +69,7 @@ class Workers:
         self._mains: dict[int, launch.MainProcess] = {}
         self._said = ""
         """What was read of the termination message last."""
-        self._progress = ProgressWatch(loop, helpers, self._read)
+        self.progress = ProgressWatch(loop, helpers, self._read)
         self._warm = self._warm_start(helpers) if settings.preload else None
 
     def begin(self) -> None:
@@ -98,10 +94,10 @@ class Workers:
         self._forget_what_was_said()
         if self._warm is not None:
             self._warm.new_attempt(effect.attempt)
-        self._progress.begin(effect.attempt, effect.run)
+        self.progress.begin(effect.attempt, effect.run)
         events: list[machine.Event] = []
         ranks: dict[int, int | None] = {}
-        base = {**(UNBUFFERED if self._progress.is_searched else {}), **self._environment}
+        base = {**(UNBUFFERED if self.progress.is_searched else {}), **self._environment}
         for process in effect.run.processes:
             env = launch.environment(base, process, settings.identity.pod, settings.client)
             try:
@@ -113,20 +109,16 @@ class Workers:
                 events.append(failed)
                 continue
             ranks[pid] = process.rank
-        self._progress.all_started()
+        self.progress.all_started()
         self._publish(ranks)
         return [*events, machine.Started(self._told(effect))]
 
     def _start(self, process: wire.Process, env: dict[str, str]) -> int:
-        """Start a process; returns its pid.
-
-        Raises:
-            OSError, ValueError: it could not be executed.
-        """
+        """Start a process; return its pid. OSError, ValueError: it could not be executed."""
         command = launch.expand_command(self._settings.command, env)
         refusal = "" if command == self._plain_command else REFUSAL
         main = launch.begin(env, process.local_rank)
-        output = self._progress.output()
+        output = self.progress.output()
         pid, ours = (connections.spawn_parkable if self._warm is None else self._warm.spawn)(command, env, output)
         self._mains[pid] = main
         self._parking[pid] = connections.ParkingChannel(self._loop, ours, pid, process, refusal, self._feed)
@@ -142,7 +134,7 @@ class Workers:
         return pid
 
     def _told(self, effect: machine.Spawn) -> wire.WarmStart | None:
-        """How the processes of a Run were started."""
+        """Return how the processes of a Run were started."""
         self._takes_part = self._takes_part or any(one.has_asked for one in self._parking.values())
         on = len(effect.parked)
         anew, self._refused = self._refused or why_anew(effect.run) or GONE, ""
@@ -153,11 +145,7 @@ class Workers:
         return wire.WarmStart(effect.attempt, 0, executed, obstacle, went_on=on) if self._takes_part else None
 
     def _pid_of(self, local_rank: int) -> int:
-        """The process that was started last with this local rank.
-
-        Raises:
-            StopIteration: it has ended.
-        """
+        """Return the process that was started last with this local rank; it must not have ended."""
         return next(pid for pid, main in reversed(list(self._mains.items())) if main.local_rank == local_rank)
 
     def park(self, park: machine.Park) -> None:
@@ -175,7 +163,7 @@ class Workers:
         processes.signal_process(signum, self._pid_of(local_rank))
 
     def kill(self, local_rank: int) -> None:
-        """SIGKILL one process; its end is told as ever."""
+        """SIGKILL one process; its end is reported like any other."""
         processes.send([self._pid_of(local_rank)], signal.SIGKILL)
 
     def pids_of(self, local_ranks: set[int]) -> set[int]:
@@ -191,16 +179,16 @@ class Workers:
             self._takes_part = self._takes_part or parked.has_asked
             exited = launch.exited(started, status)
             if by_itself:
-                self._progress.process_ended()
+                self.progress.process_ended()
                 exited = self._with_its_words(exited)
             return exited
-        is_ours = self._progress.reaped(pid, status) or (self._warm is not None and self._warm.ended(pid))
+        is_ours = self.progress.reaped(pid, status) or (self._warm is not None and self._warm.ended(pid))
         if is_ours and os.WIFSIGNALED(status):
             self._mains = {pid: launch.without_one_oom_kill(main) for pid, main in self._mains.items()}
         return None
 
     def _with_its_words(self, exited: machine.Exited) -> machine.Exited:
-        """The end with what the process wrote as its termination message, if it failed and nothing else tells why.
+        """Return the end with the process's termination message, if it failed and nothing else says why.
 
         A shell that could not execute a command has its own meaning.
         """
@@ -226,23 +214,9 @@ class Workers:
             self.progressed(told)
         self._feed(told)
 
-    def gone(self) -> None:
-        """No process of the worker is left."""
-        self._progress.worker_gone()
-
-    @property
-    def is_searching(self) -> bool:
-        """Whether the report of an end has to wait for what the process has written before."""
-        return self._progress.is_searching
-
-    @property
-    def is_writing(self) -> bool:
-        """Whether some of the worker's output has not reached the log yet."""
-        return self._progress.is_copying
-
     def end(self) -> None:
         """The supervisor ends."""
-        self._progress.worker_gone()
+        self.progress.worker_gone()
         if self._warm is not None:
             self._warm.end()
 

@@ -43,7 +43,7 @@ MAX_MS = 10**12
 
 
 class WireError(ValueError):
-    """What was received is not a message; the text gives what was found and what was expected."""
+    """The text isn't a message; the error says what was found and what was expected."""
 
 
 _DURATIONS = ("_ms", ".milliseconds")
@@ -62,11 +62,7 @@ _MESSAGES: dict[str, type] = {kind.__name__: kind for kind in get_args(Message)}
 
 
 def encode(message: Any) -> str:
-    """One message as one line of JSON without a newline in it.
-
-    Raises:
-        WireError: it would be larger than :data:`MAX_BYTES`.
-    """
+    """Return one message as one line of JSON. WireError: it would be larger than :data:`MAX_BYTES`."""
     body = {"v": VERSION, "type": type(message).__name__}
     body.update(_plain(message))
     text = json.dumps(body, separators=(",", ":"))
@@ -76,7 +72,7 @@ def encode(message: Any) -> str:
 
 
 def decode(text: str | bytes) -> Any:
-    """The message in ``text``.
+    """Return the message in ``text``.
 
     Raises:
         WireError: it isn't one; the reason never repeats more than a short piece of the input.

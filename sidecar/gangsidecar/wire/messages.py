@@ -33,7 +33,7 @@ class Process:
 
 @dataclass(frozen=True)
 class Source:
-    """What it looks at, beside the framework API; one of the two is not empty."""
+    """A source of progress, beside the framework API; one of the two is not empty."""
 
     pattern: str = ""
     """A regular expression with a group ``step``. It is searched in each line of the worker's output."""
@@ -43,7 +43,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Run:
-    """What Run adds to a directive. It names the session that reported Ready; another session refuses it."""
+    """What Run alone has of a directive. It names the session that reported Ready; another session refuses it."""
 
     session: str
     processes: tuple[Process, ...]
@@ -80,7 +80,7 @@ class LogMatch:
 
 @dataclass(frozen=True)
 class RankBehind:
-    """The newest word of the rank that is furthest behind the others of its pod."""
+    """The newest report of the rank that is furthest behind the others of its pod."""
 
     rank: int
     step: int
@@ -154,7 +154,7 @@ def step_name(pattern: str) -> re.Pattern[str]:
 
 
 class Verb(StrEnum):
-    """What the controller wants of a member."""
+    """The state that the controller wants of a member."""
 
     HOLD = "Hold"
     """Stop what runs, kill the whole tree, report Ready, wait."""
@@ -168,7 +168,7 @@ _VERBS = (Verb.HOLD, Verb.RUN, Verb.FINISH)
 
 
 class Phase(StrEnum):
-    """What a supervisor is doing about the attempt in its report."""
+    """The supervisor's phase in the attempt of its report."""
 
     IDLE = "Idle"
     """A new session: no directive has arrived, nothing runs."""
@@ -185,7 +185,7 @@ class Phase(StrEnum):
 
 
 class Level(StrEnum):
-    """How much is thrown away, from least to most."""
+    """The extent of a restart, from least to most."""
 
     PROCESS = "Process"
     CONTAINER = "Container"
@@ -195,7 +195,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True)
 class End:
-    """How one process of a worker ended. Exactly one of ``exit_code`` and ``signal`` is set."""
+    """The end of one process of a worker. Exactly one of ``exit_code`` and ``signal`` is set."""
 
     attempt: int
     local_rank: int
@@ -275,7 +275,7 @@ class Loaded:
 
 @dataclass(frozen=True)
 class WarmStart:
-    """How the processes of an attempt were started, where some can be forked or can go on."""
+    """The ways in which the processes of an attempt were started, where some can be forked or can go on."""
 
     attempt: int
     forked: int
@@ -293,7 +293,7 @@ class WarmStart:
 
 @dataclass(frozen=True)
 class Stacks:
-    """What the processes of a worker that hung were doing just before its stop."""
+    """The stacks of the processes of a worker that hung, just before its stop."""
 
     attempt: int
     """Of that worker."""
@@ -372,7 +372,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Directive:
-    """What the controller wants of one member now: desired state, not a command. Sending it twice does no harm."""
+    """The state that the controller wants of one member now, not a command. Sending it twice does no harm."""
 
     gang: str
     pod: str
@@ -404,7 +404,7 @@ class Directive:
 
 @dataclass(frozen=True)
 class Ping:
-    """The controller is there. The report that it has heard prolongs the lease of the worker."""
+    """The controller is there. The report that it got prolongs the lease of the worker."""
 
     heard_ms: int = 0
     """``sent_ms`` of the newest report that the controller has heard; 0 = it has heard none."""
@@ -412,7 +412,7 @@ class Ping:
 
 @dataclass(frozen=True)
 class Watching:
-    """So many readers of the framework API want to hear of a stop of this attempt before its signal."""
+    """So many readers of the framework API act on a stop of this attempt before its signal."""
 
     attempt: int
     readers: int

@@ -40,7 +40,7 @@ must reap ended processes before it passes an event that may stop a worker: an e
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 from gangsidecar import wire
 from gangsidecar.supervisor.machine import directives, stop, worker
@@ -90,19 +90,14 @@ _HANDLERS: dict[type, Callable[[State, int, Any], Result]] = {
     Parked: stop.parked,
     Terminate: worker.terminate,
     wire.Ping: worker.ping,
-    wire.Checkpoint: worker.checkpoint,
-    wire.Dropped: worker.dropped,
-    wire.Loaded: worker.loaded,
-    wire.Progress: worker.progress,
-    wire.Request: worker.request,
-    wire.Watching: worker.watching,
+    **dict.fromkeys(get_args(wire.FrameworkMessage), worker.framework_call),
     wire.LogMatch: worker.log_matched,
 }
 """A Tick has none: it only lets the due timers run."""
 
 
 def step(state: State, now_ms: int, event: Event) -> Result:
-    """What the event changes, and what must be done about it. Never raises; an event without meaning changes nothing.
+    """Return the state after the event, and the effects. Never raises; an event without meaning changes nothing.
 
     Due timers come before the event, so a late ping doesn't undo an isolation. They come after the news that a process
     has ended: an end that was there before the stop is a natural one.
@@ -122,6 +117,6 @@ def step(state: State, now_ms: int, event: Event) -> Result:
 
 
 def deadline(state: State) -> int | None:
-    """When a Tick is wanted next; None = never."""
+    """Return the time of the next Tick; None = never."""
     timer = stop.next_timer(state)
     return None if timer is None else timer[0]

@@ -98,7 +98,7 @@ def restore_seen(state: State, now_ms: int, event: RestoreSeen) -> Result:
 
 
 def _is_cut_off(state: State, now_ms: int, current: wire.Directive) -> bool:
-    """Whether the lease of a worker is over before it is started."""
+    """Return whether the lease of a worker is over before it is started."""
     lease = lease_ends(state, current.isolation_ms)
     return lease is not None and now_ms >= lease
 

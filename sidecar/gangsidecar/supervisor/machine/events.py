@@ -175,7 +175,7 @@ class TakeStacks:
 
 @dataclass(frozen=True)
 class Park:
-    """Tell these processes to park: the worker of this attempt is being stopped, and SIGKILL comes so much later."""
+    """Ask these processes to park: the worker of this attempt is being stopped, and SIGKILL comes so much later."""
 
     attempt: int
     local_ranks: tuple[int, ...]
@@ -186,7 +186,7 @@ class Park:
 
 @dataclass(frozen=True)
 class Refuse:
-    """Tell this process that it will not be told to park, and why."""
+    """Let this process know that it will not be asked to park, and why."""
 
     local_rank: int
     why: str

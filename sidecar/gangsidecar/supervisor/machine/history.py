@@ -173,9 +173,9 @@ def _signed(history: History, at: int, progress: wire.Progress) -> History:
 
 
 def add_loaded(history: History, now_ms: int, loaded: wire.Loaded) -> History:
-    """Keep the rank that was ready last: each rank's first word, and none after the member's first step.
+    """Keep the rank that was ready last: each rank's first report, and none after the member's first step.
 
-    What is loaded later, or again, is no part of the restart.
+    What is loaded later, or again, doesn't belong to the restart.
     """
     load, steps = history.load, history.progress
     if steps is not None and steps.attempt == loaded.attempt and steps.first_step is not None:

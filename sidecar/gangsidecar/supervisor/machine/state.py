@@ -182,5 +182,5 @@ def enter(state: State, now_ms: int, phase: Phase) -> State:
 
 
 def lease_ends(state: State, isolation_ms: int | None) -> int | None:
-    """When no worker may run any more unless a controller hears a newer report; None = never."""
+    """Return when no worker may run any more unless a controller gets a newer report; None = never."""
     return None if isolation_ms is None else state.leased_at + isolation_ms

@@ -70,7 +70,7 @@ Timer = tuple[int, Callable[[State, int], Result]]
 
 
 def next_timer(state: State) -> Timer | None:
-    """What is due next, and when; None = nothing."""
+    """Return what is due next, and when; None = nothing."""
     if state.phase is Phase.DONE:
         return None
     stop = state.stop
@@ -117,7 +117,7 @@ def begin_stop(state: State, now_ms: int) -> Result:
 
 
 def announce(state: State, now_ms: int, directive: wire.Directive) -> Result:
-    """Begin the stop of a directive, which the sidecar tells those that want to hear of it at this moment."""
+    """Begin the stop of a directive, which the sidecar announces to its readers at this moment."""
     begun, effects = begin_stop(state, now_ms)
     stop = begun.stop
     if stop is None or stop.killed_at is not None:
@@ -130,7 +130,7 @@ def announce(state: State, now_ms: int, directive: wire.Directive) -> Result:
 
 
 def stacks_taken(state: State, _now_ms: int, event: StacksTaken) -> Result:
-    """Keep the stacks until all are taken: with the report, the sidecar tells of the stop. They may also come later."""
+    """Keep the stacks until all are taken: the sidecar announces the stop with the report. They may also come later."""
     if event.attempt != state.ran:
         return state, ()
     stop = state.stop
@@ -148,9 +148,9 @@ def _all_taken(state: State, now_ms: int) -> Result:
 
 
 def _tell(state: State, now_ms: int) -> Result:
-    """Tell the worker of the stop.
+    """Announce the stop to the worker.
 
-    Hold tells the processes that can park to do so; in a pod that is to end, nothing will go on.
+    Hold asks the processes that can park to do so; in a pod that is to end, nothing will go on.
     """
     stop, directive = state.stop, state.directive
     if stop is None or directive is None:
@@ -167,7 +167,7 @@ def _tell(state: State, now_ms: int) -> Result:
 
 
 def signal_tree(state: State, _now_ms: int) -> Result:
-    """SIGTERM, now that those that wanted to hear of the stop first have acted, or had the time to."""
+    """SIGTERM, now that the readers of the announcement have acted, or had the time to."""
     stop = state.stop
     spared = () if stop is None else stop.parking
     return replace(state, stop=None if stop is None else replace(stop, signal_at=None)), (Signal(int(SIGTERM), spared),)
@@ -212,19 +212,19 @@ LOG_SEARCHED = "podFailurePolicy has onLog, which searches its output attempt by
 
 
 def is_searched(run: wire.Run) -> bool:
-    """Whether each of its processes needs an output of its own: none goes on from an attempt before, or to the next."""
+    """Return whether each of its processes needs an output of its own: none goes on from or to another attempt."""
     return bool(why_anew(run))
 
 
 def why_anew(run: wire.Run) -> str:
-    """What searches the output of its processes, and what to do about it; empty if nothing does."""
+    """Say what searches the output of its processes, and what to do about it; empty if nothing does."""
     if run.source is not None and run.source.pattern:
         return SEARCHED
     return LOG_SEARCHED if run.log_patterns else ""
 
 
 def parkable(state: State, _now_ms: int, event: Parkable) -> Result:
-    """A process can park, or no longer. One that is parked and can't be told to go on is of no use."""
+    """A process can park, or no longer. A parked process that can't be reached any more is of no use."""
     others = tuple(one for one in state.parkable if one != event.local_rank)
     if not event.can:
         if any(local_rank == event.local_rank for local_rank, _ in state.parked):
@@ -240,7 +240,7 @@ def parkable(state: State, _now_ms: int, event: Parkable) -> Result:
 
 
 def _signalled(state: State, local_rank: int) -> Result:
-    """A process that was told to park can't any more: it is stopped like the others, with SIGTERM."""
+    """A process that was asked to park can't any more: it is stopped like the others, with SIGTERM."""
     stop = state.stop
     if stop is None or local_rank not in stop.parking or all(local_rank != one for one, _ in state.mains):
         return state, ()
@@ -250,7 +250,7 @@ def _signalled(state: State, local_rank: int) -> Result:
 
 
 def parked(state: State, now_ms: int, event: Parked) -> Result:
-    """A process has parked, if it was told to in this very stop and SIGKILL was not sent."""
+    """A process has parked, if it was asked to in this very stop and SIGKILL was not sent."""
     stop = state.stop
     main = next((one for one in state.mains if one[0] == event.local_rank), None)
     if main is None or stop is None or stop.killed_at is not None:
@@ -263,7 +263,7 @@ def parked(state: State, now_ms: int, event: Parked) -> Result:
 
 
 def hurry(state: State, now_ms: int) -> State:
-    """When only leftovers of processes that were told to park hold Ready up, SIGKILL comes sooner.
+    """When only leftovers of processes that were asked to park hold Ready up, SIGKILL comes sooner.
 
     They got no SIGTERM: it was for their parents to end them.
     """

@@ -99,7 +99,7 @@ def terminate(state: State, now_ms: int, _event: Terminate) -> Result:
 
 
 def ping(state: State, now_ms: int, event: wire.Ping) -> Result:
-    """The controller is there. The lease counts from the report that it has heard, not from when its ping arrives.
+    """The controller is there. The lease counts from the report that it got, not from when its ping arrives.
 
     A time to come is that of a session before the machine was restarted.
     """
@@ -107,33 +107,33 @@ def ping(state: State, now_ms: int, event: wire.Ping) -> Result:
     return replace(state, pinged_at=now_ms, leased_at=max(state.leased_at, heard)), ()
 
 
-def checkpoint(state: State, _now_ms: int, event: wire.Checkpoint) -> Result:
-    """Taken also while the worker is being stopped: that is what the grace is for."""
+def framework_call(state: State, now_ms: int, event: wire.FrameworkMessage) -> Result:
+    """A call that the framework API passes on. Checkpoints count also in a stop: that is what the grace is for."""
     if not _is_current(state, event.attempt):
         return state, ()
-    history = histories.add_checkpoint(state.history, event)
+    match event:
+        case wire.Progress():
+            return _progress(state, now_ms, event)
+        case wire.Watching():
+            return _watching(state, now_ms, event)
+        case wire.Checkpoint():
+            history = histories.add_checkpoint(state.history, event)
+        case wire.Dropped():
+            history = histories.drop_checkpoint(state.history, event)
+        case wire.Loaded():
+            history = histories.add_loaded(state.history, now_ms, event)
+        case wire.Request():
+            return replace(state, history=histories.add_request(state.history, now_ms, event)), (Send(),)
     if history == state.history:
         return state, ()
-    return replace(state, history=history), (Send(), Save())
+    return replace(state, history=history), (Send(),) if isinstance(event, wire.Loaded) else (Send(), Save())
 
 
-def dropped(state: State, _now_ms: int, event: wire.Dropped) -> Result:
-    """A rank writes the checkpoint again, or has deleted it."""
-    if not _is_current(state, event.attempt):
-        return state, ()
-    history = histories.drop_checkpoint(state.history, event)
-    if history == state.history:
-        return state, ()
-    return replace(state, history=history), (Send(), Save())
-
-
-def progress(state: State, now_ms: int, event: wire.Progress) -> Result:
+def _progress(state: State, now_ms: int, event: wire.Progress) -> Result:
     """The first step and each change of phase cause a report at once, steps alone once a second.
 
     The last of several steps must not wait for the next one: a rank that hangs makes none.
     """
-    if not _is_current(state, event.attempt):
-        return state, ()
     old, history = state.history.progress, histories.add_progress(state.history, now_ms, event)
     news = old is None or _marks(old) != _marks(history.progress)
     if not news and state.progress_sent_at is not None and now_ms - state.progress_sent_at < PROGRESS_MS:
@@ -141,31 +141,12 @@ def progress(state: State, now_ms: int, event: wire.Progress) -> Result:
     return report_progress(replace(state, history=history), now_ms)
 
 
-def loaded(state: State, now_ms: int, event: wire.Loaded) -> Result:
-    """A rank has loaded the restore point."""
-    if not _is_current(state, event.attempt):
-        return state, ()
-    history = histories.add_loaded(state.history, now_ms, event)
-    if history == state.history:
-        return state, ()
-    return replace(state, history=history), (Send(),)
-
-
-def watching(state: State, now_ms: int, event: wire.Watching) -> Result:
-    """So many want to hear of a stop first; with none left, its signal waits no longer."""
-    if not _is_current(state, event.attempt):
-        return state, ()
+def _watching(state: State, now_ms: int, event: wire.Watching) -> Result:
+    """With no reader left that acts on a stop first, its signal waits no longer."""
     state = replace(state, readers=event.readers)
     stop = state.stop
     is_waiting = stop is not None and stop.killed_at is None and stop.signal_at is not None and not stop.taking
     return signal_tree(state, now_ms) if is_waiting and not state.readers else (state, ())
-
-
-def request(state: State, now_ms: int, event: wire.Request) -> Result:
-    """The framework asks for a restart."""
-    if not _is_current(state, event.attempt):
-        return state, ()
-    return replace(state, history=histories.add_request(state.history, now_ms, event)), (Send(),)
 
 
 def _is_current(state: State, attempt: int) -> bool:
