@@ -96,14 +96,6 @@ def call(socket_path: str, timeout: float, method: str, path: str, body: Optiona
     return response.status, answer
 
 
-def post(socket_path: str, path: str, body: Body) -> Body:
-    """Post it; return the answer. Raise one of :data:`BROKEN` if there is none, or if it is a refusal."""
-    status, answer = call(socket_path, PATIENCE, "POST", path, body)
-    if status >= http.client.BAD_REQUEST and "warning" not in answer:
-        raise ValueError(answer)
-    return answer
-
-
 def ask(socket_path: str, timeout: float, method: str, path: str, body: Optional[Body]) -> Body:
     """Make one request; return the final answer.
 

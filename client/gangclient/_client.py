@@ -19,6 +19,7 @@ from typing import Callable, Dict, Generator, Iterator, List, NamedTuple, Option
 
 from gangclient._calls import (
     BROKEN,
+    PATIENCE,
     PAUSE,
     STEP,
     Backlog,
@@ -29,10 +30,10 @@ from gangclient._calls import (
     ProgressCall,
     Sender,
     UnixConnection,
+    ask,
     ask_until,
     duration,
     log_refusal,
-    post,
 )
 
 DEADLINE = 5.0
@@ -322,7 +323,7 @@ class Client:
         return wrong
 
     def _post(self, path: str, body: Body) -> None:
-        answer = post(self._path, path, body)
+        answer = ask(self._path, PATIENCE, "POST", path, body)
         if "warning" in answer:
             _log.warning("%s: %s", answer["warning"], answer.get("message", ""))
 

@@ -68,10 +68,8 @@ class Channel:
     def __init__(self, ours: socket.socket, on_stop: Callable[[Event], None], on_late: Callable[[], None]) -> None:
         """Say that this process can park, and listen. OSError, RuntimeError: no supervisor, or no thread.
 
-        Args:
-            ours: our end.
-            on_stop: is called in the listening thread, once for each stop. It must return at once.
-            on_late: is called there a moment before SIGKILL if the process hasn't parked.
+        ``on_stop`` is called in the listening thread for each stop, and must return at once; ``on_late`` a moment
+        before SIGKILL if the process hasn't parked.
         """
         self._socket = ours
         self._on_stop = on_stop

@@ -25,7 +25,7 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Set, Tuple, Ty
 
 from gangclient import _client
 from gangclient._client import Client, Event, connect
-from gangclient._parking import Attempt, Channel, Helpers, RandomStates, find, wait_for_first_rank
+from gangclient._parking import Channel, Helpers, RandomStates, find, wait_for_first_rank
 
 Result = TypeVar("Result")
 Train = Callable[[Client], Result]
@@ -98,7 +98,9 @@ class Session:
                     return results[0]
                 reason = self._leave(threads)
                 following = channel.park(self._attempt)
-                _take_over(following)
+                for name in following.without:
+                    os.environ.pop(name, None)
+                os.environ.update(following.environment)  # What the script has set itself stays.
                 self._helpers.go_on()
                 states.restore()
                 wait_for_first_rank(os.environ)
@@ -173,7 +175,10 @@ class Session:
 
     def _call_abort(self, stop: Event) -> None:
         for callback in self._abort:
-            _try(callback, stop)
+            try:
+                callback(stop)
+            except Exception:  # noqa: BLE001, PERF203 - one callback must not keep the others from being called
+                _log.exception("an abort callback has failed; the stop goes on")
         self._interrupting = stop
         main = threading.main_thread().ident
         if self._at_once and main is not None:
@@ -229,20 +234,6 @@ class Session:
         _log.error("this process has not parked in time and will be killed: %s", where)
 
 
-def _try(callback: Callable[[Event], object], stop: Event) -> None:
-    try:
-        callback(stop)
-    except Exception:  # noqa: BLE001 - one callback must not keep the others from being called
-        _log.exception("an abort callback has failed; the stop goes on")
-
-
-def _take_over(attempt: Attempt) -> None:
-    """The environment of the next attempt. What the script has set itself stays."""
-    for name in attempt.without:
-        os.environ.pop(name, None)
-    os.environ.update(attempt.environment)
-
-
 def _await_threads(before: Set[threading.Thread]) -> None:
     """Wait until each thread has ended that ``train`` has started and that would keep a process from ending."""
     name_at = time.monotonic() + _NAME_THREADS
@@ -252,12 +243,9 @@ def _await_threads(before: Set[threading.Thread]) -> None:
             return
         left[0].join(0.02)
         if time.monotonic() > name_at:
-            _log.warning("threads that train has started keep this process from parking: %s", _names(left))
+            names = (f"{one.name} (at {_place_in(one)})" for one in left[:5])
+            _log.warning("threads that train has started keep this process from parking: %s", ", ".join(names))
             name_at = float("inf")
-
-
-def _names(threads: List[threading.Thread]) -> str:
-    return ", ".join(f"{one.name} (at {_place_in(one)})" for one in threads[:5])
 
 
 def _forget(error: BaseException) -> None:
@@ -337,7 +325,7 @@ def run(
     try:
         ours = find() if os.environ.get("GANG_SOCKET") else None
         if ours is not None:
-            session = Session(list(_each(abort)), list(_each(finalize)), echo_seconds, at_once=interrupt == AT_ONCE)
+            session = Session(_listed(abort), _listed(finalize), echo_seconds, at_once=interrupt == AT_ONCE)
             return session.run(train, partial(Channel, ours))
         if os.environ.get("GANG_SOCKET"):
             _log.info(
@@ -349,5 +337,5 @@ def run(
         _inside = None
 
 
-def _each(given: Any) -> Iterable[Any]:
-    return (given,) if callable(given) else given
+def _listed(given: Any) -> List[Any]:
+    return [given] if callable(given) else list(given)

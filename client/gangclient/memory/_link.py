@@ -107,14 +107,7 @@ class Link:
     def __init__(
         self, own: Identity, address: Tuple[str, int], join: Message, judge: Callable[[Verdict], None]
     ) -> None:
-        """Begin to connect, in a thread.
-
-        Args:
-            own: who this is.
-            address: host and port of the directory; rank 0 listens there.
-            join: what this rank sends first.
-            judge: is called in the thread with each verdict.
-        """
+        """Begin to connect, in a thread. It sends ``join`` first, and calls ``judge`` with each verdict."""
         self._address, self._join, self._judge = address, {**own.hello(), **join}, judge
         self._table: Optional[Message] = None
         self._changed = threading.Condition()

@@ -175,14 +175,7 @@ class Server(socketserver.ThreadingTCPServer):
     def __init__(
         self, own: Identity, folder: Folder, hold: Callable[[Part], bool], lose: Callable[[int, int], object]
     ) -> None:
-        """Listen on a free port.
-
-        Args:
-            own: who this is.
-            folder: where parts are.
-            hold: registers a copy that is whole; False = it can't be held, and is dropped.
-            lose: drops what is not whole, of a step and a rank.
-        """
+        """Listen on a free port. ``hold`` registers a whole copy (False: drop it), ``lose`` drops what is not whole."""
         self.own, self.folder, self.hold, self.lose = own, folder, hold, lose
         self._slots = threading.BoundedSemaphore(AT_ONCE)
         self._open: Set[socket.socket] = set()

@@ -75,6 +75,10 @@ class Field:
     required: bool = True
 
 
+def _shape(name: str, description: str, *fields: Field) -> Shape:
+    return Shape(name, description, fields)
+
+
 def _optional(name: str, kind: Kind, description: str) -> Field:
     return Field(name, kind, description, required=False)
 
@@ -199,144 +203,126 @@ ATTEMPT = Field("attempt", _ATTEMPT, "the attempt of the caller (GANG_ATTEMPT)")
 RANK = Field("rank", _RANK, "the rank of the caller (RANK)")
 REASON = _optional("reason", _SENTENCE, "why, in a sentence")
 
-RANK_PATH = Shape(
+RANK_PATH = _shape(
     "RankPath",
     "Where a rank registered its part of a checkpoint.",
-    (Field("rank", _RANK, "the rank"), Field("path", _SENTENCE, "its path")),
+    Field("rank", _RANK, "the rank"),
+    Field("path", _SENTENCE, "its path"),
 )
-RESTORE = Shape(
+RESTORE = _shape(
     "Restore",
     "The restore point: the newest checkpoint that every rank can load.",
-    (
-        Field("step", _STEP, "the step to continue from"),
-        Field("tier", _SENTENCE, "the checkpoint tier that holds it"),
-        _optional("path", _SENTENCE, "its folder; absent where each rank registered its own"),
-        _optional("paths", Listing(RANK_PATH), "what this member's ranks registered, if they did"),
-    ),
+    Field("step", _STEP, "the step to continue from"),
+    Field("tier", _SENTENCE, "the checkpoint tier that holds it"),
+    _optional("path", _SENTENCE, "its folder; absent where each rank registered its own"),
+    _optional("paths", Listing(RANK_PATH), "what this member's ranks registered, if they did"),
 )
-STOPPING = Shape(
+STOPPING = _shape(
     "Stopping",
     "The worker is being stopped.",
-    (
-        REASON,
-        Field("planned", Boolean(), "no fault caused it: there is time for a last checkpoint"),
-        Field("millisecondsLeft", _MILLISECONDS, "until SIGKILL of everything that is left"),
-    ),
+    REASON,
+    Field("planned", Boolean(), "no fault caused it: there is time for a last checkpoint"),
+    Field("millisecondsLeft", _MILLISECONDS, "until SIGKILL of everything that is left"),
 )
-CURRENT = Shape(
+CURRENT = _shape(
     "Attempt",
     "What is known of the current attempt; unknown fields are absent.",
-    (
-        Field("gang", _SENTENCE, "UID of the GangJob"),
-        Field("member", _SENTENCE, "the member whose pod this is"),
-        Field("attempt", _ATTEMPT, "the attempt whose worker runs, else the newest known one; 0 before the first"),
-        Field("phase", Choice(tuple(phase.value for phase in Phase)), "what the supervisor does"),
-        _optional("ranks", Listing(_RANK), "the ranks of this member; absent if a launcher assigns them"),
-        _optional("worldSize", _RANK, "how many ranks the process group has"),
-        _optional("masterAddress", _SENTENCE, "where rank 0 is"),
-        _optional("masterPort", Integer(65535), "the port of this attempt's rendezvous"),
-        _optional("restore", RESTORE, "the restore point, if there is one"),
-        _optional("reason", _SENTENCE, "why the attempt began, in a sentence"),
-        _optional("stopping", STOPPING, "the stop that was ordered, if one was"),
-    ),
+    Field("gang", _SENTENCE, "UID of the GangJob"),
+    Field("member", _SENTENCE, "the member whose pod this is"),
+    Field("attempt", _ATTEMPT, "the attempt whose worker runs, else the newest known one; 0 before the first"),
+    Field("phase", Choice(tuple(phase.value for phase in Phase)), "what the supervisor does"),
+    _optional("ranks", Listing(_RANK), "the ranks of this member; absent if a launcher assigns them"),
+    _optional("worldSize", _RANK, "how many ranks the process group has"),
+    _optional("masterAddress", _SENTENCE, "where rank 0 is"),
+    _optional("masterPort", Integer(65535), "the port of this attempt's rendezvous"),
+    _optional("restore", RESTORE, "the restore point, if there is one"),
+    _optional("reason", _SENTENCE, "why the attempt began, in a sentence"),
+    _optional("stopping", STOPPING, "the stop that was ordered, if one was"),
 )
-PROGRESS = Shape(
+PROGRESS = _shape(
     "Progress",
     "How far a rank is. It is also the heartbeat.",
-    (
-        ATTEMPT,
-        RANK,
-        Field("phase", Choice(("Startup", "Step", "Checkpoint", "Evaluation")), "what the rank is doing"),
-        Field("step", _STEP, "the training step that is finished, or the one that the rank is at"),
-        _optional(
-            "seconds",
-            Number(1e9),
-            "how long the step took, without waiting for other ranks; that of a first step appears in the incident, "
-            "and the median of the last 50 shows slow ranks",
-        ),
-        _optional(
-            "pid",
-            Integer(2**31 - 1),
-            "the rank's process, as it sees itself; if the others of the pod leave it behind, the incident names it",
-        ),
+    ATTEMPT,
+    RANK,
+    Field("phase", Choice(("Startup", "Step", "Checkpoint", "Evaluation")), "what the rank is doing"),
+    Field("step", _STEP, "the training step that is finished, or the one that the rank is at"),
+    _optional(
+        "seconds",
+        Number(1e9),
+        "how long the step took, without waiting for other ranks; that of a first step appears in the incident, "
+        "and the median of the last 50 shows slow ranks",
+    ),
+    _optional(
+        "pid",
+        Integer(2**31 - 1),
+        "the rank's process, as it sees itself; if the others of the pod leave it behind, the incident names it",
     ),
 )
-TAKEN = Shape(
+TAKEN = _shape(
     "Taken",
     "The call was accepted.",
-    (
-        _optional(
-            "ignored",
-            Choice((ATTEMPT_ENDING, DIRECTORY_TIER)),
-            "the call changes nothing: the attempt is being stopped, or gangctl lists the tier's directory itself",
-        ),
-        _optional(
-            "warning", Choice((RESTORE_POINT_IGNORED,)), "the rank's first step doesn't follow the restore point"
-        ),
-        _optional("message", _SENTENCE, "the same as a sentence"),
+    _optional(
+        "ignored",
+        Choice((ATTEMPT_ENDING, DIRECTORY_TIER)),
+        "the call changes nothing: the attempt is being stopped, or gangctl lists the tier's directory itself",
     ),
+    _optional("warning", Choice((RESTORE_POINT_IGNORED,)), "the rank's first step doesn't follow the restore point"),
+    _optional("message", _SENTENCE, "the same as a sentence"),
 )
-CHECKPOINT = Shape(
+CHECKPOINT = _shape(
     "Checkpoint",
     "What a rank did with its part of a checkpoint.",
-    (
-        ATTEMPT,
-        RANK,
-        Field("tier", Text(253, 1), "a checkpoint tier of the GangJob with source API"),
-        Field("step", _STEP, "the step that it holds"),
-        Field("state", Choice(("Begun", "Completed", "Dropped")), "only a completed one exists"),
-        _optional("path", Text(4096), "where it is found: in a Shared tier the same for all ranks"),
-        _optional("owner", _RANK, "the rank whose part it is, if it is a copy in a Peers tier"),
-    ),
+    ATTEMPT,
+    RANK,
+    Field("tier", Text(253, 1), "a checkpoint tier of the GangJob with source API"),
+    Field("step", _STEP, "the step that it holds"),
+    Field("state", Choice(("Begun", "Completed", "Dropped")), "only a completed one exists"),
+    _optional("path", Text(4096), "where it is found: in a Shared tier the same for all ranks"),
+    _optional("owner", _RANK, "the rank whose part it is, if it is a copy in a Peers tier"),
 )
-LOADED = Shape(
+LOADED = _shape(
     "Loaded",
     "A rank has loaded the restore point.",
-    (ATTEMPT, RANK, Field("seconds", Number(1e9), "how long the loading took")),
+    ATTEMPT,
+    RANK,
+    Field("seconds", Number(1e9), "how long the loading took"),
 )
-RESTART = Shape(
+RESTART = _shape(
     "Restart",
     "A restart of the whole gang from the restore point.",
-    (
-        ATTEMPT,
-        RANK,
-        Field("reason", Text(1024, 1), "why, in a sentence; it appears in the incident"),
-        _optional("level", Choice(("Process", "Pod", "Gang")), "how much is thrown away at least; default Process"),
-        _optional("excludeThisNode", Boolean(), "replace this member's pod on another node; default false"),
-    ),
+    ATTEMPT,
+    RANK,
+    Field("reason", Text(1024, 1), "why, in a sentence; it appears in the incident"),
+    _optional("level", Choice(("Process", "Pod", "Gang")), "how much is thrown away at least; default Process"),
+    _optional("excludeThisNode", Boolean(), "replace this member's pod on another node; default false"),
 )
-ASKED = Shape(
+ASKED = _shape(
     "Asked",
     "The request was passed on; the controller decides.",
-    (
-        Field("incident", _ATTEMPT, "the attempt that the restart would start"),
-        _optional("ignored", Choice((ATTEMPT_ENDING,)), "the attempt is being stopped already"),
-    ),
+    Field("incident", _ATTEMPT, "the attempt that the restart would start"),
+    _optional("ignored", Choice((ATTEMPT_ENDING,)), "the attempt is being stopped already"),
 )
-RUN_EVENT = Shape("RunEvent", "Data of the event `run`: a worker runs.", (Field("attempt", _ATTEMPT, "its attempt"),))
-STOP_EVENT = Shape(
+RUN_EVENT = _shape("RunEvent", "Data of the event `run`: a worker runs.", Field("attempt", _ATTEMPT, "its attempt"))
+STOP_EVENT = _shape(
     "StopEvent",
     "Data of the event `stop`: abort collectives now; if it is planned, save first.",
-    (Field("attempt", _ATTEMPT, "the attempt that is being stopped"), *STOPPING.fields),
+    Field("attempt", _ATTEMPT, "the attempt that is being stopped"),
+    *STOPPING.fields,
 )
-ERROR = Shape(
+ERROR = _shape(
     "Error",
     "What went wrong.",
-    (
-        Field(
-            "error",
-            Shape(
-                "Problem",
-                "A reason for programs, and a sentence for people.",
-                (
-                    Field("reason", Text(64, 1), "one CamelCase word"),
-                    Field("message", _SENTENCE, "what was found, and what to do"),
-                    _optional("field", _SENTENCE, "the path of the field that is wrong"),
-                    _optional("attempt", _ATTEMPT, "the current attempt"),
-                ),
-            ),
-            "the problem",
+    Field(
+        "error",
+        _shape(
+            "Problem",
+            "A reason for programs, and a sentence for people.",
+            Field("reason", Text(64, 1), "one CamelCase word"),
+            Field("message", _SENTENCE, "what was found, and what to do"),
+            _optional("field", _SENTENCE, "the path of the field that is wrong"),
+            _optional("attempt", _ATTEMPT, "the current attempt"),
         ),
+        "the problem",
     ),
 )
 
@@ -357,33 +343,26 @@ class Operation:
     """Shapes inside a stream."""
 
 
-_NOT_YET = {503: ERROR}
 _POST_ERRORS = {400: ERROR, 409: ERROR, 413: ERROR, 422: ERROR, 503: ERROR}
 
+
+def _post(name: str, path: str, takes: Shape, summary: str, answer: dict[int, Shape | None] | None = None) -> Operation:
+    answers: dict[int, Shape | None] = {**(answer or {200: TAKEN}), **_POST_ERRORS}
+    return Operation(f"post{name}", "POST", f"/v1/{path}", summary, answers, takes)
+
+
 OPERATIONS = (
-    Operation("getAttempt", "GET", "/v1/attempt", "The current attempt.", {200: CURRENT, **_NOT_YET}),
-    Operation(
-        "postProgress", "POST", "/v1/progress", "Report how far this rank is.", {200: TAKEN, **_POST_ERRORS}, PROGRESS
-    ),
-    Operation(
-        "postCheckpoint",
-        "POST",
-        "/v1/checkpoints",
+    Operation("getAttempt", "GET", "/v1/attempt", "The current attempt.", {200: CURRENT, 503: ERROR}),
+    _post("Progress", "progress", PROGRESS, "Report how far this rank is."),
+    _post(
+        *("Checkpoint", "checkpoints", CHECKPOINT),
         "Register that this rank has begun, completed or dropped a checkpoint. 200: it was passed to the supervisor.",
-        {200: TAKEN, **_POST_ERRORS},
-        CHECKPOINT,
     ),
-    Operation(
-        "postLoaded",
-        "POST",
-        "/v1/checkpoints/loaded",
+    _post(
+        *("Loaded", "checkpoints/loaded", LOADED),
         "Report that this rank has just loaded the restore point. The first call of a rank in an attempt counts.",
-        {200: TAKEN, **_POST_ERRORS},
-        LOADED,
     ),
-    Operation(
-        "postRestart", "POST", "/v1/restart", "Ask for a restart of the gang.", {202: ASKED, **_POST_ERRORS}, RESTART
-    ),
+    _post("Restart", "restart", RESTART, "Ask for a restart of the gang.", {202: ASKED}),
     Operation(
         "getEvents",
         "GET",

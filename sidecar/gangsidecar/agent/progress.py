@@ -156,11 +156,9 @@ class RankCalls:
             self._paced.add(call.rank)
 
     def behind(self, attempt: int, every: int | None = None) -> Call | None:
-        """The rank that is furthest behind in the attempt; None if none is.
+        """Return the rank that is furthest behind in the attempt; None if none is.
 
-        Args:
-            attempt: of which that is asked.
-            every: the widest gap between two steps that a rank has reported; None while it is unknown.
+        ``every``: the widest gap between two steps that a rank has reported; None while it is unknown.
         """
         if attempt != self._attempt or not self._ranks:
             return None
@@ -217,10 +215,10 @@ class ProgressThrottle:
             attempt: the attempt of the caller.
             phase: what the rank is doing.
             step: the step that it is at.
-            rank: the rank.
-            pid: its process, if it says that.
             first_ms: how long this step took, in milliseconds, if it is the rank's first; the longest of all counts.
             every: the widest gap between two steps that a rank has reported; None while it is unknown.
+            rank: the rank.
+            pid: its process, if it says that.
         """
         now, old = self._loop.time(), self._progress
         self._calls.add(attempt, Call(rank, step, phase, now, pid))

@@ -310,12 +310,7 @@ class FirstContact:
     """Remembers in a file, which outlives the container, the reasons that the pod's status has had."""
 
     def __init__(self, file: Path, message: Path | None) -> None:
-        """Give it its files.
-
-        Args:
-            file: what it remembers.
-            message: the container's termination message; None: there is none, so the sidecar never ends.
-        """
+        """Remember in ``file``. Without a termination message the sidecar never ends."""
         self._file = file
         self._message = message
         self._told = _lines(file)

@@ -54,10 +54,7 @@ def _umask() -> int:
 def left_open(before: Surroundings, ours: Sequence[int] = (), by: str = "a preloaded module") -> str:
     """Name the first thing that a child can't share or does not have; empty if there is none.
 
-    Args:
-        before: the surroundings when the template began.
-        ours: files that the template itself has opened since.
-        by: what has caused it.
+    ``ours``: files that the template itself has opened since ``before``; ``by``: what has caused it.
     """
     known = {*before.files, *ours}
     found = (
@@ -170,9 +167,7 @@ def changed(modules: dict[str, Version]) -> str:
 def shadowed(folder: str, loaded: AbstractSet[str]) -> str:
     """Name the first preloaded module in place of which a start would import a file of the user; empty if none.
 
-    Args:
-        folder: what comes first in the worker's ``sys.path``.
-        loaded: the modules that Python itself has loaded: no start looks for them in the folder.
+    ``folder`` comes first in the worker's ``sys.path``; no start looks there for what Python itself has ``loaded``.
     """
     try:
         entries = os.listdir(folder) if folder else []
@@ -212,12 +207,7 @@ def importing(module: str) -> None:
 
 
 def stale(template: Mapping[str, str], environment: Mapping[str, str]) -> Tuple[str, str]:
-    """Return the first module that has read another value than a start would have found, and a sentence about it.
-
-    Args:
-        template: the environment with which the template began.
-        environment: the whole environment of a start.
-    """
+    """Return the first module that has read another value than a start would have found, and a sentence about it."""
     for name, module in _reads.items():
         if name not in ONLY_TEMPLATE and template.get(name) != environment.get(name):
             return module, f"importing {module} reads {name}, which differs between attempts or processes"

@@ -29,7 +29,7 @@ import time
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any
 
 from gangsidecar.start import obstacles
 from gangsidecar.start.entry import Target
@@ -117,7 +117,9 @@ class Template:
                 between = os.fork()
                 if not between:
                     return True
-                _wait(between)
+                os.waitpid(between, 0)
+        except ChildProcessError:
+            return False  # A module ignores SIGCHLD: the kernel has reaped it.
         except OSError as error:
             found = f"the template can't fork: {error}"
         if found:
@@ -141,22 +143,11 @@ class Template:
                 wait_for_first_rank(environment)
                 return
         except BaseException as error:  # noqa: BLE001 - no error of ours may be taken for the worker's
-            _give_up(link, f"the fork failed: {type(error).__name__}: {error}"[:200])
+            try:
+                send(link, obstacle=f"the fork failed: {type(error).__name__}: {error}"[:200])
+            finally:
+                os._exit(0)
         os._exit(0)  # The supervisor has refused this child, or has gone.
-
-
-def _wait(child: int) -> None:
-    try:
-        os.waitpid(child, 0)
-    except ChildProcessError:
-        return  # A module ignores SIGCHLD: the kernel has reaped it.
-
-
-def _give_up(link: socket.socket, obstacle: str) -> NoReturn:
-    try:
-        send(link, obstacle=obstacle)
-    finally:
-        os._exit(0)
 
 
 class _Pacer:
@@ -184,12 +175,9 @@ def set_by_python() -> dict[str, str]:
 
 
 def become_a_start(template: Mapping[str, str], environment: Mapping[str, str], output: Sequence[int]) -> str:
-    """Call it in the child. Return why the child can't be used; empty if it is like a start.
+    """Make the child, in which this is called, like a start with this environment and output.
 
-    Args:
-        template: the environment with which the template began.
-        environment: the whole environment of this start.
-        output: what becomes standard output and standard error.
+    Return why it can't be; empty if it is. ``template``: the environment with which the template began.
     """
     os.setsid()
     null = os.open(os.devnull, os.O_RDONLY)

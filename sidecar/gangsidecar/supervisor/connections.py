@@ -170,16 +170,7 @@ class ParkingChannel:
         refusal: str,
         feed: Callable[[machine.Event], None],
     ) -> None:
-        """Listen to the process.
-
-        Args:
-            loop: calls back when the process says something.
-            ours: our end.
-            pid: the process whose lines count.
-            process: what it was started as.
-            refusal: why its command keeps it from parking; empty if it doesn't.
-            feed: takes the event.
-        """
+        """Listen to ``pid``. ``refusal``: why its command keeps it from parking; empty if it doesn't."""
         ours.setblocking(False)  # noqa: FBT003 - its signature
         self._loop = loop
         self._socket: socket.socket | None = ours

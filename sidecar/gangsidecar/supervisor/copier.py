@@ -176,7 +176,7 @@ class _Search:
         )
 
 
-class Wanted(NamedTuple):
+class Patterns(NamedTuple):
     """The patterns to look for."""
 
     step: str = ""
@@ -189,13 +189,13 @@ class Wanted(NamedTuple):
     """The step of the restore point."""
 
 
-def copy(streams: list[Stream], wanted: Wanted, tell: int) -> None:
+def copy(streams: list[Stream], patterns: Patterns, tell: int) -> None:
     """Copy until each stream has come to its end, search for the patterns, and write to the pipe ``tell``."""
     for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(one, signal.SIG_IGN)  # It ends with its streams.
     teller = Teller(tell)
-    steps = _Search(wanted.step, wanted.restored, teller) if wanted.step else None
-    log = LogSearch(wanted.log, teller.found, teller.wrong)
+    steps = _Search(patterns.step, patterns.restored, teller) if patterns.step else None
+    log = LogSearch(patterns.log, teller.found, teller.wrong)
 
     def search(process: int, found: list[bytes]) -> None:
         log.look(found)
@@ -206,7 +206,7 @@ def copy(streams: list[Stream], wanted: Wanted, tell: int) -> None:
     lines = {stream.source: Lines() for stream in streams}
     questions = _Questions()
     poll = select.poll()
-    for source in [*waiting, *wanted.questions]:
+    for source in [*waiting, *patterns.questions]:
         poll.register(source, select.POLLIN)
     while waiting:
         due = teller.due()

@@ -138,7 +138,8 @@ class Driver:
             self._ports.end()
             self._pending.extend(self._workers.start(effect))
         elif isinstance(effect, machine.Signal):
-            processes.signal_tree(effect.signum, self._helpers.pids | self._workers.pids_of(set(effect.spared)))
+            spared = self._helpers.pids | self._workers.pids_of(set(effect.spared))
+            processes.signal_all(effect.signum, processes.descendants(os.getpid(), spared))
         elif isinstance(effect, machine.SignalOne):
             self._workers.signal(effect.signum, effect.local_rank)
         elif isinstance(effect, machine.Refuse):
@@ -178,7 +179,7 @@ class Driver:
     def _take_stacks(self, effect: machine.TakeStacks) -> None:
         without = self._helpers.pids | self._parked
         work = partial(_stacks, os.getpid(), without, effect.by_ms - STACKS_MARGIN_MS, effect.first)
-        self._helpers.stream(work, effect.by_ms, lambda text: self._feed(machine.StacksTaken(effect.attempt, text)))
+        self._helpers.start(work, effect.by_ms, lambda text, _: self._feed(machine.StacksTaken(effect.attempt, text)))
 
     def _reap(self) -> None:
         for pid, status in processes.reap():
@@ -214,15 +215,16 @@ class Driver:
         if not self._state.looking:
             return
 
-        def answered(answer: str | None) -> None:
-            if answer == lookups.THERE:
+        def take(answer: str, is_late: bool) -> None:  # noqa: FBT001 - the signature of start
+            if answer == lookups.THERE and not is_late:
                 self._feed(machine.RestoreSeen(effect.attempt))
-            elif answer is None or now_ms() >= give_up:
-                self._feed(machine.RestoreMissing(effect.attempt, in_folder=(answer or before) == lookups.MISSING))
+            elif is_late or not answer or now_ms() >= give_up:
+                newest = before if is_late or not answer else answer
+                self._feed(machine.RestoreMissing(effect.attempt, in_folder=newest == lookups.MISSING))
             else:
                 self._loop.at(now_ms() + LOOK_AGAIN_MS, partial(self._look, effect, give_up, answer))
 
-        self._helpers.start(partial(lookups.look, effect.restore.path), give_up, answered)
+        self._helpers.start(lambda: [lookups.look(effect.restore.path)], give_up, take)
 
     # The sidecar.
 

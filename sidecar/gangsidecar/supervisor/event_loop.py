@@ -96,10 +96,7 @@ _ALL = signal.valid_signals()
 def fork(work: Callable[[int], None], keep: Sequence[int] = (), *, outlives: bool = False) -> tuple[int, int]:
     """Return the child's pid, and the end of the pipe through which it answers, which does not block.
 
-    Args:
-        work: what the child does. It gets its end of the pipe.
-        keep: the files of this process that it keeps, beside standard input and output.
-        outlives: whether it goes on when this process is gone.
+    The child does the ``work`` with its end of the pipe, and keeps these files beside standard input and output.
     """
     pipe, out = os.pipe()
     os.set_blocking(pipe, False)
@@ -140,9 +137,6 @@ def _child(work: Callable[[int], None], out: int, keep: Sequence[int], parent: i
         os._exit(code)
 
 
-Then = Callable[[str | None], None]
-
-
 class ForkedHelpers:
     """The children that work for the supervisor itself."""
 
@@ -151,16 +145,8 @@ class ForkedHelpers:
         self.pids: set[int] = set()
         """Those that have not been reaped yet. The code that reaps one takes it out."""
 
-    def start(self, work: Callable[[], str], by_ms: int, then: Then) -> None:
-        """Do the work in a child; ``then`` gets its answer, or None if there is none by that time."""
-        self._start(lambda: (work(),), by_ms, lambda text, late: then(None if late else text or None))
-
-    def stream(self, work: Callable[[], Iterable[str]], by_ms: int, then: Callable[[str], None]) -> None:
-        """Do the work in a child, piece by piece; ``then`` gets those that are there by that time."""
-        self._start(work, by_ms, lambda text, _late: then(text))
-
-    def _start(self, work: Callable[[], Iterable[str]], by_ms: int, then: Callable[[str, bool], None]) -> None:
-        """``then`` gets what the child has said, and whether its time was over."""
+    def start(self, work: Callable[[], Iterable[str]], by_ms: int, then: Callable[[str, bool], None]) -> None:
+        """Do the work in a child, piece by piece; ``then`` gets the pieces, and whether its time was over."""
         try:
             pid, pipe = fork(partial(_answer, work))
         except OSError as error:

@@ -108,17 +108,16 @@ class Scans:
             self._next = None if query == self._current else query
             return
         self._current = query
-        self._helpers.start(
-            partial(self._work, query), now_ms() + max(0, query.timeout_ms), partial(self._finish, query)
-        )
+        by_ms = now_ms() + max(0, query.timeout_ms)
+        self._helpers.start(lambda: [self._work(query)], by_ms, partial(self._finish, query))
 
     def _work(self, query: Scan) -> str:
         found, error = scan(query.tiers)
         return encode(Scanned(query.attempt, self._pod, found, error))
 
-    def _finish(self, query: Scan, text: str | None) -> None:
+    def _finish(self, query: Scan, text: str, is_late: bool) -> None:  # noqa: FBT001 - the signature of start
         late = f"the file system did not answer within {query.timeout_ms} ms"
-        self._answer(text or encode(Scanned(query.attempt, self._pod, error=late)))
+        self._answer(text if text and not is_late else encode(Scanned(query.attempt, self._pod, error=late)))
         self._current, following, self._next = None, self._next, None
         if following is not None:
             self.take(following)

@@ -134,13 +134,17 @@ def _pids() -> Iterator[int]:
 
 
 def parent(pid: int) -> int | None:
-    """The parent of a process; None if it is gone."""
+    """Return the parent of a process; None if it is gone."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            # After the name, which is in parentheses and may hold anything: the state and the parent.
-            return int(file.read().rpartition(b")")[2].split()[1])
+        return int(_stat(pid)[1])
     except (OSError, ValueError, IndexError):
         return None
+
+
+def _stat(pid: int) -> list[bytes]:
+    """Return what follows the name, which is in parentheses and may hold anything: the state, the parent, ..."""
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        return file.read().rpartition(b")")[2].split()
 
 
 def descendants(pid: int, without: set[int], kill: int | None = None) -> list[int]:
@@ -180,9 +184,7 @@ def _is_below(pid: int, ancestor: int) -> bool:
 def _has_ended(pid: int) -> bool:
     """Return whether every thread of a process has ended."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            state = file.read().rpartition(b")")[2].split()[0]
-        return state in {b"Z", b"X"} and len(os.listdir(f"/proc/{pid}/task")) <= 1
+        return _stat(pid)[0] in {b"Z", b"X"} and len(os.listdir(f"/proc/{pid}/task")) <= 1
     except (FileNotFoundError, ProcessLookupError):
         return True
     except (OSError, IndexError):
@@ -198,22 +200,13 @@ def send(pids: Iterable[int], signum: int) -> None:
             continue
 
 
-def signal_tree(signum: int, spared: set[int]) -> None:
-    """Signal everything below this process but these children and what is below them, once.
+def signal_all(signum: int, pids: list[int]) -> None:
+    """Signal each of them, once.
 
     A process that was stopped (SIGSTOP, a debugger) can only end politely when it runs: SIGCONT follows.
     """
-    _signal(descendants(os.getpid(), spared), signum)
-
-
-def signal_process(signum: int, pid: int) -> None:
-    """Signal this process and everything below it, once."""
-    _signal([pid, *descendants(pid, set())], signum)
-
-
-def _signal(found: list[int], signum: int) -> None:
-    send(found, signum)
-    send(found, signal.SIGCONT)
+    send(pids, signum)
+    send(pids, signal.SIGCONT)
 
 
 def kill_tree(helpers: set[int], parked: set[int]) -> None:

@@ -252,14 +252,7 @@ class Template:
     def __init__(
         self, loop: EventLoop, program: Sequence[str], target: Sequence[str], environment: dict[str, str]
     ) -> None:
-        """Start it. OSError: it can't be started.
-
-        Args:
-            loop: calls back when it answers.
-            program: the command up to the descriptor of its socket.
-            target: what it will run in its children. It is only there to be seen in lists of processes.
-            environment: that of its children without what differs between them.
-        """
+        """Start it, or raise OSError. ``program`` goes up to its descriptor; ``target`` is only there to be seen."""
         self._loop = loop
         self._connection, its_end = socket.socketpair()
         self._connection.settimeout(ANSWER_SECONDS)  # The supervisor must never wait for it.

@@ -18,7 +18,7 @@ from gangsidecar.common import log
 from gangsidecar.supervisor import connections, launch, machine, persistence, processes
 from gangsidecar.supervisor.event_loop import EventLoop
 from gangsidecar.supervisor.machine.stop import why_anew
-from gangsidecar.supervisor.progress_watch import ProgressWatch, Told
+from gangsidecar.supervisor.progress_watch import Found, ProgressWatch
 from gangsidecar.supervisor.settings import SupervisorSettings
 
 if TYPE_CHECKING:
@@ -160,7 +160,8 @@ class Workers:
 
     def signal(self, signum: int, local_rank: int) -> None:
         """Signal this process and what is below it."""
-        processes.signal_process(signum, self._pid_of(local_rank))
+        pid = self._pid_of(local_rank)
+        processes.signal_all(signum, [pid, *processes.descendants(pid, set())])
 
     def kill(self, local_rank: int) -> None:
         """SIGKILL one process; its end is reported like any other."""
@@ -209,10 +210,10 @@ class Workers:
         if self._warm is not None:
             self._warm.progressed(progress)
 
-    def _read(self, told: Told) -> None:
-        if isinstance(told, wire.Progress):
-            self.progressed(told)
-        self._feed(told)
+    def _read(self, found: Found) -> None:
+        if isinstance(found, wire.Progress):
+            self.progressed(found)
+        self._feed(found)
 
     def end(self) -> None:
         """The supervisor ends."""

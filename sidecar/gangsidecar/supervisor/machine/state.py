@@ -108,13 +108,13 @@ def start(
     ran: int = 0,
     orphan_ms: int = 600_000,
 ) -> State:
-    """The state of a new session, with what an earlier session of the same pod left.
+    """Return the state of a new session, with what earlier sessions of the pod left; the ages are as of ``now_ms``.
 
     Args:
         identity: the pod, and the member whose pod it is.
         session: a random id of this start.
         now_ms: the time.
-        ends: how processes of earlier sessions ended; their ages are as of ``now_ms``.
+        ends: how processes of earlier sessions ended.
         checkpoints: what earlier sessions had registered.
         dropped: what they had begun to write again or deleted.
         ran: the newest attempt whose worker they had started.
