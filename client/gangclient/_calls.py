@@ -92,7 +92,7 @@ def call(socket_path: str, timeout: float, method: str, path: str, body: Optiona
     finally:
         connection.close()
     if not isinstance(answer, dict):
-        raise ValueError(f"the answer to {method} {path} is no object")  # noqa: TRY004 - it is what was received
+        raise ValueError(f"the answer to {method} {path} isn't an object")  # noqa: TRY004 - it is what was received
     return response.status, answer
 
 
@@ -266,7 +266,7 @@ def duration(value: Any) -> float:
     """Return the seconds, or raise ValueError or TypeError if the API doesn't accept them."""
     seconds = float(value)  # numpy's and torch's scalars as well
     if not 0 <= seconds <= _LONGEST:  # NaN isn't either
-        raise ValueError(f"{seconds} is no duration in seconds")
+        raise ValueError(f"{seconds} isn't a duration in seconds")
     return seconds
 
 
@@ -353,5 +353,5 @@ class Backlog(Background):
 
 def log_refusal(error: Exception) -> None:
     """A refused call changes nothing; its caller trains on."""
-    told = str(error) if isinstance(error, GangError) else f"{type(error).__name__}: {error}"
-    _log.error("%s; the call changes nothing, and training goes on", told)
+    problem = str(error) if isinstance(error, GangError) else f"{type(error).__name__}: {error}"
+    _log.error("%s; the call changes nothing, and training goes on", problem)

@@ -27,18 +27,20 @@ def framework(adapter: str, module: str, package: str, oldest: str) -> Any:
     Raises:
         ImportError: it is not installed, or is too old.
     """
-    wanted = f"{package}>={oldest}"
+    required = f"{package}>={oldest}"
     try:
         top = importlib.import_module(module.partition(".")[0])
     except ModuleNotFoundError as error:
         if error.name != module.partition(".")[0]:
             raise  # The framework is there, and misses a package of its own.
         raise ImportError(
-            f"{adapter} needs {package}, which is not installed for this Python. Install it: pip install '{wanted}'"
+            f"{adapter} needs {package}, which is not installed for this Python. Install it: pip install '{required}'"
         ) from None
     found = str(getattr(top, "__version__", "0"))
     if _numbers(found) < _numbers(oldest):
-        raise ImportError(f"{adapter} needs {wanted}, and found {found}. Install a newer one: pip install '{wanted}'")
+        raise ImportError(
+            f"{adapter} needs {required}, and found {found}. Install a newer one: pip install '{required}'"
+        )
     return importlib.import_module(module)
 
 

@@ -1,6 +1,6 @@
 """Park a process between two attempts: the channel to the supervisor, and what must not or must go on with the process.
 
-**The channel.** Lines of JSON; the other end, with the list of what is said, is the supervisor's ``channel.py``. A
+**The channel.** Lines of JSON; the other end, with the list of messages, is the supervisor's ``connections.py``. A
 daemon thread listens, and reports a stop as soon as it comes; it never interrupts anything itself. A parked process
 whose supervisor is gone ends at once: nothing could let it go on, or stop it.
 
@@ -170,7 +170,7 @@ class Helpers:
         early = _registrable(gc.get_objects()) if _tracker_runs() else ()
         self._early = [weakref.ref(one) for one in early]
         self._registered: Set[Tuple[str, str]] = set()
-        """What the next tracker is told: name and kind."""
+        """What the next tracker learns: name and kind."""
 
     def end(self) -> None:
         """End them; where a child is left, the supervisor ends them with it."""

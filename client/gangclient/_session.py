@@ -72,9 +72,9 @@ class Session:
         self._clients: List[Client] = []
         """Those of this attempt: that of ``train``, and those of frameworks' adapters."""
         self._helpers = Helpers()
-        self._told = threading.Condition()
+        self._changed = threading.Condition()
         self._stop: Optional[Event] = None
-        """The newest that was told."""
+        """The newest stop."""
         self._interrupting: Optional[Event] = None
         """The newest whose callbacks have returned."""
         self._aborting: Optional[threading.Thread] = None
@@ -129,10 +129,10 @@ class Session:
                 raise  # It is not ours.
             _forget(restart)
         except Exception as error:
-            told = "".join(traceback.format_exception_only(type(error), error)).strip()
+            summary = "".join(traceback.format_exception_only(type(error), error)).strip()
             if self._stop_within(self._echo_seconds) is None:
                 raise
-            _log.warning("train was left by %s, as the attempt is being stopped (%s)", told, _place_of(error))
+            _log.warning("train was left by %s, as the attempt is being stopped (%s)", summary, _place_of(error))
             _forget(error)
         return ()
 
@@ -141,7 +141,7 @@ class Session:
 
         A stop may have come between two attempts: ``train`` could wait for peers that don't come, so Restart is raised.
         """
-        if self._stop is not None and self._is_told:
+        if self._stop is not None and self._is_stopping:
             self._raised_at = "the call of train"
             raise Restart(self._stop)
         self._entered = True
@@ -163,15 +163,15 @@ class Session:
                 stream.flush()
         return "" if self._stop is None else self._stop.reason
 
-    # A stop is told.
+    # A stop comes.
 
     def _on_stop(self, stop: Event) -> None:
         """In the channel's thread."""
         thread = threading.Thread(target=self._call_abort, args=(stop,), name="gangclient-abort", daemon=True)
-        with self._told:  # So ``train`` can't be interrupted before the stop is known.
+        with self._changed:  # So ``train`` can't be interrupted before the stop is known.
             self._aborting, self._stop = thread, stop
             thread.start()
-            self._told.notify_all()
+            self._changed.notify_all()
 
     def _call_abort(self, stop: Event) -> None:
         for callback in self._abort:
@@ -186,12 +186,12 @@ class Session:
 
     def _stop_within(self, seconds: float) -> Optional[Event]:
         """Return the stop of this attempt, if it comes by then."""
-        with self._told:
-            self._told.wait_for(lambda: self._is_told, seconds)
-            return self._stop if self._is_told else None
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_stopping, seconds)
+            return self._stop if self._is_stopping else None
 
     @property
-    def _is_told(self) -> bool:
+    def _is_stopping(self) -> bool:
         return self._stop is not None and self._stop.attempt == self._attempt
 
     # ``train`` is interrupted, in the main thread.

@@ -58,15 +58,15 @@ class Module(NamedTuple):
     is_package: bool
 
 
-def wanted() -> list[str]:
+def listed() -> list[str]:
     """The names in ``modules.txt``."""
     lines = (HERE / "modules.txt").read_text(encoding="ascii").splitlines()
     return [line for line in lines if line and not line.startswith("#")]
 
 
 def standard_library() -> tuple[dict[str, Module], set[str]]:
-    """The modules in Python, and the names of those in C, that the wanted ones are and import."""
-    command = [sys.executable, "-IS", "-c", PROBE, *wanted()]
+    """The modules in Python, and the names of those in C, that the listed modules are and import."""
+    command = [sys.executable, "-IS", "-c", PROBE, *listed()]
     probe = subprocess.run(command, check=True, stdout=subprocess.PIPE)  # noqa: S603 - our own words
     frozen: dict[str, Module] = {}
     built_in: set[str] = set()

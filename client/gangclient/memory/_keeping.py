@@ -19,7 +19,7 @@ from collections import Counter
 from typing import Dict, List, NamedTuple, Optional, Set, Tuple
 
 REMEMBERED = 64
-"""Dead steps that are remembered: a rank may come to one after it was told."""
+"""Dead steps that are remembered: a rank may come to one after its verdict."""
 
 
 class Verdict(NamedTuple):
@@ -72,7 +72,7 @@ class Ledger:
         self._kept: Dict[int, Set[int]] = {}
         self._judged: Dict[int, Verdict] = {}
 
-    def told(self, rank: int, step: int, *, kept: bool) -> Optional[Verdict]:
+    def note(self, rank: int, step: int, *, kept: bool) -> Optional[Verdict]:
         """The verdict, if there is one by now that the others don't know."""
         if step in self._judged:
             return None

@@ -43,10 +43,10 @@ class Identity(NamedTuple):
         """The fields that begin each connection."""
         return {"gang": self.gang, "attempt": self.attempt, "rank": self.rank}
 
-    def knows(self, told: Message) -> bool:
+    def knows(self, hello: Message) -> bool:
         """Return whether the message is from a rank of this gang and attempt."""
-        rank = told.get("rank")
-        same = (told.get("gang"), told.get("attempt")) == (self.gang, self.attempt)
+        rank = hello.get("rank")
+        same = (hello.get("gang"), hello.get("attempt")) == (self.gang, self.attempt)
         return same and isinstance(rank, int) and 0 <= rank < self.ranks
 
 
@@ -71,9 +71,9 @@ def decoded(line: bytes) -> Message:
     try:
         message = json.loads(line)
     except ValueError as error:
-        raise LineError(f"{line[:80]!r} is no JSON") from error
+        raise LineError(f"{line[:80]!r} isn't JSON") from error
     if not isinstance(message, dict):
-        raise LineError(f"{line[:80]!r} is no message")
+        raise LineError(f"{line[:80]!r} isn't a message")
     return message
 
 
@@ -179,12 +179,12 @@ class Link:
 
     def _run(self) -> None:
         try:
-            with self._dial() as connection, connection.makefile("rb") as told:
+            with self._dial() as connection, connection.makefile("rb") as incoming:
                 self._connection = connection
                 connection.sendall(encoded(self._join))
                 connection.settimeout(None)  # Verdicts come when they come.
                 while not self._closed:
-                    self._hear(read(cast("BinaryIO", told)))
+                    self._take(read(cast("BinaryIO", incoming)))
         except (OSError, LineError, KeyError, TypeError) as error:
             with self._changed:
                 self.broken = self.broken or f"the connection to the memory of rank 0 broke: {error}"
@@ -203,10 +203,10 @@ class Link:
                     raise
                 time.sleep(PAUSE)  # Rank 0 is not there yet.
 
-    def _hear(self, told: Message) -> None:
-        if "safe" in told:
-            self._judge(Verdict(int(told["step"]), bool(told["safe"])))
+    def _take(self, message: Message) -> None:
+        if "safe" in message:
+            self._judge(Verdict(int(message["step"]), bool(message["safe"])))
             return
         with self._changed:
-            self._table = told
+            self._table = message
             self._changed.notify_all()

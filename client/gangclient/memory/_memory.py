@@ -1,8 +1,8 @@
-"""One rank's memory in one attempt: what is saved, loaded and dropped, and in which order it is told.
+"""One rank's memory in one attempt: what is saved, loaded and dropped, and in which order the others learn it.
 
-The rule: a step is told as kept when the own part is whole and registered and the peer has the copy and has registered
-it. What can't be kept is skipped, and said. Nothing here ends a training, and ``save`` waits for nothing but the bytes
-to be written.
+The rule: a step is reported as kept when the own part is whole and registered, and the peer has the copy and has
+registered it. What can't be kept is skipped, and logged. Nothing here ends a training, and ``save`` waits for nothing
+but the bytes to be written.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Store:
         self._keeper = Keeper(self._restored)
         self._lock = threading.Lock()
         self._jobs: SimpleQueue[Optional[Job]] = SimpleQueue()
-        self._said: Set[str] = set()
+        self._warned: Set[str] = set()
         folder.clear_unfinished(own.attempt)
         holding = self._begin(-1 if restore is None else restore.step)
         self._server = Server(own, folder, self._hold, self._lose)
@@ -162,9 +162,8 @@ class Store:
                 self._jobs.put(partial(self._copy, part))
                 return file
         self._lose(step, rank)
-        wanted = {"step": step, "attempt": table["attempt"]}
         for host, port in table["holders"]:
-            fetched = fetch(self._own, self._folder, wanted, host, int(port))
+            fetched = fetch(self._own, self._folder, (step, int(table["attempt"])), host, int(port))
             if fetched is not None:
                 self._register("Completed", step, rank)
                 self._jobs.put(partial(self._copy, fetched))
@@ -255,5 +254,5 @@ class Store:
 
     def _warn(self, kind: str, why: str) -> None:
         """Once of each kind: a line for each step would hide all others."""
-        (_log.info if kind in self._said else _log.warning)("%s", why)
-        self._said.add(kind)
+        (_log.info if kind in self._warned else _log.warning)("%s", why)
+        self._warned.add(kind)

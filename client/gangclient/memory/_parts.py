@@ -16,9 +16,9 @@ import threading
 import zlib
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO, Callable, Iterable, Iterator, List, NamedTuple, Optional, Set, Union, cast
+from typing import Any, BinaryIO, Callable, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple, Union, cast
 
-from gangclient.memory._link import SECONDS, Identity, LineError, Message, dial, encoded, read
+from gangclient.memory._link import SECONDS, Identity, LineError, dial, encoded, read
 
 PIECE = 4 << 20
 """Bytes that are read or checked at a time."""
@@ -150,12 +150,12 @@ class Folder:
 
     def _read(self, meta: Path) -> Optional[Part]:
         try:
-            told = json.loads(meta.read_bytes())
-            part = Part(*(int(told[name]) for name in Part._fields))
+            meta_data = json.loads(meta.read_bytes())
+            part = Part(*(int(meta_data[name]) for name in Part._fields))
             size = self.place(part.step, part.rank).stat().st_size
         except (OSError, ValueError, KeyError, TypeError):
             return None
-        return part if told["gang"] == self._gang and size == part.size and meta == self._meta(*part[:2]) else None
+        return part if meta_data["gang"] == self._gang and size == part.size and meta == self._meta(*part[:2]) else None
 
 
 AT_ONCE = 16
@@ -223,13 +223,13 @@ class _Handler(socketserver.StreamRequestHandler):
 
     def handle(self) -> None:
         server = cast("Server", self.server)
-        told = read(cast("BinaryIO", self.rfile))
-        if not server.own.knows(told):
-            raise LineError("it is no rank of this attempt")
-        if "put" in told:
-            self._take(server, Part(*(int(number) for number in told["put"])))
+        hello = read(cast("BinaryIO", self.rfile))
+        if not server.own.knows(hello):
+            raise LineError("it isn't a rank of this attempt")
+        if "put" in hello:
+            self._take(server, Part(*(int(number) for number in hello["put"])))
         else:
-            self._give(server, *(int(number) for number in told["get"]))
+            self._give(server, *(int(number) for number in hello["get"]))
 
     def _take(self, server: Server, part: Part) -> None:
         if server.folder.find(part.step, part.rank) == part:
@@ -296,18 +296,18 @@ def put(own: Identity, folder: Folder, part: Part, host: str, port: int) -> str:
         return f"the connection to the peer at {host} broke: {error}"
 
 
-def fetch(own: Identity, folder: Folder, wanted: Message, host: str, port: int) -> Optional[Part]:
+def fetch(own: Identity, folder: Folder, place: Tuple[int, int], host: str, port: int) -> Optional[Part]:
     """Get this rank's part back into the own folder; None = it isn't there, or not whole.
 
-    ``wanted``: its ``step``, and the ``attempt`` that wrote it.
+    ``place``: its step, and the attempt that wrote it.
     """
-    step, rank = int(wanted["step"]), own.rank
+    (step, attempt), rank = place, own.rank
     try:
         with dial(host, port) as connection, connection.makefile("rb") as answers:
             connection.sendall(encoded({**own.hello(), "get": [step, rank]}))
-            told = read(cast("BinaryIO", answers))["part"]
-            part = None if told is None else Part(*(int(number) for number in told))
-            if part is None or (part.step, part.rank, part.attempt) != (step, rank, wanted["attempt"]):
+            numbers = read(cast("BinaryIO", answers))["part"]
+            part = None if numbers is None else Part(*(int(number) for number in numbers))
+            if part is None or (part.step, part.rank, part.attempt) != (step, rank, attempt):
                 return None
             written = folder.write(*part[:3], _pieces(cast("BinaryIO", answers), part.size))
             if written != part:

@@ -119,7 +119,7 @@ class Api:
                 run = attempt_gate.live_run(gate)
                 ranks = () if run is None else attempt_gate.ranks_of(run)
                 if ranks and rank not in ranks:
-                    message = f"rank {rank} is no rank of this member, whose ranks are {', '.join(map(str, ranks))}"
+                    message = f"rank {rank} isn't a rank of this member, whose ranks are {', '.join(map(str, ranks))}"
                     raise ProblemError(422, "RankUnknown", message, field="body.rank")
 
     def _ending(self) -> bool:

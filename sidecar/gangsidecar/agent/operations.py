@@ -135,14 +135,14 @@ def _expect(holds: bool, value: Json, path: str, allowed: str) -> None:  # noqa:
 
 def _check_object(shape: Shape, value: Json, path: str) -> Json:
     _expect(isinstance(value, dict), value, path, "an object")
-    known = {field.name: field for field in shape.fields}
+    fields = {field.name: field for field in shape.fields}
     for name in value:
-        if name not in known:
-            raise MismatchError(f"{path}.{name[:40]}", f"unknown; the fields are {', '.join(known)}")
+        if name not in fields:
+            raise MismatchError(f"{path}.{name[:40]}", f"unknown; the fields are {', '.join(fields)}")
     for field in shape.fields:
         if field.required and field.name not in value:
             raise MismatchError(f"{path}.{field.name}", f"missing ({field.description})")
-    return {name: check(known[name].kind, item, f"{path}.{name}") for name, item in value.items()}
+    return {name: check(fields[name].kind, item, f"{path}.{name}") for name, item in value.items()}
 
 
 def json_schema(kind: Kind) -> dict[str, Json]:

@@ -69,12 +69,12 @@ class FirstSteps:
 
 def reported(steps: FirstSteps, attempt: int, rank: int, step: int) -> FirstSteps:
     """The same after one more report. Another attempt begins anew."""
-    known = steps.ranks if steps.attempt == attempt else {}
-    old = known.get(rank)
+    ranks = steps.ranks if steps.attempt == attempt else {}
+    old = ranks.get(rank)
     if old is None:
-        return FirstSteps(attempt, {**known, rank: Reported(step, step)})
+        return FirstSteps(attempt, {**ranks, rank: Reported(step, step)})
     gap = max(old.every, step - old.newest)
-    return FirstSteps(attempt, {**known, rank: replace(old, newest=max(old.newest, step), every=gap)})
+    return FirstSteps(attempt, {**ranks, rank: replace(old, newest=max(old.newest, step), every=gap)})
 
 
 def strays(one: Reported, start: int) -> bool:

@@ -130,7 +130,7 @@ async def stay_connected(address: Address, relay: Relay, contact: FirstContact) 
         except (_LostError, OSError, ValueError, aiohttp.ClientError) as error:
             reason = str(error) or type(error).__name__
         contact.failed(reason, passes=passes)
-        # A connection that held for a while is no failure; one that was lost at once is.
+        # A connection that held for a while isn't a failure; one that was lost at once is.
         failures = 0 if loop.time() - began > LAST_WAIT else failures + 1
         if reason != logged:
             log("warning", "there is no connection to the controller; workers train on", reason=reason)
@@ -144,12 +144,12 @@ async def _connection(address: Address, relay: Relay, contact: FirstContact) -> 
     url = address.url or _read(address.url_file)
     name = urlsplit(url).hostname or ""
     missed = ""
-    known = _known(address.address_file)
-    if known:
+    ip = _ip_address(address.address_file)
+    if ip:
         try:
-            await _follow(address, relay, contact, _at(url, known), name)
+            await _follow(address, relay, contact, _at(url, ip), name)
         except _UnreachableError as error:
-            missed = f"{known}: {error}; by name: "
+            missed = f"{ip}: {error}; by name: "
     try:
         await _follow(address, relay, contact, url, name)
     except _UnreachableError as error:
@@ -239,7 +239,7 @@ async def _receive(socket: aiohttp.ClientWebSocketResponse, relay: Relay) -> Non
         async with asyncio.timeout(SILENCE) as silence:
             while (frame := await socket.receive()).type not in _ENDED:
                 if frame.type in _NO_MESSAGE:
-                    raise _RefusedError(f"the controller sent something that is no message: {frame.data!r:.120}")
+                    raise _RefusedError(f"the controller sent something that isn't a message: {frame.data!r:.120}")
                 if frame.type is aiohttp.WSMsgType.TEXT:
                     message = _decode(relay, frame.data)
                     if isinstance(message, wire.Ping):
@@ -280,7 +280,7 @@ def _trust(address: Address) -> ssl.SSLContext | bool:
         raise _LostError(f"{address.ca_file} has no certificate of an authority to trust: {error}") from None
 
 
-def _known(file: Path | None) -> str:
+def _ip_address(file: Path | None) -> str:
     """The IP address in the file; empty if there is none."""
     try:
         return "" if file is None else str(ip_address(_read(file)))
@@ -313,15 +313,15 @@ class FirstContact:
         """Remember in ``file``. Without a termination message the sidecar never ends."""
         self._file = file
         self._message = message
-        self._told = _lines(file)
+        self._reasons = _lines(file)
         self._reason = ""
         self._lasts = asyncio.Event()
         self._lasts.set()
 
     def connected(self) -> None:
         """The controller has accepted the connection."""
-        if _CONNECTED not in self._told:
-            self._told.append(_CONNECTED)
+        if _CONNECTED not in self._reasons:
+            self._reasons.append(_CONNECTED)
             self._remember()
 
     def failed(self, reason: str, *, passes: bool = False) -> None:
@@ -341,10 +341,10 @@ class FirstContact:
         await asyncio.Event().wait()
 
     def _tell(self, reason: str) -> bool:
-        is_over = _CONNECTED in self._told or len(self._told) >= MOST
-        if not reason or is_over or reason in self._told or self._message is None:
+        is_over = _CONNECTED in self._reasons or len(self._reasons) >= MOST
+        if not reason or is_over or reason in self._reasons or self._message is None:
             return False
-        self._told.append(reason)
+        self._reasons.append(reason)
         try:
             self._message.write_text(reason)
         except OSError as error:
@@ -355,7 +355,7 @@ class FirstContact:
     def _remember(self) -> bool:
         new = self._file.with_name(f"{self._file.name}.new")
         with suppress(OSError):
-            new.write_text("\n".join(self._told))
+            new.write_text("\n".join(self._reasons))
             new.replace(self._file)
             return True
         return False

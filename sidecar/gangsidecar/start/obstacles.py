@@ -56,11 +56,11 @@ def left_open(before: Surroundings, ours: Sequence[int] = (), by: str = "a prelo
 
     ``ours``: files that the template itself has opened since ``before``; ``by``: what has caused it.
     """
-    known = {*before.files, *ours}
+    expected = {*before.files, *ours}
     found = (
         _thread()
         or _child()
-        or next(filter(None, (_file(number, path) for number, path in _files() if number not in known)), "")
+        or next(filter(None, (_file(number, path) for number, path in _files() if number not in expected)), "")
         or _changed_surroundings(before)
     )
     return f"{by} {found}: {ADVICE}" if found else ""

@@ -15,7 +15,7 @@ from typing import Any
 
 FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 CLIENT = "gangclient"
-"""The supervisor has put it into PYTHONPATH: it is no file of the user's."""
+"""The supervisor has put it into PYTHONPATH: it isn't a file of the user's."""
 MAX_BYTES = 4 << 20
 """Each start that is executed appends its imports again; beyond this nothing is written."""
 

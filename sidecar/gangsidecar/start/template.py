@@ -229,9 +229,9 @@ def _poisoned() -> str:
 def _set_threads(environment: Mapping[str, str]) -> None:
     """Let libraries that were loaded with one thread use as many as a start of theirs would."""
     cores = len(os.sched_getaffinity(0))
-    wanted = _number(environment, "OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS") or cores
+    threads = _number(environment, "OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS") or cores
     for path in _loaded("openblas"):
-        _set_openblas_threads(path, wanted)
+        _set_openblas_threads(path, threads)
     torch = sys.modules.get("torch")
     omp = _number(environment, "OMP_NUM_THREADS", "MKL_NUM_THREADS")
     if torch is not None and omp and torch.get_num_threads() != omp:

@@ -8,7 +8,7 @@ right::
     {"parked": attempt}     {"stop": {"attempt": 7, "seconds": 15.0, "reason": why, "planned": false}}
                             {"run": {"attempt": 8, "set": {name: value}, "unset": [name]}}
 
-The rule: only the spawned process itself is heard. The kernel tells who has sent a line: one of a child that has
+The rule: only the spawned process itself counts. The kernel says who has sent a line: a line of a child that has
 inherited the channel changes nothing, nor does one that makes no sense. When either side closes it, the process can't
 park any more. What a process says is passed on as an event; this file must never believe it.
 """
@@ -180,18 +180,18 @@ class ParkingChannel:
         self._feed = feed
         self._unread = b""
         self._unsent = b""
-        """What it is to be told, beyond what the kernel buffers: the environment of an attempt can be long."""
+        """What it is sent, beyond what the kernel buffers: the environment of an attempt can be long."""
         self.has_asked = False
         """The process has said that it can park."""
         loop.watch(ours, READ, self._ready)
 
     def refuse(self, why: str) -> None:
         """Say that the process is started anew after a stop."""
-        self._tell(refused=why)
+        self._send(refused=why)
 
     def stop(self, park: machine.Park) -> None:
         """Ask the process to park. One that can't be reached is killed when its time is over."""
-        self._tell(
+        self._send(
             stop={
                 "attempt": park.attempt,
                 "seconds": park.kill_ms / 1000,
@@ -210,7 +210,7 @@ class ParkingChannel:
         names = [name for name, _ in process.env]
         unset = sorted({name for name, _ in self._process.env}.difference(names))
         self._process = process
-        return self._tell(run={"attempt": attempt, "set": {name: environment[name] for name in names}, "unset": unset})
+        return self._send(run={"attempt": attempt, "set": {name: environment[name] for name in names}, "unset": unset})
 
     def close(self) -> None:
         """Close our end: a process that is parked ends."""
@@ -219,7 +219,7 @@ class ParkingChannel:
             self._socket.close()
             self._socket = None
 
-    def _tell(self, **message: Any) -> bool:
+    def _send(self, **message: Any) -> bool:
         self._unsent += json.dumps(message).encode() + b"\n"
         return self._flush()
 
@@ -260,23 +260,23 @@ class ParkingChannel:
             return
         *lines, self._unread = (self._unread + piece).split(b"\n")
         for line in lines:
-            self._hear(line)
+            self._take(line)
         if not piece or len(self._unread) > LONGEST:
             self.close()
             self._feed(machine.Parkable(self._process.local_rank, can=False))
 
-    def _hear(self, line: bytes) -> None:
+    def _take(self, line: bytes) -> None:
         try:
-            said = json.loads(line)
+            message = json.loads(line)
         except (ValueError, RecursionError):
             return
-        if not isinstance(said, dict):
+        if not isinstance(message, dict):
             return
-        if said.get("parkable") is True:
+        if message.get("parkable") is True:
             self.has_asked = True
             self._feed(machine.Parkable(self._process.local_rank, refusal=self._refusal))
-        elif type(said.get("parked")) is int:
-            self._feed(machine.Parked(self._process.local_rank, said["parked"]))
+        elif type(message.get("parked")) is int:
+            self._feed(machine.Parked(self._process.local_rank, message["parked"]))
 
 
 def _sender(ancillary: list[tuple[int, int, bytes]]) -> int:

@@ -33,7 +33,7 @@ from gangsidecar.supervisor.output_search import Lines, LogSearch, StepSearch, T
 
 PIECE = 1 << 16
 TELL_MS = 200
-"""The first step is told at once; then at most so often."""
+"""The first step is sent at once; then at most so often."""
 SEARCH_SECONDS = 1.0
 LAST_SECONDS = 5
 """How long the end of the copier waits for a supervisor that does not read."""
@@ -57,19 +57,19 @@ class Teller:
     def __init__(self, pipe: int) -> None:
         os.set_blocking(pipe, False)
         self._pipe = pipe
-        self._told: dict[str, int] = {}
+        self._steps: dict[str, int] = {}
         self._at = self._first_at = self._sent_at = 0
         self._is_waiting = False
         self._kept: collections.deque[dict[str, Any]] = collections.deque()
 
     def step(self, step: int, gap: int) -> None:
         """A step was found. ``gap``: how far it is from the one before of its process; 0 = unknown."""
-        told = self._told
-        if not told:
+        steps = self._steps
+        if not steps:
             self._first_at = now_ms()
-        every = max(told.get("every", 0), gap)
-        self._told = {"step": max(told.get("step", step), step), "first": told.get("first", step)}
-        self._told.update({"every": every} if every else {})
+        every = max(steps.get("every", 0), gap)
+        self._steps = {"step": max(steps.get("step", step), step), "first": steps.get("first", step)}
+        self._steps.update({"every": every} if every else {})
         self.sign()
 
     def sign(self) -> None:
@@ -111,8 +111,8 @@ class Teller:
         if not self._is_waiting:
             return
         now = now_ms()
-        ages = {"age_ms": now - self._at, **({"first_age_ms": now - self._first_at} if self._told else {})}
-        self._is_waiting = not self._send({**self._told, **ages})
+        ages = {"age_ms": now - self._at, **({"first_age_ms": now - self._first_at} if self._steps else {})}
+        self._is_waiting = not self._send({**self._steps, **ages})
         self._sent_at = now
 
     def _keep(self, message: dict[str, Any]) -> None:
@@ -225,7 +225,7 @@ def copy(streams: list[Stream], patterns: Patterns, tell: int) -> None:
                 poll.unregister(source)
                 del waiting[source]
         if questions.are_answered(waiting.keys() & ready):
-            log.look([rest for one in lines.values() for rest in one.begun()])
+            log.look([rest for one in lines.values() for rest in one.unfinished()])
             teller.searched(questions.newest)
     teller.end()
 
@@ -241,10 +241,10 @@ class _Questions:
 
     def take(self, pipe: int, waiting: set[int]) -> bool:
         """Read the newest question: all these streams may have what is older. False: the supervisor is gone."""
-        asked = os.read(pipe, PIECE).split()
-        if asked:
-            self.newest, self.unread, self._is_open = int(asked[-1]), waiting, True
-        return bool(asked)
+        questions = os.read(pipe, PIECE).split()
+        if questions:
+            self.newest, self.unread, self._is_open = int(questions[-1]), waiting, True
+        return bool(questions)
 
     def are_answered(self, ready: set[int]) -> bool:
         """Return whether nothing is left, if only these streams had something in this turn; True only once."""
@@ -274,10 +274,10 @@ def watch(path: str, tell: int) -> None:
     """Report each change, without end. ``tell``: the pipe to the supervisor."""
     teller = Teller(tell)
     before, wrong = _seen(path)
-    told = ""
+    logged = ""
     while True:
-        if wrong and wrong != told:
-            told = wrong
+        if wrong and wrong != logged:
+            logged = wrong
             teller.wrong(f"the file of progress.source can't be looked at: {wrong}")
         time.sleep(EVERY_SECONDS)
         now, wrong = _seen(path)

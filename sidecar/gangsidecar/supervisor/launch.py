@@ -154,10 +154,10 @@ _MORE = {
 
 def cache_variables(folder: str, compilers: Sequence[wire.Compiler], given: dict[str, str]) -> dict[str, str]:
     """The variables to add to the environment ``given`` for the caches of these compilers."""
-    wanted = [one for one in compilers if _FOLDERS[one] not in given]
+    own_caches = [one for one in compilers if _FOLDERS[one] not in given]
     added: dict[str, str] = {}
     try:
-        for one in wanted:
+        for one in own_caches:
             path = os.path.join(folder, one.value.lower())
             _own(folder)
             _own(path)

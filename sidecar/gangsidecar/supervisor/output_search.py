@@ -21,7 +21,7 @@ from gangsidecar.common import now_ms
 STEP_LINE = 8192
 """Bytes of a line that are searched for a step."""
 _DIGITS = 18
-"""A number with more digits is no step."""
+"""A number with more digits isn't a step."""
 _ENDS = re.compile(rb"[\r\n]+")
 
 
@@ -29,22 +29,22 @@ class Lines:
     """Cuts one stream into lines."""
 
     def __init__(self) -> None:
-        self._begun = b""
+        self._beginning = b""
 
     def feed(self, piece: bytes) -> list[bytes]:
         """The lines that end in this piece; empty ones are left out."""
         lines = _ENDS.split(piece)
-        lines[0] = self._begun + lines[0]
-        self._begun = lines.pop()[:STEP_LINE]
+        lines[0] = self._beginning + lines[0]
+        self._beginning = lines.pop()[:STEP_LINE]
         return [line[:STEP_LINE] for line in lines if line]
 
-    def begun(self) -> list[bytes]:
+    def unfinished(self) -> list[bytes]:
         """Return the beginning of a line that has not ended."""
-        return [self._begun] if self._begun else []
+        return [self._beginning] if self._beginning else []
 
     def end(self) -> list[bytes]:
         """The last line, if no newline ended it."""
-        last, self._begun = self._begun, b""
+        last, self._beginning = self._beginning, b""
         return [last] if last else []
 
 
@@ -72,7 +72,7 @@ SHARE = 0.05
 """Of one core, on average."""
 _LEAST = 0.001
 _BEFORE = 20
-"""Characters that are told before a match, where the line is too long to be told whole."""
+"""Characters before a match that are kept, where the line is too long to be kept whole."""
 
 Found = Callable[[str, str], None]
 """Gets the pattern and the line."""
@@ -102,7 +102,7 @@ class _Pattern:
         for line in lines:
             match = self.compiled.search(line)
             if match is not None:
-                self.found = told(line, match.start(), match.end())
+                self.found = shorten(line, match.start(), match.end())
                 return
 
 
@@ -143,7 +143,7 @@ class LogSearch:
         self._wrong(f"the pattern {printable(text)} of onLog {why}. Until the next attempt, no line matches it")
 
 
-def told(line: str, begin: int, end: int) -> str:
+def shorten(line: str, begin: int, end: int) -> str:
     """Shorten a line for a report: printable, and of a long line the part with the match."""
     whole = printable(line)
     if len(whole) <= wire.LOG_LINE:

@@ -165,7 +165,7 @@ def _remove(path: str) -> None:
 
 FILE = 4_096
 SAID = 240
-"""Characters of what a worker wrote that are told of it."""
+"""Characters of what a worker wrote that are reported."""
 _MARK = wire.MARK.encode()
 _TRACEBACK = "Traceback (most recent call last):"
 

@@ -246,7 +246,7 @@ def kill_marked(pod: str) -> None:
             logged_at = now_ms()
             log("warning", "processes of an earlier session are being killed", pids=",".join(map(str, left)))
         send(left, signal.SIGKILL)
-        time.sleep(0.005)  # they are no children of this process, so it gets no signal when they are gone
+        time.sleep(0.005)  # they aren't children of this process, so it gets no signal when they are gone
 
 
 def marked(pod: str) -> list[int]:
@@ -258,12 +258,12 @@ def marked(pod: str) -> list[int]:
     A process that ends between the list and the look at it may have left a child that is not in the list. So nothing is
     marked only if a look could read all but those that the look before could not read.
     """
-    wanted = {os.fsencode(f"GANG_POD_UID={pod}"), f"{MARK}=1".encode()}
+    marks = {os.fsencode(f"GANG_POD_UID={pod}"), f"{MARK}=1".encode()}
     me = os.getpid()
     unread: set[int] | None = None
     while True:
         read = {pid: _environment(pid) for pid in _pids() if pid != me}
-        found = [one for pid in read if wanted.issubset(read[pid]) for one in (pid, *descendants(pid, {me}))]
+        found = [one for pid in read if marks.issubset(read[pid]) for one in (pid, *descendants(pid, {me}))]
         before, unread = unread, {pid for pid in read if not any(read[pid])}
         if found or (before is not None and unread <= before):
             return found

@@ -84,7 +84,7 @@ Example, without a cluster:
   supervisor run --socket /run/gang/supervisor.sock --state /run/gang/state.json \\
       --gang 8c1d --member worker-0 --pod 77ab --address 127.0.0.1 -- python3 train.py --rank '$(RANK)'
 
-Exit code: 0 when the gang no longer needs this pod (the report tells how the worker ended), 2 for bad usage.
+Exit code: 0 when the gang no longer needs this pod (the report says how the worker ended), 2 for bad usage.
 """
 
 

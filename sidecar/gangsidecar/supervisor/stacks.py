@@ -118,9 +118,9 @@ def _process(pid: int, limit: int, until_ms: int) -> Iterator[str]:
         yield "  ended\n"
         return
     threads = {task: Thread(f"/proc/{pid}/task/{task}") for task in tasks[:_MOST_THREADS]}
-    told = _cut(_plain("".join(_kernel(threads))), max(FIRST_THREAD, (limit - len(head)) // 3))
-    yield _cut(_plain(_python(pid, threads, until_ms)), limit - len(head) - len(told))
-    yield told
+    of_kernel = _cut(_plain("".join(_kernel(threads))), max(FIRST_THREAD, (limit - len(head)) // 3))
+    yield _cut(_plain(_python(pid, threads, until_ms)), limit - len(head) - len(of_kernel))
+    yield of_kernel
 
 
 def _kernel(threads: dict[int, Thread]) -> Iterator[str]:
@@ -172,7 +172,7 @@ def _own(pid: int, until_ms: int) -> list[Section]:
             now = os.fstat(file).st_size
             if now != size:
                 size, grown = now, now_ms()
-        begin = max(before, size - _MOST_BYTES)  # The thread that took the signal is told last.
+        begin = max(before, size - _MOST_BYTES)  # The thread that took the signal comes last.
         return _of_faulthandler(os.pread(file, size - begin, begin).decode(errors="replace"))
     except OSError:
         return []

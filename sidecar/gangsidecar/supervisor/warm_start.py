@@ -93,7 +93,7 @@ class WarmStart:
         self._blamed: set[str] = set()
         """Modules that a template can't import, of those that the worker imports."""
         self._no_template = FIRST_START
-        self.told = wire.WarmStart(0, 0, 0)
+        self.report = wire.WarmStart(0, 0, 0)
         """How the newest attempt was started."""
 
     def begin(self) -> None:
@@ -104,10 +104,10 @@ class WarmStart:
     def new_attempt(self, attempt: int) -> None:
         """The processes that are started next are of a new attempt."""
         template = self._template
-        self.told = wire.WarmStart(attempt, 0, 0)
+        self.report = wire.WarmStart(attempt, 0, 0)
         if template is not None:
             not_imported = "" if self._settings.preload == AUTO else template.not_imported
-            self.told = replace(self.told, template_bytes=template.bytes, not_imported=not_imported)
+            self.report = replace(self.report, template_bytes=template.bytes, not_imported=not_imported)
         self._loop.at(now_ms() + WITHOUT_STEPS_MS, partial(self._trains, attempt))
         if template is not None and template.obstacle == IMPORTING and template.pace > PACE:
             template.end(TOO_SLOW)  # It would take the time from the start. Another is made after the first step.
@@ -164,12 +164,14 @@ class WarmStart:
         return self._settings.preload == AUTO and is_of_use and os.path.exists(ARCHIVE)
 
     def _count(self, forked: int = 0, obstacle: str = "") -> None:
-        told = self.told
-        executed = told.executed + 1 - forked
-        self.told = replace(told, forked=told.forked + forked, executed=executed, obstacle=obstacle or told.obstacle)
+        report = self.report
+        executed = report.executed + 1 - forked
+        self.report = replace(
+            report, forked=report.forked + forked, executed=executed, obstacle=obstacle or report.obstacle
+        )
 
     def _trains(self, attempt: int) -> None:
-        if attempt == self.told.attempt != self._trained:
+        if attempt == self.report.attempt != self._trained:
             self._trained = attempt
             self._preload(pace=PACE)
 
@@ -189,14 +191,14 @@ class WarmStart:
                 return
             self._template = template = None
             self._asked.clear()
-        wanted = [name for name in self._wanted() if name not in self._asked]
-        if not wanted or (template is not None and template.obstacle == IMPORTING):
+        names = [name for name in self._modules() if name not in self._asked]
+        if not names or (template is not None and template.obstacle == IMPORTING):
             return
         if template is None:
             template = self._template = self._make()
         if template is not None:
-            self._asked.update(wanted)
-            template.preload(wanted, pace)
+            self._asked.update(names)
+            template.preload(names, pace)
             self._loop.at(now_ms() + READY_MS, partial(_expect_ready, template))
 
     def _make(self) -> Template | None:
@@ -222,13 +224,13 @@ class WarmStart:
         self._helpers.add(template.pid)
         return template
 
-    def _wanted(self) -> list[str]:
+    def _modules(self) -> list[str]:
         if self._settings.preload != AUTO:
             return [name for name in self._settings.preload.split(",") if name]
         try:
             with open(self._settings.imports, encoding="ascii", errors="replace") as file:
-                learnt = dict.fromkeys(line.rstrip("\n") for line in file)
-                return list(takewhile(lambda name: name not in self._blamed, learnt))
+                recorded = dict.fromkeys(line.rstrip("\n") for line in file)
+                return list(takewhile(lambda name: name not in self._blamed, recorded))
         except OSError:
             return []
 

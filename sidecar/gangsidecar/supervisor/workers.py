@@ -67,7 +67,7 @@ class Workers:
         """The environment of a process without what differs between attempts and processes."""
         self._plain_command = launch.expand_command(settings.command, self._plain)
         self._mains: dict[int, launch.MainProcess] = {}
-        self._said = ""
+        self._message = ""
         """What was read of the termination message last."""
         self.progress = ProgressWatch(loop, helpers, self._read)
         self._warm = self._warm_start(helpers) if settings.preload else None
@@ -111,7 +111,7 @@ class Workers:
             ranks[pid] = process.rank
         self.progress.all_started()
         self._publish(ranks)
-        return [*events, machine.Started(self._told(effect))]
+        return [*events, machine.Started(self._warm_report(effect))]
 
     def _start(self, process: wire.Process, env: dict[str, str]) -> int:
         """Start a process; return its pid. OSError, ValueError: it could not be executed."""
@@ -133,13 +133,13 @@ class Workers:
             processes.send([pid], signal.SIGKILL)
         return pid
 
-    def _told(self, effect: machine.Spawn) -> wire.WarmStart | None:
+    def _warm_report(self, effect: machine.Spawn) -> wire.WarmStart | None:
         """Return how the processes of a Run were started."""
         self._takes_part = self._takes_part or any(one.has_asked for one in self._parking.values())
         on = len(effect.parked)
         anew, self._refused = self._refused or why_anew(effect.run) or GONE, ""
         if self._warm is not None:
-            return replace(self._warm.told, went_on=on)
+            return replace(self._warm.report, went_on=on)
         executed = len(effect.run.processes) - on
         obstacle = anew if executed else ""
         return wire.WarmStart(effect.attempt, 0, executed, obstacle, went_on=on) if self._takes_part else None
@@ -193,17 +193,17 @@ class Workers:
 
         A shell that could not execute a command has its own meaning.
         """
-        before, self._said = self._said, persistence.read_message(self._settings.termination_log)
-        is_told = exited.message or exited.exit_code in {0, launch.NOT_EXECUTABLE, launch.NOT_FOUND}
-        return exited if is_told or self._said == before else replace(exited, message=self._said)
+        before, self._message = self._message, persistence.read_message(self._settings.termination_log)
+        is_explained = exited.message or exited.exit_code in {0, launch.NOT_EXECUTABLE, launch.NOT_FOUND}
+        return exited if is_explained or self._message == before else replace(exited, message=self._message)
 
     def _forget_what_was_said(self) -> None:
-        path, self._said = self._settings.termination_log, ""
+        path, self._message = self._settings.termination_log, ""
         try:
             persistence.forget_message(path)
         except OSError as error:
             log("warning", "what earlier attempts wrote as termination message stays", file=path, reason=error)
-            self._said = persistence.read_message(path)
+            self._message = persistence.read_message(path)
 
     def progressed(self, progress: wire.Progress) -> None:
         """The worker has reported progress."""

@@ -154,12 +154,12 @@ def _fields(kind: Any) -> Mapping[str, _Field]:
 def _object(kind: Any, body: Any, path: str) -> Any:
     if not isinstance(body, dict):
         raise WireError(f"{path}: a {type(body).__name__} instead of an object")
-    known = _fields(kind)
-    unknown = [str(key)[:40] for key in body if key not in known]
+    fields_of = _fields(kind)
+    unknown = [str(key)[:40] for key in body if key not in fields_of]
     if unknown:
         raise WireError(f"{path}: unknown field {unknown[0]!r}")
     try:
-        return kind(**{name: known[name].value(item, path, name) for name, item in body.items()})
+        return kind(**{name: fields_of[name].value(item, path, name) for name, item in body.items()})
     except TypeError:
         missing = sorted(field.name for field in fields(kind) if field.default is MISSING and field.name not in body)
         raise WireError(f"{path}: missing {', '.join(missing)}") from None
@@ -189,7 +189,7 @@ def _value(hint: Any, item: Any, path: str) -> Any:
         except ValueError:
             allowed = ", ".join(one.value for one in hint)
             raise WireError(f"{path}: {item!r:.40} instead of one of {allowed}") from None
-    if type(item) is not hint:  # bool is no int here
+    if type(item) is not hint:  # a bool isn't an int here
         raise WireError(f"{path}: a {type(item).__name__} instead of {hint.__name__}")
     if hint is str and len(item) > MAX_STRING:
         raise WireError(f"{path}: {len(item)} characters are over the limit of {MAX_STRING}")
@@ -233,13 +233,13 @@ def _older(part: Any, revision: int) -> Any:
         return part
     kind: Any = type(part)
     added = ADDED.get(kind, {})
-    known = {
+    values = {
         field.name: field.default
         if added.get(field.name, 1) > revision
         else _older(getattr(part, field.name), revision)
         for field in fields(kind)
     }
-    return kind(**known)
+    return kind(**values)
 
 
 MARK = "gangctl: "

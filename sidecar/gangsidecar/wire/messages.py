@@ -62,7 +62,7 @@ MAX_LOG_PATTERNS = 8
 LOG_PATTERN = 256
 """Characters of a pattern."""
 LOG_LINE = 200
-"""Characters of a line that are told."""
+"""Characters of a line that are reported."""
 
 
 @dataclass(frozen=True)

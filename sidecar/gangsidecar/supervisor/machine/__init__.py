@@ -26,15 +26,6 @@ So the machine never goes back. In each state at most one timer is next (``stop.
 :func:`step` takes one event and returns the next state and the effects, in the order in which they must be carried out.
 It has no clock, I/O, randomness or log, and it must never raise. Times are milliseconds of CLOCK_BOOTTIME. The driver
 must reap ended processes before it passes an event that may stop a worker: an end that came before a stop is natural.
-
-==============  ===================================================================
-``events``      what happens (events), what must be done (effects)
-``state``       what a supervisor knows, and the report made from it
-``history``     what the worker did, within bounds
-``directives``  what a directive of the controller changes
-``stop``        timers; SIGTERM, SIGKILL, Stuck, Done; processes that survive a stop
-``worker``      starts and ends of the worker's processes, the framework API, pings
-==============  ===================================================================
 """
 
 from __future__ import annotations

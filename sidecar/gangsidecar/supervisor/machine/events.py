@@ -135,7 +135,7 @@ class Spawn:
     attempt: int
     run: wire.Run
     parked: tuple[int, ...] = ()
-    """The local ranks whose process is parked: it goes on. One that can't be told is killed, and has ended so."""
+    """The local ranks whose process is parked: it goes on. If it can't be reached, it is killed, and has ended so."""
 
 
 @dataclass(frozen=True)

@@ -180,13 +180,13 @@ def add_loaded(history: History, now_ms: int, loaded: wire.Loaded) -> History:
     load, steps = history.load, history.progress
     if steps is not None and steps.attempt == loaded.attempt and steps.first_step is not None:
         return history
-    at, said = now_ms - max(0, loaded.age_ms), replace(loaded, age_ms=0)
+    at, one = now_ms - max(0, loaded.age_ms), replace(loaded, age_ms=0)
     if load is None or load.loaded.attempt != loaded.attempt:
-        return replace(history, load=Load(at, said, (loaded.rank,)))
+        return replace(history, load=Load(at, one, (loaded.rank,)))
     if loaded.rank in load.ranks or len(load.ranks) == LOADS:
         return history
     ranks = (*load.ranks, loaded.rank)
-    return replace(history, load=Load(at, said, ranks) if at >= load.at else replace(load, ranks=ranks))
+    return replace(history, load=Load(at, one, ranks) if at >= load.at else replace(load, ranks=ranks))
 
 
 def add_request(history: History, now_ms: int, request: wire.Request) -> History:
@@ -210,10 +210,10 @@ def progress(history: History, now_ms: int) -> wire.Progress | None:
         return None
     first_age = None if steps.first_at is None else max(0, now_ms - steps.first_at)
     age = max(0, now_ms - steps.at)
-    told = wire.Progress(steps.attempt, steps.step, age, steps.phase, steps.first_step, first_age, steps.first_ms)
-    told = replace(told, every=steps.every, uncounted=steps.uncounted, own_ms=steps.own_ms, own_rank=steps.own_rank)
+    now = wire.Progress(steps.attempt, steps.step, age, steps.phase, steps.first_step, first_age, steps.first_ms)
+    now = replace(now, every=steps.every, uncounted=steps.uncounted, own_ms=steps.own_ms, own_rank=steps.own_rank)
     last = steps.behind
-    return told if last is None else replace(told, behind=replace(last, age_ms=max(0, now_ms - steps.behind_at)))
+    return now if last is None else replace(now, behind=replace(last, age_ms=max(0, now_ms - steps.behind_at)))
 
 
 def suspected(history: History, attempt: int) -> int | None:

@@ -24,7 +24,7 @@ class Stop:
     signal_at: int | None = None
     """When SIGTERM is due; None = it was sent, or nothing is left that gets it."""
     parking: tuple[int, ...] = ()
-    """The local ranks that were told to park. They get no SIGTERM."""
+    """The local ranks that were asked to park. They get no SIGTERM."""
     taking: bool = False
     """The stacks of the worker are being taken: it knows nothing of the stop yet. ``signal_at`` is when that ends."""
     stacks: str = ""
@@ -64,7 +64,7 @@ class State:
     parkable: tuple[int, ...] = ()
     """The local ranks whose process can park."""
     parked: tuple[tuple[int, int | None], ...] = ()
-    """(local rank, rank) of the processes that have parked; they are no part of ``mains``."""
+    """(local rank, rank) of the processes that have parked; ``mains`` does not have them."""
     parked_at: int = 0
     """When the newest of them did."""
     readers: int = 0

@@ -5,7 +5,7 @@ are taken first, if the directive asks for them, and its end waits for those of 
 changes what the others do. Where the framework wants to hear of a directive's stop first, SIGTERM waits until it has
 acted. Both are within the grace::
 
-    announced at stop.since, or where stacks are wanted
+    announced at stop.since, or where stacks are asked for
                  max(stop.since + OTHERS_MS, when they are taken), at most stop.since + min(STACKS_MS, grace / 2)
     SIGTERM at   min(when no reader is left, announced at + min(NOTICE_MS, what is left of the grace / 2))
 
@@ -126,7 +126,7 @@ def announce(state: State, now_ms: int, directive: wire.Directive) -> Result:
     if directive.stacks and by_ms > now_ms:
         look = TakeStacks(state.ran, by_ms, suspected(state.history, state.ran))
         return replace(begun, stop=replace(stop, taking=True, signal_at=by_ms)), (look,)
-    return _tell(begun, now_ms)
+    return _announce(begun, now_ms)
 
 
 def stacks_taken(state: State, _now_ms: int, event: StacksTaken) -> Result:
@@ -143,11 +143,11 @@ def stacks_taken(state: State, _now_ms: int, event: StacksTaken) -> Result:
 def _all_taken(state: State, now_ms: int) -> Result:
     """The time for stacks is over, here and in the other pods."""
     stacks = wire.Stacks(state.ran, "" if state.stop is None else state.stop.stacks)
-    state, effects = _tell(replace(state, stacks=stacks), now_ms)
+    state, effects = _announce(replace(state, stacks=stacks), now_ms)
     return state, (*effects, Send())
 
 
-def _tell(state: State, now_ms: int) -> Result:
+def _announce(state: State, now_ms: int) -> Result:
     """Announce the stop to the worker.
 
     Hold asks the processes that can park to do so; in a pod that is to end, nothing will go on.

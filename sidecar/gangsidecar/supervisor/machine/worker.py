@@ -62,12 +62,12 @@ def exited(state: State, now_ms: int, event: Exited) -> Result:
 
 def log_matched(state: State, _now_ms: int, event: wire.LogMatch) -> Result:
     """Keep the first match of each pattern. It ends and restarts nothing: it says more of an end."""
-    known = state.log_matches
-    if event.attempt != state.ran or len(known) == wire.MAX_LOG_PATTERNS:
+    matches = state.log_matches
+    if event.attempt != state.ran or len(matches) == wire.MAX_LOG_PATTERNS:
         return state, ()
-    if any(one.pattern == event.pattern for one in known):
+    if any(one.pattern == event.pattern for one in matches):
         return state, ()
-    return replace(state, log_matches=(*known, event)), (Send(),)
+    return replace(state, log_matches=(*matches, event)), (Send(),)
 
 
 def tree_gone(state: State, now_ms: int, _event: TreeGone) -> Result:
