@@ -88,8 +88,7 @@ class Client:
         self._rank = _integer("RANK") if rank is None else rank
         self._sender = Sender(self._send)
         self._backlog = Backlog(path)
-        self._saved = False
-        """Whether a checkpoint of this attempt was taken."""
+        self._saved = False  # Whether a checkpoint of this attempt was taken.
         self._closed = False
         self._streams: List[Tuple[int, UnixConnection]] = []
         """Those that are open, and the process that has opened them: :meth:`close` ends them there."""

@@ -73,15 +73,11 @@ class Session:
         """Those of this attempt: that of ``train``, and those of frameworks' adapters."""
         self._helpers = Helpers()
         self._changed = threading.Condition()
-        self._stop: Optional[Event] = None
-        """The newest stop."""
-        self._interrupting: Optional[Event] = None
-        """The newest whose callbacks have returned."""
+        self._stop: Optional[Event] = None  # The newest stop.
+        self._interrupting: Optional[Event] = None  # The newest whose callbacks have returned.
         self._aborting: Optional[threading.Thread] = None
-        self._raised_at = ""
-        """Where the interruption of this attempt was raised."""
-        self._entered = False
-        """``train`` was called in this attempt."""
+        self._raised_at = ""  # Where the interruption of this attempt was raised.
+        self._entered = False  # ``train`` was called in this attempt.
 
     def run(self, train: Train[Result], open_channel: Open) -> Result:
         """Return what ``train`` returns in the attempt that isn't stopped."""
@@ -132,7 +128,9 @@ class Session:
             summary = "".join(traceback.format_exception_only(type(error), error)).strip()
             if self._stop_within(self._echo_seconds) is None:
                 raise
-            _log.warning("train was left by %s, as the attempt is being stopped (%s)", summary, _place_of(error))
+            frames = traceback.extract_tb(error.__traceback__)
+            place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "?"
+            _log.warning("train was left by %s, as the attempt is being stopped (%s)", summary, place)
             _forget(error)
         return ()
 
@@ -259,12 +257,6 @@ def _forget(error: BaseException) -> None:
             waiting += [one.__context__, one.__cause__]
             traceback.clear_frames(one.__traceback__)
             one.__traceback__ = None
-
-
-def _place_of(error: BaseException) -> str:
-    """Return the place where it was raised."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "?"
 
 
 def _place_in(thread: threading.Thread) -> str:

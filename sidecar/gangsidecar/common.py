@@ -17,8 +17,7 @@ def now_ms() -> int:
 class _Log:
     def __init__(self) -> None:
         self.program = "gangctl"
-        self.file = ""
-        """Empty: stderr."""
+        self.file = ""  # Empty: stderr.
 
 
 _LOG = _Log()
@@ -34,7 +33,9 @@ def log(level: str, message: str, **fields: object) -> None:
     now = time.time()
     clock = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now))
     parts = [f"{clock}.{int(now * 1000) % 1000:03d}Z", level, f"{_LOG.program}:", message]
-    parts += [f"{name}={_value(value)}" for name, value in fields.items()]
+    for name, value in fields.items():
+        text = str(value)
+        parts.append(f"{name}={text if text and not any(one.isspace() for one in text) else repr(text)}")
     _write((" ".join(parts) + "\n").encode("utf-8", errors="backslashreplace"))
 
 
@@ -52,8 +53,3 @@ def _write(line: bytes) -> None:
             os.close(file)
     except OSError:
         return
-
-
-def _value(value: object) -> str:
-    text = str(value)
-    return repr(text) if not text or any(one.isspace() for one in text) else text

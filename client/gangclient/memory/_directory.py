@@ -12,7 +12,7 @@ import socket
 from contextlib import suppress
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
-from gangclient.memory._keeping import Ledger, Verdict, Where, peers
+from gangclient.memory._keeping import Ledger, Where, peers
 from gangclient.memory._link import LIMIT, Identity, LineError, Message, decoded, encoded
 
 FEW_SECONDS = 5.0
@@ -118,7 +118,8 @@ class Directory:
     async def _take(self, rank: int, message: Message) -> None:
         verdict = self._ledger.note(rank, int(message["step"]), kept=bool(message["kept"]))
         if verdict is not None:
-            await asyncio.gather(*(self._tell(each, _message(verdict)) for each in list(self._writers)))
+            judged = {"step": verdict.step, "safe": verdict.safe}
+            await asyncio.gather(*(self._tell(each, judged) for each in list(self._writers)))
 
     async def _tell(self, rank: int, message: Message) -> None:
         writer = self._writers.get(rank)
@@ -130,7 +131,3 @@ class Directory:
         except (OSError, asyncio.TimeoutError):
             with suppress(OSError):
                 writer.close()  # It keeps what it has: it gets no verdict.
-
-
-def _message(verdict: Verdict) -> Message:
-    return {"step": verdict.step, "safe": verdict.safe}

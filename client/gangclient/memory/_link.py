@@ -113,8 +113,7 @@ class Link:
         self._changed = threading.Condition()
         self._connection: Optional[socket.socket] = None
         self._over: Optional[Callable[[], object]] = None
-        self.broken = ""
-        """Why nothing can be kept any more."""
+        self.broken = ""  # Why nothing can be kept any more.
         self._closed = False
         if own.rank == 0:
             self._serve(own)

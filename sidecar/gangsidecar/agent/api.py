@@ -95,7 +95,11 @@ class Api:
             raise ValueError(operation.name)
 
         async def handler(request: web.Request) -> web.StreamResponse:
-            body = check(takes, _parsed(await request.read()))
+            try:
+                json_body = json.loads(await request.read())
+            except (ValueError, RecursionError) as error:
+                raise MismatchError("body", f"not JSON: {str(error)[:120]}") from None
+            body = check(takes, json_body)
             self._check_caller(body["attempt"], body["rank"])
             status, answer = handle(body)
             return web.json_response(answer, status=status)
@@ -256,13 +260,6 @@ async def _errors(
 def _no_supervisor() -> ProblemError:
     message = f"no supervisor is connected to the sidecar right now: try again after {RETRY_AFTER} s"
     return ProblemError(503, "SupervisorAway", message)
-
-
-def _parsed(body: bytes) -> Any:
-    try:
-        return json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise MismatchError("body", f"not JSON: {str(error)[:120]}") from None
 
 
 def _described(gate: AttemptGate, now_ms: int) -> dict[str, Any]:

@@ -130,7 +130,8 @@ def _check_number(kind: Integer | Number, value: Json, path: str) -> int | float
 
 def _expect(holds: bool, value: Json, path: str, allowed: str) -> None:  # noqa: FBT001 - it is what this is about
     if not holds:
-        raise MismatchError(path, f"{_kind_of(value)} instead of {allowed}")
+        names = {dict: "an object", list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
+        raise MismatchError(path, f"{names.get(type(value), 'a number')} instead of {allowed}")
 
 
 def _check_object(shape: Shape, value: Json, path: str) -> Json:
@@ -180,11 +181,6 @@ def definitions(shape: Shape) -> dict[str, Json]:
         "additionalProperties": False,
     }
     return found
-
-
-def _kind_of(value: Json) -> str:
-    names = {dict: "an object", list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
-    return names.get(type(value), "a number")
 
 
 _ATTEMPT = Integer(2**53)

@@ -49,8 +49,7 @@ class Relay:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.gate = AttemptGate()
-        self.changes = Changes()
-        """Of :attr:`gate`, of what waits for the controller, and of :attr:`closing`."""
+        self.changes = Changes()  # Of :attr:`gate`, of what waits for the controller, and of :attr:`closing`.
         self.closing = False
         self.progress = ProgressThrottle(loop, self.to_supervisor)
         self._supervisor: Callable[[str], bool] | None = None

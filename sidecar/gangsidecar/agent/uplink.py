@@ -102,10 +102,8 @@ class _Answer:
     """The part of the controller's answer to the upgrade that aiohttp hides."""
 
     def __init__(self) -> None:
-        self.text = ""
-        """The body of a refusal, which gives the reason."""
-        self.revision = 1
-        """The revision of the wire that the controller accepts."""
+        self.text = ""  # The body of a refusal, which gives the reason.
+        self.revision = 1  # The revision of the wire that the controller accepts.
 
     async def read(self, _session: aiohttp.ClientSession, _context: Any, end: aiohttp.TraceRequestEndParams) -> None:
         """Read the revision, and the beginning of a refusal."""

@@ -88,7 +88,9 @@ class Target(NamedTuple):
         """Read a script with its arguments, or ``-m`` and a module with its arguments."""
         if command[0] == "-m":
             return cls(command[1], is_module=True, argv=["-m", *command[2:]])
-        return cls(_absolute(command[0]), is_module=False, argv=command)
+        # As CPython completes it from 3.9 on (Python/fileutils.c, ``_Py_abspath``).
+        name = command[0] if sys.version_info < (3, 9) else os.path.join(os.getcwd(), command[0])
+        return cls(name, is_module=False, argv=command)
 
     @property
     def first_in_path(self) -> str:
@@ -120,11 +122,6 @@ def run(target: Target) -> None:
         raise
     except BaseException as error:  # noqa: BLE001 - what nothing has caught
         _uncaught(error)
-
-
-def _absolute(name: str) -> str:
-    """The name of the script as CPython completes it from 3.9 on (Python/fileutils.c, ``_Py_abspath``)."""
-    return name if sys.version_info < (3, 9) else os.path.join(os.getcwd(), name)
 
 
 def _run(target: Target, module: ModuleType) -> None:
@@ -192,17 +189,13 @@ def _run_package(name: str, *, alter_arguments: bool = True) -> None:
 def _uncaught(error: BaseException) -> None:
     """Report it by the hook that is set now, without the frames above the user's first; then raise SystemExit."""
     traceback: TracebackType | None = error.__traceback__
-    here = __file__
-    while traceback is not None and traceback.tb_frame.f_code.co_filename in {here, "<frozen runpy>", _runpy_file()}:
+    ours = {__file__, "<frozen runpy>", getattr(sys.modules.get("runpy"), "__file__", None)}
+    while traceback is not None and traceback.tb_frame.f_code.co_filename in ours:
         traceback = traceback.tb_next
     sys.excepthook(type(error), error.with_traceback(traceback), traceback)
     if isinstance(error, KeyboardInterrupt):
         _end_by_sigint()
     raise SystemExit(1)
-
-
-def _runpy_file() -> str:
-    return getattr(sys.modules.get("runpy"), "__file__", None) or ""
 
 
 def _end_by_sigint() -> None:

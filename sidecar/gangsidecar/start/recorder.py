@@ -38,7 +38,8 @@ class Recorder:
 
     def _record(self, name: str) -> None:
         found = {one: sys.modules[one] for one in self._pending if one in sys.modules}
-        done = [one for one, module in found.items() if not _is_loading(module)]
+        specs = {one: getattr(module, "__spec__", None) for one, module in found.items()}
+        done = [one for one, spec in specs.items() if not getattr(spec, "_initializing", False)]
         # In the order in which they were done: no import has begun since, so the last to begin was done first.
         self._write([one for one in reversed(done) if is_installed(found[one], self._places)])
         self._pending = [one for one in found if one not in done]  # Those that were not found are forgotten.
@@ -56,10 +57,6 @@ class Recorder:
                 os.close(descriptor)
         except (OSError, UnicodeError):
             return
-
-
-def _is_loading(module: Any) -> bool:
-    return bool(getattr(getattr(module, "__spec__", None), "_initializing", False))
 
 
 def installed_places() -> tuple[str, ...]:

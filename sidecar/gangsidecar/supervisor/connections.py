@@ -42,8 +42,7 @@ class SidecarConnection:
     def __init__(self, path: str) -> None:
         self._path = path
         self.socket: socket.socket | None = None
-        self.retry_at = 0
-        """When to connect next, while there is no connection."""
+        self.retry_at = 0  # When to connect next, while there is no connection.
         self._backoff_ms = FIRST_BACKOFF_MS
         self._away_since: int | None = None
         self._logged = False
@@ -181,8 +180,7 @@ class ParkingChannel:
         self._unread = b""
         self._unsent = b""
         """What it is sent, beyond what the kernel buffers: the environment of an attempt can be long."""
-        self.has_asked = False
-        """The process has said that it can park."""
+        self.has_asked = False  # The process has said that it can park.
         loop.watch(ours, READ, self._ready)
 
     def refuse(self, why: str) -> None:

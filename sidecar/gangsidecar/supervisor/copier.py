@@ -139,8 +139,7 @@ class _Search:
     def __init__(self, pattern: str, restored: int | None, teller: Teller) -> None:
         self._teller = teller
         self._restored = restored
-        self._newest: dict[int, int] = {}
-        """Of each process."""
+        self._newest: dict[int, int] = {}  # Of each process.
         self._search: StepSearch | None = None
         try:
             self._search = StepSearch(pattern)
@@ -235,8 +234,7 @@ class _Questions:
 
     def __init__(self) -> None:
         self.newest = 0
-        self.unread: set[int] = set()
-        """The streams in which something from before the question may be left."""
+        self.unread: set[int] = set()  # The streams in which something from before the question may be left.
         self._is_open = False
 
     def take(self, pipe: int, waiting: set[int]) -> bool:

@@ -54,8 +54,7 @@ class Driver:
         self._settings = settings
         self._loop = EventLoop()
         self._channel = SidecarConnection(settings.socket)
-        self._connection: socket.socket | None = None
-        """The channel's connection that is being watched."""
+        self._connection: socket.socket | None = None  # The channel's connection that is being watched.
         self._connect_at = -1
         self._state = self._begin()
         self._pending: deque[machine.Event] = deque()
@@ -267,12 +266,10 @@ class Driver:
         if isinstance(message, wire.Scan):
             self._scans.take(message)
         else:
-            self._progressed(message) if isinstance(message, wire.Progress) else self._feed(message)
+            if isinstance(message, wire.Progress):
+                self._workers.progressed(message)
+            self._feed(message)
         return True
-
-    def _progressed(self, progress: wire.Progress) -> None:
-        self._workers.progressed(progress)
-        self._feed(progress)
 
     def _keep_alive(self) -> None:
         self._news = True

@@ -43,7 +43,7 @@ class EventLoop:
     def catch(self, signums: tuple[signal.Signals, ...], call: Callable[[int], None]) -> None:
         """Call ``call`` from within the loop for each of these signals, instead of their default action."""
         for signum in signums:
-            signal.signal(signum, _ignore)
+            signal.signal(signum, lambda _signum, _frame: None)  # The wakeup descriptor passes it on.
         signal.set_wakeup_fd(self._signals.fileno(), warn_on_full_buffer=False)
 
         def read(_mask: int) -> None:
@@ -84,10 +84,6 @@ class EventLoop:
                 key.data(mask)
         while self._timers and self._timers[0][0] <= now_ms():
             heapq.heappop(self._timers)[2]()
-
-
-def _ignore(_signum: int, _frame: object) -> None:
-    """The wakeup descriptor passes it on."""
 
 
 _ALL = signal.valid_signals()

@@ -72,15 +72,12 @@ def _scan(tier: Tier, limit: int) -> list[Found]:
         if found and found[-1].step == step:
             continue  # A step that is written again gets a longer name from Lightning, such as step=7-v1.ckpt.
         path = os.path.join(tier.directory, name)
-        marker = _marker(path, tier.complete) if _inside(root, path) else ""
+        # A link may point to another step, but not out of the directory, which every rank sees.
+        is_inside = not os.path.islink(path) or os.path.realpath(path).startswith(root + os.sep)
+        marker = _marker(path, tier.complete) if is_inside else ""
         if marker:
             found.append(Found(tier=tier.name, step=step, path=path, marker=marker))
     return found
-
-
-def _inside(root: str, path: str) -> bool:
-    """A link may point to another step, but not out of the directory, which every rank sees."""
-    return not os.path.islink(path) or os.path.realpath(path).startswith(root + os.sep)
 
 
 def _marker(path: str, complete: str) -> str:
@@ -199,11 +196,7 @@ def _is_free(port: int) -> bool:
                     probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
                 probe.bind(("", port))
             except OSError as error:
-                if family == socket.AF_INET6 and _is_off(error):
+                if family == socket.AF_INET6 and error.errno in {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}:
                     continue
                 return False
     return True
-
-
-def _is_off(error: OSError) -> bool:
-    return error.errno in {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}

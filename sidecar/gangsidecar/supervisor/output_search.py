@@ -112,8 +112,7 @@ class LogSearch:
     def __init__(self, patterns: Sequence[str], found: Found, wrong: Wrong) -> None:
         self._found = found
         self._wrong = wrong
-        self._patterns: list[_Pattern] = []
-        """Those that are still searched for."""
+        self._patterns: list[_Pattern] = []  # Those that are still searched for.
         for text in patterns:
             try:
                 self._patterns.append(_Pattern(text, re.compile(text)))

@@ -34,8 +34,7 @@ class Persistence:
     def __init__(self, state: str, termination_log: str) -> None:
         self._state = state
         self._termination_log = termination_log
-        self._left: tuple[wire.End, ...] = ()
-        """The ends in the termination message, without their ages."""
+        self._left: tuple[wire.End, ...] = ()  # The ends in the termination message, without their ages.
         self._failed = {"state": False, "words": False}
 
     def keep(self, report: wire.Report, now_ms: int, ran: int, *, last: bool) -> None:

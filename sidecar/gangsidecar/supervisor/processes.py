@@ -119,14 +119,10 @@ def children(pid: int) -> list[int]:
                 found.extend(map(int, file.read().split()))
         except FileNotFoundError:
             if thread == str(pid) and os.path.exists(f"/proc/{pid}"):
-                return _children_by_parent(pid)  # a kernel without CONFIG_PROC_CHILDREN
+                return [one for one in _pids() if parent(one) == pid]  # a kernel without CONFIG_PROC_CHILDREN
         except OSError:
             continue
     return found
-
-
-def _children_by_parent(of: int) -> list[int]:
-    return [pid for pid in _pids() if parent(pid) == of]
 
 
 def _pids() -> Iterator[int]:

@@ -55,12 +55,9 @@ class ProgressWatch:
         self._helpers = helpers
         self._then = then
         self._file: Watcher | None = None
-        self._copies: list[_Copy] = []
-        """The newest last; before it, those whose output is not complete yet."""
-        self._newest: _Copy | None = None
-        """That of the newest attempt, if its output is searched."""
-        self._starting: _Copy | None = None
-        """That of the processes that are being started."""
+        self._copies: list[_Copy] = []  # The newest last; before it, those whose output is not complete yet.
+        self._newest: _Copy | None = None  # That of the newest attempt, if its output is searched.
+        self._starting: _Copy | None = None  # That of the processes that are being started.
 
     def begin(self, attempt: int, run: wire.Run) -> None:
         """The processes of an attempt are about to be started."""
@@ -153,10 +150,8 @@ class _Copy:
         self._writers: list[int] = []
         self._processes = 0
         self._asked = self._answered = 0
-        self._by = 0
-        """When no answer is waited for any more."""
-        self._asks = -1
-        """The end to write of the pipe for questions."""
+        self._by = 0  # When no answer is waited for any more.
+        self._asks = -1  # The end to write of the pipe for questions.
         if run.log_patterns:
             self._open()
         restored = None if run.restore is None else run.restore.step
@@ -255,8 +250,7 @@ class Watcher:
         self._then = then
         self._work = work
         self._keep = keep
-        self.pid = 0
-        """0 while there is none."""
+        self.pid = 0  # 0 while there is none.
         self.is_over = False
 
     def start(self) -> None:

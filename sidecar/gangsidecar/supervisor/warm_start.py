@@ -84,17 +84,13 @@ class WarmStart:
         self._helpers = helpers
         self._template: Template | None = None
         self._interpreter: list[str] = []
-        self._made = 0
-        """How many templates were made."""
-        self._trained = 0
-        """The newest attempt that has made a step."""
-        self._asked: set[str] = set()
-        """What the template was asked to import."""
+        self._made = 0  # How many templates were made.
+        self._trained = 0  # The newest attempt that has made a step.
+        self._asked: set[str] = set()  # What the template was asked to import.
         self._blamed: set[str] = set()
         """Modules that a template can't import, of those that the worker imports."""
         self._no_template = FIRST_START
-        self.report = wire.WarmStart(0, 0, 0)
-        """How the newest attempt was started."""
+        self.report = wire.WarmStart(0, 0, 0)  # How the newest attempt was started.
 
     def begin(self) -> None:
         """The supervisor has begun: nothing trains here yet."""
@@ -265,24 +261,16 @@ class Template:
             except OSError:
                 self._connection.close()
                 raise
-        self.pace = 1.0
-        """The share of the time that its imports may take."""
-        self.asked_at = 0
-        """When it was last asked to import."""
+        self.pace = 1.0  # The share of the time that its imports may take.
+        self.asked_at = 0  # When it was last asked to import.
         self.is_over = False
-        self.ended_itself = False
-        """It ended, and this supervisor has not killed it."""
+        self.ended_itself = False  # It ended, and this supervisor has not killed it.
         self._is_reaped = False
-        self.is_useless = False
-        """Another template would come to the same end."""
-        self.obstacle = IMPORTING
-        """Why it can't fork now; empty if it can."""
-        self.blamed = ""
-        """The module whose import was the obstacle."""
-        self.not_imported = ""
-        """Modules that could not be imported, with their errors."""
-        self.bytes = 0
-        """Memory that it alone uses."""
+        self.is_useless = False  # Another template would come to the same end.
+        self.obstacle = IMPORTING  # Why it can't fork now; empty if it can.
+        self.blamed = ""  # The module whose import was the obstacle.
+        self.not_imported = ""  # Modules that could not be imported, with their errors.
+        self.bytes = 0  # Memory that it alone uses.
         loop.watch(self._connection, READ, self._read)
 
     def preload(self, modules: Sequence[str], pace: float) -> None:

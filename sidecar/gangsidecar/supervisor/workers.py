@@ -49,10 +49,8 @@ class Workers:
         self._loop = loop
         self._feed = feed
         self._parking: dict[int, connections.ParkingChannel] = {}
-        self._takes_part = False
-        """A process of the worker has said that it can park."""
-        self._refused = ""
-        """Why a process of the newest attempt was refused."""
+        self._takes_part = False  # A process of the worker has said that it can park.
+        self._refused = ""  # Why a process of the newest attempt was refused.
         self._settings = settings
         self._folder = os.path.dirname(settings.state)
         given = dict(os.environ)
@@ -67,8 +65,7 @@ class Workers:
         """The environment of a process without what differs between attempts and processes."""
         self._plain_command = launch.expand_command(settings.command, self._plain)
         self._mains: dict[int, launch.MainProcess] = {}
-        self._message = ""
-        """What was read of the termination message last."""
+        self._message = ""  # What was read of the termination message last.
         self.progress = ProgressWatch(loop, helpers, self._read)
         self._warm = self._warm_start(helpers) if settings.preload else None
 
