@@ -184,7 +184,7 @@ _log = logging.getLogger("gangclient")
 
 
 class ProgressCall(NamedTuple):
-    """How far the rank is; the values are the caller's, of any type."""
+    """The rank's progress; the values are the caller's, of any type."""
 
     phase: str
     step: Any

@@ -88,7 +88,7 @@ class Client:
         self._rank = _integer("RANK") if rank is None else rank
         self._sender = Sender(self._send)
         self._backlog = Backlog(path)
-        self._saved = False  # Whether a checkpoint of this attempt was taken.
+        self._saved = False  # A checkpoint of this attempt was taken.
         self._closed = False
         self._streams: List[Tuple[int, UnixConnection]] = []
         """Those that are open, and the process that has opened them: :meth:`close` ends them there."""
@@ -162,10 +162,7 @@ class Client:
         """Register that this rank begins to write: an older checkpoint of this step no longer exists.
 
         Returns False if the sidecar has not taken it. Where you would overwrite a checkpoint, write to another path
-        then: a restart may still choose the old one.
-
-        Raises:
-            GangError: as for :meth:`checkpoint_completed`.
+        then: a restart may still choose the old one. Raises GangError as :meth:`checkpoint_completed` does.
         """
         return self.register("Begun", step, tier, path, deadline)
 
@@ -183,10 +180,8 @@ class Client:
     def checkpoint_dropped(self, step: int, tier: str, path: Path = "", deadline: float = DEADLINE) -> bool:
         """Register that this rank is about to delete the checkpoint.
 
-        Returns False if the sidecar has not taken it. Delete it later then: a restart may still choose it.
-
-        Raises:
-            GangError: as for :meth:`checkpoint_completed`.
+        Returns False if the sidecar has not taken it. Delete it later then: a restart may still choose it. Raises
+        GangError as :meth:`checkpoint_completed` does.
         """
         return self.register("Dropped", step, tier, path, deadline)
 

@@ -1,4 +1,4 @@
-"""What the adapters of frameworks have in common: a version, the tiers to register in, the end of a rank.
+"""The common part of the adapters of frameworks: a version, the tiers to register in, the end of a rank.
 
 The rule: a checkpoint counts when every rank has registered its part. No adapter may register a part that is not
 written.
@@ -16,16 +16,13 @@ from gangclient._client import Event
 
 
 def framework(adapter: str, module: str, package: str, oldest: str) -> Any:
-    """Import the module that an adapter is made for.
+    """Import the module that an adapter is made for. ImportError: it is not installed, or is too old.
 
     Args:
         adapter: the adapter's name, such as ``gangclient.pytorch``.
         module: what is imported.
         package: the name to install, whose module has ``__version__``.
         oldest: the first version that works.
-
-    Raises:
-        ImportError: it is not installed, or is too old.
     """
     required = f"{package}>={oldest}"
     try:

@@ -169,7 +169,7 @@ class Helpers:
         """Before what is there by now is frozen: :func:`gc.get_objects` doesn't have it afterwards."""
         early = _registrable(gc.get_objects()) if _tracker_runs() else ()
         self._early = [weakref.ref(one) for one in early]
-        self._registered: Set[Tuple[str, str]] = set()  # What the next tracker learns: name and kind.
+        self._registered: Set[Tuple[str, str]] = set()  # For the next tracker: name and kind.
 
     def end(self) -> None:
         """End them; where a child is left, the supervisor ends them with it."""

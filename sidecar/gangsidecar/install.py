@@ -22,7 +22,7 @@ from gangsidecar.wire import CLIENT_FOLDER, SUPERVISOR_ARCHIVE, SUPERVISOR_PROGR
 
 CLIENT = "gangclient"
 CONTENT = ("__init__.py", "common.py", "start/*.py", "supervisor/**/*.py", "wire/*.py")
-"""Of this package. None of it imports anything but this and the standard library."""
+"""Files of this package. They import nothing but each other and the standard library."""
 ENTRY = """\
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Which steps stay in memory, and who holds whose copies. Pure.
+"""Decide which steps stay in memory, and which rank holds whose copies. Pure.
 
     kept(r, s) = rank r has its part of step s whole and registered, and so has its peer the copy
     safe(s)    = kept(r, s) for every rank r

@@ -1,4 +1,4 @@
-"""How the ranks talk, and a rank's connection to the directory at rank 0; rank 0 has the directory itself beside it.
+"""The messages between ranks, and a rank's connection to the directory at rank 0, which rank 0 itself serves.
 
 TCP, a line of JSON for each message; the bytes of a part follow the line that announces them. The first line names the
 gang and the attempt. Peers of another gang, or of an attempt that is over, are sent away.

@@ -61,7 +61,7 @@ class AgentSettings:
     directory: Path
     address: Address
     termination_log: Path | None = None
-    """What the cluster reads when the sidecar ends; None if nothing reads it."""
+    """The file that the cluster reads when the sidecar ends; None if nothing reads it."""
 
 
 async def serve(settings: AgentSettings) -> int:

@@ -1,4 +1,4 @@
-"""Which attempt may call the framework API now, as far as the sidecar can tell from what it relays. Pure.
+"""Decide which attempt may call the framework API now, from what the sidecar relays. Pure.
 
 Calls for attempt N are accepted from the Run(N) that its session was given until the supervisor reports that its worker
 is gone. A stop that was ordered doesn't end it: the grace is there for a last checkpoint. The gate must never replace

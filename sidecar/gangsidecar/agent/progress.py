@@ -103,7 +103,7 @@ def restore_ignored(run: wire.Run | None, before: FirstSteps, after: FirstSteps,
 WINDOW = 50
 """Reports of one rank. A rank that becomes slower shows it when more than half of them are slow."""
 _MIDDLE = (WINDOW - 1) // 2
-"""Of a sorted window: the lower median. The module statistics would cost each sidecar a megabyte."""
+"""The lower median of a sorted window. The module statistics would cost each sidecar a megabyte."""
 
 
 class StepTimes:

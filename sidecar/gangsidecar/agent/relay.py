@@ -1,4 +1,4 @@
-"""What passes through a sidecar: the newest report, the newest directive, and the connections that take them.
+"""Relay what passes through a sidecar: the newest report, the newest directive, and the connections that take them.
 
 It must never decide anything, and never queue: of each kind only the newest message matters, because reports are whole
 states and directives are desired states. All of it runs in one thread, so a reader that looks and then waits misses
@@ -49,7 +49,7 @@ class Relay:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.gate = AttemptGate()
-        self.changes = Changes()  # Of :attr:`gate`, of what waits for the controller, and of :attr:`closing`.
+        self.changes = Changes()  # In :attr:`gate`, in what waits for the controller, and in :attr:`closing`.
         self.closing = False
         self.progress = ProgressThrottle(loop, self.to_supervisor)
         self._supervisor: Callable[[str], bool] | None = None

@@ -1,4 +1,4 @@
-"""What the supervisor and a template share: lines of JSON over a unix socket, with files; and variables."""
+"""The connection between the supervisor and a template: lines of JSON over a unix socket, with files."""
 
 from __future__ import annotations
 

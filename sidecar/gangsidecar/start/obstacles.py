@@ -37,7 +37,7 @@ class Surroundings(NamedTuple):
     umask: int
     files: AbstractSet[int]
     shared: int
-    """How many mappings are shared and can be written."""
+    """The number of mappings that are shared and can be written."""
 
     @classmethod
     def now(cls) -> Surroundings:

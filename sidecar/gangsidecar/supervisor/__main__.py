@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 FOLDER_MODE = 0o755
 MOST_BYTES = 1 << 30
-"""What one call may copy; the kernel stops at the end of the file."""
+"""The bytes that one call may copy; the kernel stops at the end of the file."""
 USAGE = """\
 usage: supervisor run FLAGS -- COMMAND [ARGUMENT ...]
        supervisor install DIRECTORY

@@ -139,7 +139,7 @@ class SidecarConnection:
 LONGEST = 1024
 """Bytes of a line that a process says."""
 _CREDENTIALS = struct.Struct("3i")
-"""Of the sender: pid, uid, gid."""
+"""Pid, uid and gid of the sender."""
 
 
 def spawn_parkable(
@@ -179,7 +179,7 @@ class ParkingChannel:
         self._feed = feed
         self._unread = b""
         self._unsent = b""
-        """What it is sent, beyond what the kernel buffers: the environment of an attempt can be long."""
+        """Messages beyond what the kernel buffers: the environment of an attempt can be long."""
         self.has_asked = False  # The process has said that it can park.
         loop.watch(ours, READ, self._ready)
 

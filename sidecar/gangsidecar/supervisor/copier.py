@@ -32,11 +32,11 @@ from gangsidecar.common import now_ms
 from gangsidecar.supervisor.output_search import Lines, LogSearch, StepSearch, TooSlowError, limited
 
 PIECE = 1 << 16
-TELL_MS = 200
+REPORT_MS = 200
 """The first step is sent at once; then at most so often."""
 SEARCH_SECONDS = 1.0
 LAST_SECONDS = 5
-"""How long the end of the copier waits for a supervisor that does not read."""
+"""The time that the end of the copier waits for a supervisor that does not read."""
 
 
 class Stream(NamedTuple):
@@ -48,7 +48,7 @@ class Stream(NamedTuple):
     """The number of the process: steps are counted for each."""
 
 
-class Teller:
+class Reporter:
     """Sends progress and what was found to the supervisor, never waiting for it.
 
     Progress that a full pipe refuses is sent later, with what is newer; all else is kept until it can be sent.
@@ -76,26 +76,19 @@ class Teller:
         """There is progress."""
         self._at, self._is_waiting = now_ms(), True
 
-    def wrong(self, sentence: str) -> None:
-        """Something is wrong that a user should know."""
-        self._keep({"wrong": sentence})
-
-    def found(self, pattern: str, line: str) -> None:
-        """A line with a pattern was found."""
-        self._keep({"pattern": pattern, "line": line})
-
-    def searched(self, question: int) -> None:
-        """All is searched that had been written before this question."""
-        self._keep({"searched": question})
+    def keep(self, **message: str | int) -> None:
+        """Send this too, as soon as the pipe takes it: ``wrong``, ``pattern`` and ``line``, or ``searched``."""
+        self._kept.append(message)
+        self._send_kept()
 
     def due(self) -> int | None:
         """Send what is due; returns in how many milliseconds the rest is, or None."""
         self._send_kept()
-        rest = self._sent_at + TELL_MS - now_ms()
+        rest = self._sent_at + REPORT_MS - now_ms()
         if self._is_waiting and rest > 0:
             return rest
         self.send()
-        return TELL_MS if self._is_waiting or self._kept else None
+        return REPORT_MS if self._is_waiting or self._kept else None
 
     def end(self) -> None:
         """Send all that was not sent, as far as the supervisor still reads."""
@@ -115,10 +108,6 @@ class Teller:
         self._is_waiting = not self._send({**self._steps, **ages})
         self._sent_at = now
 
-    def _keep(self, message: dict[str, Any]) -> None:
-        self._kept.append(message)
-        self._send_kept()
-
     def _send_kept(self) -> None:
         while self._kept and self._send(self._kept[0]):
             self._kept.popleft()
@@ -136,10 +125,10 @@ class Teller:
 class _Search:
     """Looks for steps in all streams. That of the restore point is none before another: a line says what was loaded."""
 
-    def __init__(self, pattern: str, restored: int | None, teller: Teller) -> None:
-        self._teller = teller
+    def __init__(self, pattern: str, restored: int | None, reporter: Reporter) -> None:
+        self._reporter = reporter
         self._restored = restored
-        self._newest: dict[int, int] = {}  # Of each process.
+        self._newest: dict[int, int] = {}  # By process.
         self._search: StepSearch | None = None
         try:
             self._search = StepSearch(pattern)
@@ -154,7 +143,7 @@ class _Search:
             except (TooSlowError, RecursionError, MemoryError):
                 self._give_up(f"took more than {SEARCH_SECONDS:g} s for the output; use one that backtracks less")
         if self._search is None and lines:
-            self._teller.sign()
+            self._reporter.sign()
 
     def _look(self, search: StepSearch, process: int, lines: list[bytes]) -> None:
         for line in lines:
@@ -166,13 +155,12 @@ class _Search:
             self._newest[process] = step
             if step == self._restored and newest in {None, step}:
                 return
-            self._teller.step(step, 0 if newest is None else max(0, step - newest))
+            self._reporter.step(step, 0 if newest is None else max(0, step - newest))
 
     def _give_up(self, why: str) -> None:
         self._search = None
-        self._teller.wrong(
-            f"the pattern of progress.source {why}. Until the next attempt, steps are unknown and each line is progress"
-        )
+        then = "Until the next attempt, steps are unknown and each line is progress"
+        self._reporter.keep(wrong=f"the pattern of progress.source {why}. {then}")
 
 
 class Patterns(NamedTuple):
@@ -192,9 +180,9 @@ def copy(streams: list[Stream], patterns: Patterns, tell: int) -> None:
     """Copy until each stream has come to its end, search for the patterns, and write to the pipe ``tell``."""
     for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(one, signal.SIG_IGN)  # It ends with its streams.
-    teller = Teller(tell)
-    steps = _Search(patterns.step, patterns.restored, teller) if patterns.step else None
-    log = LogSearch(patterns.log, teller.found, teller.wrong)
+    reporter = Reporter(tell)
+    steps = _Search(patterns.step, patterns.restored, reporter) if patterns.step else None
+    log = LogSearch(patterns.log, reporter.keep)
 
     def search(process: int, found: list[bytes]) -> None:
         log.look(found)
@@ -208,7 +196,7 @@ def copy(streams: list[Stream], patterns: Patterns, tell: int) -> None:
     for source in [*waiting, *patterns.questions]:
         poll.register(source, select.POLLIN)
     while waiting:
-        due = teller.due()
+        due = reporter.due()
         ready = [source for source, _ in poll.poll(0 if questions.unread else due)]
         for source in ready:
             if source not in waiting:
@@ -225,8 +213,8 @@ def copy(streams: list[Stream], patterns: Patterns, tell: int) -> None:
                 del waiting[source]
         if questions.are_answered(waiting.keys() & ready):
             log.look([rest for one in lines.values() for rest in one.unfinished()])
-            teller.searched(questions.newest)
-    teller.end()
+            reporter.keep(searched=questions.newest)
+    reporter.end()
 
 
 class _Questions:
@@ -270,19 +258,19 @@ EVERY_SECONDS = 1.0
 
 def watch(path: str, tell: int) -> None:
     """Report each change, without end. ``tell``: the pipe to the supervisor."""
-    teller = Teller(tell)
+    reporter = Reporter(tell)
     before, wrong = _seen(path)
     logged = ""
     while True:
         if wrong and wrong != logged:
             logged = wrong
-            teller.wrong(f"the file of progress.source can't be looked at: {wrong}")
+            reporter.keep(wrong=f"the file of progress.source can't be looked at: {wrong}")
         time.sleep(EVERY_SECONDS)
         now, wrong = _seen(path)
         if now is not None and now != before:
             before = now
-            teller.sign()
-        teller.send()
+            reporter.sign()
+        reporter.send()
 
 
 def _seen(path: str) -> tuple[tuple[int, int] | None, str]:

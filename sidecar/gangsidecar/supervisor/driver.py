@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 KEEP_ALIVE_MS = 5_000
 LAST_REPORT_MS = 1_000
-"""How long the end waits for a sidecar that is away or doesn't read."""
+"""The time that the end waits for a sidecar that is away or doesn't read."""
 LAST_OUTPUT_MS = 4_000
 """And how much longer for what the worker has written, if the reader of the log is slow."""
 RESTORE_LOOK_MS = 2_000

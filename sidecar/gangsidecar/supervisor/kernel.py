@@ -1,4 +1,4 @@
-"""What the supervisor asks of Linux and of the C library: calls that Python has no function for, and memory.
+"""Calls of Linux and of the C library for which Python has no function, and the memory of the container.
 
 The static executable (sidecar/static) has the calls built in, as the module ``_gangsys``. An archive that an
 interpreter runs makes them by ctypes, which some small Pythons do not have. Nothing depends on them where the
@@ -16,7 +16,7 @@ except ImportError:
     _gangsys = None
 
 IS_STATIC = _gangsys is not None
-"""Whether this program is the static executable."""
+"""This program is the static executable."""
 SET_PDEATHSIG = 1
 SET_CHILD_SUBREAPER = 36
 """As in sys/prctl.h."""

@@ -141,7 +141,7 @@ _FOLDERS = {
     wire.Compiler.JAX: "JAX_COMPILATION_CACHE_DIR",
     wire.Compiler.TRITON: "TRITON_CACHE_DIR",
 }
-"""What names the folder of its cache."""
+"""Compiler -> the variable with the folder of its cache."""
 _MORE = {
     wire.Compiler.JAX: {
         # JAX keeps only what took a second to compile, but a restart compiles hundreds of small functions.
@@ -149,7 +149,7 @@ _MORE = {
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
     }
 }
-"""What else is set, if the folder is ours."""
+"""Variables that are also set, if the folder is ours."""
 
 
 def cache_variables(folder: str, compilers: Sequence[wire.Compiler], given: dict[str, str]) -> dict[str, str]:

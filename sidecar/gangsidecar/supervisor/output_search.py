@@ -69,15 +69,10 @@ PATTERN_LINE = 4096
 SECONDS = 1.0
 """Processor time that a pattern may take at once."""
 SHARE = 0.05
-"""Of one core, on average."""
+"""The share of one core that it may take on average."""
 _LEAST = 0.001
 _BEFORE = 20
 """Characters before a match that are kept, where the line is too long to be kept whole."""
-
-Found = Callable[[str, str], None]
-"""Gets the pattern and the line."""
-Wrong = Callable[[str], None]
-"""Gets a sentence."""
 
 
 class _Pattern:
@@ -109,9 +104,9 @@ class _Pattern:
 class LogSearch:
     """Looks for all patterns of a worker."""
 
-    def __init__(self, patterns: Sequence[str], found: Found, wrong: Wrong) -> None:
-        self._found = found
-        self._wrong = wrong
+    def __init__(self, patterns: Sequence[str], report: Callable[..., None]) -> None:
+        """``report`` gets ``pattern`` and ``line`` of a match, or a sentence about what is ``wrong``."""
+        self._report = report
         self._patterns: list[_Pattern] = []  # Those that are still searched for.
         for text in patterns:
             try:
@@ -135,11 +130,11 @@ class LogSearch:
                 self._give_up(one.text, f"took more than {SECONDS:g} s for the output; use one that backtracks less")
                 return False
         if one.found:
-            self._found(one.text, one.found)
+            self._report(pattern=one.text, line=one.found)
         return not one.found
 
     def _give_up(self, text: str, why: str) -> None:
-        self._wrong(f"the pattern {printable(text)} of onLog {why}. Until the next attempt, no line matches it")
+        self._report(wrong=f"the pattern {printable(text)} of onLog {why}. Until the next attempt, no line matches it")
 
 
 def shorten(line: str, begin: int, end: int) -> str:

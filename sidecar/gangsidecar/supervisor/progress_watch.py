@@ -32,9 +32,9 @@ from gangsidecar.supervisor.event_loop import READ, EventLoop, fork
 AGAIN_MS = 1_000
 """After a watching process has died, another is started."""
 LAST_MS = 1_000
-"""How long the output of an attempt waits for that of the one before."""
+"""The time that the output of an attempt waits for that of the one before."""
 AT_MOST_MS = 500
-"""How long the report of an end waits for the search of what was written before it."""
+"""The time that the report of an end waits for the search of what was written before it."""
 
 
 class Searched(NamedTuple):

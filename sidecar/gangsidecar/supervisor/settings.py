@@ -1,4 +1,4 @@
-"""What the pod sets for its supervisor, by flags or variables.
+"""The settings of a supervisor, by flags or variables.
 
 It is parsed without argparse, which takes more memory than all of our own code.
 """
@@ -19,7 +19,7 @@ class UsageError(Exception):
 
 @dataclass(frozen=True)
 class SupervisorSettings:
-    """What the pod sets for its supervisor."""
+    """The settings that the pod gives its supervisor."""
 
     identity: Identity
     command: tuple[str, ...]
@@ -34,7 +34,7 @@ class SupervisorSettings:
     client: str = ""
     """The folder that holds ``gangclient``, for the worker's PYTHONPATH."""
     preload: str = ""
-    """What a template preloads, to start workers as forks of it: ``Auto`` or module names. Empty: they are executed."""
+    """``Auto``, or the modules that a template preloads, to start workers as its forks. Empty: they are executed."""
     caches: str = ""
     """The folder for what compilers keep."""
     compilers: tuple[Compiler, ...] = ()

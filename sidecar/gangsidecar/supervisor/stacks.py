@@ -29,7 +29,7 @@ from gangsidecar.supervisor import processes
 from gangsidecar.supervisor.event_loop import fork
 
 SIGNAL = 59
-"""What makes a process write its Python stacks, if it catches it: a real-time signal that no library takes."""
+"""The signal at which a process writes its Python stacks, if it catches it: a real-time one that no library takes."""
 FILE = "gang-stacks"
 """The name of the memory file into which it does."""
 LIMIT = 8_000
@@ -39,13 +39,13 @@ LEAST = 250
 FIRST_THREAD = 90
 """Characters of a line of a thread, and of a mark."""
 OWN_MS = 300
-"""How long a process gets to write its stacks: without an answer it can take no signal."""
+"""The time that a process gets to write its stacks: without an answer it can take no signal."""
 SETTLED_MS, BUSY_MS = 20, 100
 """When it has written nothing for so long, it has written all; the latter if it has threads that run meanwhile."""
 PY_SPY = "py-spy"
 PY_SPY_MS = 700
 NATIVE_MS = 600
-"""How long it gets for native frames too: it must read the symbols of all libraries."""
+"""The time that it gets for native frames too: it must read the symbols of all libraries."""
 MAIN, OTHER = "Python", "Python, another thread"
 _POLL_SECONDS = 0.005
 _MOST_BYTES = 1 << 20
@@ -64,7 +64,7 @@ _TAKES_SIGNALS = frozenset("RS")
 _PYTHON = re.compile(r"python[0-9.]*t?|pypy[0-9.]*")
 _FRAME = re.compile(r'  File "(.*)", line (\S+) in (.*)')
 _MARK = "      ...\n"
-"""Where lines are left out."""
+"""In place of lines that are left out."""
 _UNKNOWN = "  Python: unknown; let the script call gangclient.connect(), or add py-spy to the image\n"
 _UNABLE = "  Python: unknown; no thread of it can take a signal, and there is no py-spy that may look\n"
 

@@ -37,7 +37,7 @@ ARCHIVE = (
     if kernel.IS_STATIC
     else os.path.dirname(os.path.dirname(os.path.abspath(wire.__path__[0])))
 )
-"""Where the user's interpreter finds the template: the archive beside the static executable, or else the file (in a
+"""The place where the user's interpreter finds the template: the archive beside the static executable, or the file (in a
 checkout the folder) from which this program runs."""
 AUTO = "Auto"
 """Preload what the worker has imported by its first step."""
@@ -48,7 +48,7 @@ WITHOUT_STEPS_MS = 60_000
 READY_MS = 900_000
 """A template that still imports after this long is given up."""
 LOOK_MS = 5_000
-"""How often the memory that is left is looked at."""
+"""The time between two looks at the memory that is left."""
 ROOM_BYTES = 512 << 20
 """A template of a large framework takes less than this; a container that has not so much left gets none."""
 SHORT_BYTES = 128 << 20
@@ -86,7 +86,7 @@ class WarmStart:
         self._interpreter: list[str] = []
         self._made = 0  # How many templates were made.
         self._trained = 0  # The newest attempt that has made a step.
-        self._asked: set[str] = set()  # What the template was asked to import.
+        self._asked: set[str] = set()  # The modules that the template was asked to import.
         self._blamed: set[str] = set()
         """Modules that a template can't import, of those that the worker imports."""
         self._no_template = FIRST_START

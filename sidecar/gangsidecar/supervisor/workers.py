@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 HOSTFILE = "hostfile"
 """Beside the socket: address and slots of the attempt's members, as mpirun takes them."""
 UNBUFFERED = {"PYTHONUNBUFFERED": "1"}
-"""Where steps are read from the output: else Python keeps it back until it is some kilobytes."""
+"""Set where steps are read from the output: else Python keeps it back until it is some kilobytes."""
 TERMINATION_LOG = "GANG_TERMINATION_LOG"
-"""Where a worker may write why it fails, as it may to /dev/termination-log in any container."""
+"""The file in which a worker may write why it fails, as in /dev/termination-log in any container."""
 IMPORTS = "imports"
 """Beside the state file: what the worker has imported, a module a line."""
 GONE = "its process had ended, or had not parked in time"
@@ -59,13 +59,13 @@ class Workers:
             **launch.cache_variables(settings.caches, settings.compilers, given),
             TERMINATION_LOG: settings.termination_log,
         }
-        """What each process of each attempt gets."""
+        """The environment of each process of each attempt."""
         nothing = wire.Process(0, ())
         self._plain = launch.environment(self._environment, nothing, settings.identity.pod, settings.client)
         """The environment of a process without what differs between attempts and processes."""
         self._plain_command = launch.expand_command(settings.command, self._plain)
         self._mains: dict[int, launch.MainProcess] = {}
-        self._message = ""  # What was read of the termination message last.
+        self._message = ""  # The termination message as it was read last.
         self.progress = ProgressWatch(loop, helpers, self._read)
         self._warm = self._warm_start(helpers) if settings.preload else None
 

@@ -74,7 +74,7 @@ from gangsidecar.wire.messages import (
 
 SUPERVISOR_LOG_NAME = "gangctl-supervisor"
 SIDECAR_LOG_NAME = "gangctl-sidecar"
-"""How a program of the pod marks the lines of its log: on a cluster, a supervisor writes into the log of its worker."""
+"""The names on the lines of their logs: on a cluster, a supervisor writes into the log of its worker."""
 
 # In the folder that the containers of a pod share.
 SUPERVISOR_PROGRAM = "supervisor"
@@ -85,11 +85,11 @@ worker."""
 CLIENT_FOLDER = "client"
 """The folder that holds the package gangclient, for the worker's PYTHONPATH."""
 SUPERVISOR_SOCKET = "supervisor.sock"
-"""Where the sidecar listens for the supervisor."""
+"""The socket on which the sidecar listens for the supervisor."""
 FRAMEWORK_SOCKET = "gang.sock"
-"""Where the sidecar serves the framework API."""
+"""The socket on which the sidecar serves the framework API."""
 CONTACT_FILE = "contact"
-"""Where the pod's sidecars remember whether they have reached the controller, and why not."""
+"""The file in which the pod's sidecars remember whether they have reached the controller, and why not."""
 UNREACHED = 3
 """Exit code of a sidecar that has not reached the controller and leaves the reason in its termination message."""
 

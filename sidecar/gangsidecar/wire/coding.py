@@ -37,7 +37,7 @@ MAX_REPORT_BYTES = 1 << 18
 MAX_STRING = 8192
 MAX_ITEMS = 4096
 MAX_ENDS, MAX_CHECKPOINTS, MAX_DROPPED = 64, 256, 96
-"""Of a report, which the controller gets from every pod: what a supervisor keeps, with 64 processes in its pod."""
+"""Bounds of a report, which the controller gets from every pod: a supervisor keeps that for 64 processes."""
 MAX_MS = 10**12
 """The longest age or duration: over 30 years, so that no calendar time computed from it gets out of range."""
 
@@ -203,11 +203,11 @@ def _value(hint: Any, item: Any, path: str) -> Any:
 Part = TypeVar("Part")
 
 CONNECT_PATH = "/v1/connect"
-"""Where a controller accepts sidecars."""
+"""The path on which a controller accepts sidecars."""
 LEADER_HEADER = "Gang-Leader"
 """Header of a standby's refusal (503): the URL of the leader."""
 REVISION = 1
-"""Of version 1. A release that adds a field raises it and names the field in :data:`ADDED`."""
+"""The revision of version 1. A release that adds a field raises it and names the field in :data:`ADDED`."""
 ADDED: dict[type, dict[str, int]] = {}
 """By type of message or part: its fields that came after revision 1, each with its revision."""
 REVISION_HEADER = "Gang-Wire-Revision"

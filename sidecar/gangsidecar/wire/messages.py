@@ -43,7 +43,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Run:
-    """What Run alone has of a directive. It names the session that reported Ready; another session refuses it."""
+    """The part that Run adds to a directive. It names the session that reported Ready; another session refuses it."""
 
     session: str
     processes: tuple[Process, ...]
@@ -138,7 +138,7 @@ class Scanned:
 
 
 def step_name(pattern: str) -> re.Pattern[str]:
-    """What the names of a tier's steps match; the first group is the step.
+    """Compile what the names of a tier's steps match; the first group is the step.
 
     Raises:
         ValueError: the pattern isn't a name with ``{step}`` once.
@@ -209,7 +209,7 @@ class End:
     hidden: bool = False
     """A launcher (torchrun) hid the exit code of its child, and left no error file."""
     message: str = ""
-    """What the supervisor adds: ``No such file or directory: trainn.py``."""
+    """A sentence of the supervisor: ``No such file or directory: trainn.py``."""
 
 
 @dataclass(frozen=True)
@@ -248,7 +248,7 @@ class Progress:
     first_age_ms: int | None = None
     """Step and age of this attempt's first ``Step`` report; absent while there is none."""
     first_ms: int | None = None
-    """How long the first step took, as the framework measured it: the longest of the ranks."""
+    """The duration of the first step, as the framework measured it: the longest of the ranks."""
     every: int | None = None
     """The widest gap between two steps that a rank has reported; absent while it is unknown."""
     uncounted: bool = False
@@ -269,7 +269,7 @@ class Loaded:
     attempt: int
     age_ms: int
     milliseconds: int
-    """How long it took, as the framework measured it."""
+    """The duration, as the framework measured it."""
     rank: int | None = None
 
 
@@ -279,7 +279,7 @@ class WarmStart:
 
     attempt: int
     forked: int
-    """How many were forked from the template."""
+    """The number of forks of the template."""
     executed: int
     obstacle: str = ""
     """Why the newest of the others were executed, in a sentence."""
@@ -288,7 +288,7 @@ class WarmStart:
     not_imported: str = ""
     """Modules that the role names and the template could not import, with their errors."""
     went_on: int = 0
-    """How many went on in the process of the attempt before."""
+    """The number that went on in the process of the attempt before."""
 
 
 @dataclass(frozen=True)
@@ -296,7 +296,7 @@ class Stacks:
     """The stacks of the processes of a worker that hung, just before its stop."""
 
     attempt: int
-    """Of that worker."""
+    """The attempt of that worker."""
     text: str
     """Lines of printable ASCII; empty if nothing was found in time."""
 
@@ -328,7 +328,7 @@ class Report:
     seq: int
     """Grows with every report of a session. The controller ignores an older one."""
     attempt: int
-    """Of the newest directive; 0 before the first."""
+    """That of the newest directive; 0 before the first."""
     phase: Phase
     terminating: bool = False
     """The supervisor got SIGTERM: its pod is to end."""
@@ -343,15 +343,15 @@ class Report:
     progress: Progress | None = None
     request: Request | None = None
     address: str = ""
-    """Where peers reach this member (the pod's IP)."""
+    """The address at which peers reach this member (the pod's IP)."""
     ports: tuple[int, ...] = ()
     """Free ports for MASTER_PORT, as of Ready."""
     phase_age_ms: int = 0
     """Age of the current phase: Ready counts from the end of the last process, Running from the last exec."""
     stop_ms: int | None = None
-    """How long the last stop took, from the directive's arrival to the last process gone."""
+    """The duration of the last stop, from the directive's arrival to the last process gone."""
     killed_ms: int | None = None
-    """How long after the stop began SIGKILL came; absent if the worker ended within its grace."""
+    """The time from the beginning of the stop to SIGKILL; absent if the worker ended within its grace."""
     loaded: Loaded | None = None
     """The loading of the restore point in this attempt."""
     fencing: int = 0
@@ -361,9 +361,9 @@ class Report:
     dropped: tuple[Dropped, ...] = ()
     """Steps that a rank has begun to write again, or has deleted, and not completed since."""
     warm_start: WarmStart | None = None
-    """Of the newest worker; absent if it has no other way to start than to execute its command."""
+    """The start of the newest worker; absent if it has no other way to start than to execute its command."""
     stacks: Stacks | None = None
-    """Of the worker that was stopped last, if a directive asked for them."""
+    """Those of the worker that was stopped last, if a directive asked for them."""
     log_matches: tuple[LogMatch, ...] = ()
     """The patterns of the newest Run that were found in the output of its worker."""
     ran: int = 0
@@ -412,7 +412,7 @@ class Ping:
 
 @dataclass(frozen=True)
 class Watching:
-    """So many readers of the framework API act on a stop of this attempt before its signal."""
+    """The number of readers of the framework API that act on a stop of this attempt before its signal."""
 
     attempt: int
     readers: int

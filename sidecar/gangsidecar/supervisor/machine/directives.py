@@ -1,4 +1,4 @@
-"""What a directive of the controller changes. Only a newer one is obeyed, and none after Finish.
+"""Obey the directives of the controller. Only a newer one is obeyed, and none after Finish.
 
 Order: (attempt, Hold < Run < Finish). A Run must name this session, and finds it Ready for the same attempt; the worker
 starts once its restore point has been seen. A Run must never start a worker in a pod that is ending or cut off.

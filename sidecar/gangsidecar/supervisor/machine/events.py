@@ -1,4 +1,4 @@
-"""What happens to a supervisor (events), and what must be done about it (effects)."""
+"""The events that happen to a supervisor, and the effects that it must carry out."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Started:
     """Every process of the newest Spawn was started."""
 
     warm_start: wire.WarmStart | None = None
-    """How, where they may be forks of a template."""
+    """The way, where they may be forks of a template."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What the worker did, within bounds: ends, checkpoints, progress, the loading of the restore point, a restart request.
+"""Keep what the worker did, within bounds: ends, checkpoints, progress, loading of the restore point, restart request.
 
 Times are milliseconds of CLOCK_BOOTTIME; a report turns them into ages. The bounds, with those of the wire, keep a
 report below :data:`wire.MAX_REPORT_BYTES`; what is cut must always be the oldest. Of checkpoints that is so for each
@@ -23,7 +23,7 @@ CHECKPOINTS_PER_RANK = 32
 """In one tier: no restart goes further back."""
 CHECKPOINT_BYTES = 32_000
 LOADS = 64
-"""So many ranks of one member count."""
+"""The most ranks of one member that count."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class History:
     ends: tuple[Ended, ...] = ()
     checkpoints: tuple[wire.Checkpoint, ...] = ()
     dropped: tuple[wire.Dropped, ...] = ()
-    """Of no step and rank that ``checkpoints`` has. Newest step first."""
+    """``checkpoints`` has none of these steps and ranks. Newest step first."""
     progress: Steps | None = None
     load: Load | None = None
     restart: RestartRequest | None = None

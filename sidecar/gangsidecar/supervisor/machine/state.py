@@ -1,4 +1,4 @@
-"""What a supervisor knows, and the report that tells the controller all of it."""
+"""The state of a supervisor, and the report with all of it for the controller."""
 
 from __future__ import annotations
 
@@ -68,22 +68,22 @@ class State:
     parked_at: int = 0
     """When the newest of them did."""
     readers: int = 0
-    """Who wants to hear of a stop of the attempt that ran last before its signal."""
+    """The number of readers that act on a stop of the attempt that ran last before its signal."""
     stop: Stop | None = None
     stop_ms: int | None = None
-    """How long the last stop took."""
+    """The duration of the last stop."""
     killed_ms: int | None = None
-    """How long after it began SIGKILL came; absent if the worker ended within its grace, or had none."""
+    """The time from its beginning to SIGKILL; absent if the worker ended within its grace, or had none."""
     terminated_at: int | None = None
     """When SIGTERM arrived: the pod is to end."""
     looking: bool = False
     """Between LookForRestore and its answer."""
     warm_start: wire.WarmStart | None = None
-    """How the newest worker was started."""
+    """The way in which the newest worker was started."""
     stacks: wire.Stacks | None = None
-    """Of the worker that was stopped last."""
+    """Those of the worker that was stopped last."""
     log_matches: tuple[wire.LogMatch, ...] = ()
-    """Of the newest worker, the first of each pattern."""
+    """The first match of each pattern in the output of the newest worker."""
     missing_step: int | None = None
     missing_attempt: int = 0
     missing_folder: bool = False

@@ -53,14 +53,14 @@ from gangsidecar.wire import Phase, Verb
 STUCK_MS = 10_000
 """After SIGKILL a process is gone in moments, or it waits in a driver and may never go."""
 TERMINATE_MS = 2_000
-"""How long a SIGTERM from the kubelet waits for the gang's planned Hold, and how long the last report may take."""
+"""The time that a SIGTERM from the kubelet waits for the gang's planned Hold, and that the last report may take."""
 
 STACKS_MS = 1_500
-"""How long a stop waits for the stacks of its own worker, which hangs."""
+"""The time that a stop waits for the stacks of its own worker, which hangs."""
 OTHERS_MS = 1_500
-"""How long it waits for those of the other members, of which it doesn't hear."""
+"""The time that it waits for those of the other members, which it doesn't see."""
 NOTICE_MS = 500
-"""How long SIGTERM waits for those that want to hear of the stop first. Callbacks that return end the wait."""
+"""The time that SIGTERM waits for readers of the announcement. Callbacks that return end the wait."""
 PROGRESS_MS = 1_000
 """Steps alone cause a report at most this often."""
 PARKED_MS = 600_000
@@ -206,7 +206,7 @@ def finish(state: State, now_ms: int) -> Result:
 
 
 LEFTOVER_MS = 1_000
-"""What is left when each spawned process has parked or ended gets so long to end, if that is less than the grace."""
+"""The time to end for leftovers of processes that have all parked or ended, if it is less than the grace."""
 SEARCHED = "progress.source searches its output attempt by attempt; let it call gang.progress instead"
 LOG_SEARCHED = "podFailurePolicy has onLog, which searches its output attempt by attempt; remove onLog for its role"
 

@@ -1,4 +1,4 @@
-"""What the worker does: starts and ends of its processes, their output, what the framework API passes on; and pings.
+"""Take news of the worker: starts and ends of its processes, their output, calls of the framework API; and pings.
 
 An end counts as stopped if anything had ordered a stop before it: such an end is never a fault and never a success.
 
