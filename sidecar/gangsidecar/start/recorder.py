@@ -1,4 +1,4 @@
-"""Records what a worker imports, so that the next template can import it ahead.
+"""Record what a worker imports, so that the next template can import it ahead.
 
 A finder that finds nothing sees the name of each module just before it is imported. The one before is imported by then.
 Only modules of the interpreter and of installed packages are recorded, never the user's own files.

@@ -1,8 +1,8 @@
-"""When a template is made, what it preloads, and how workers are forked from it. All of it is about time and memory.
+"""Decide when a template is made and what it preloads, and fork workers from it.
 
-The rule: nothing here is ever needed. When there is no template, when it is busy, says no or does not answer in time,
-the worker is executed, and ``obstacle`` says why. A template must never be taken for a worker: its pid is among those
-that are left alone when a worker's tree is killed.
+All of it is about time and memory. The rule: nothing here is ever needed. When there is no template, when it is busy,
+says no or does not answer in time, the worker is executed, and ``obstacle`` says why. A template must never be taken
+for a worker: its pid is among those that are left alone when a worker's tree is killed.
 
 A template is made where it takes time from no start and from no training step. With named modules that is when the
 supervisor begins, since the pod waits for its peers then. What the worker imports (``Auto``) is known after its first
@@ -37,8 +37,8 @@ ARCHIVE = (
     if kernel.IS_STATIC
     else os.path.dirname(os.path.dirname(os.path.abspath(wire.__path__[0])))
 )
-"""The place where the user's interpreter finds the template: the archive beside the static executable, or the file (in a
-checkout the folder) from which this program runs."""
+"""The place where the user's interpreter finds the template: the archive beside the static executable, or the file (in
+a checkout the folder) from which this program runs."""
 AUTO = "Auto"
 """Preload what the worker has imported by its first step."""
 PACE = 0.1

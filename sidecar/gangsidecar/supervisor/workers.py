@@ -1,4 +1,4 @@
-"""The processes of a worker: starts those of a Run or lets them go on, and knows which child is which.
+"""Start the processes of a worker or let them go on, and know which child is which.
 
 The file ``workers.json``, beside the state file, says the same to those who look from outside (``gangctl inject``): a
 process that was forked shows the environment and the command of its template.
