@@ -97,12 +97,7 @@ def call(socket_path: str, timeout: float, method: str, path: str, body: Optiona
 
 
 def ask(socket_path: str, timeout: float, method: str, path: str, body: Optional[Body]) -> Body:
-    """Make one request; return the final answer.
-
-    Raises:
-        AwayError: there is none within ``timeout`` seconds.
-        GangError: the sidecar refused.
-    """
+    """Make one request; return the final answer. AwayError: there is none in ``timeout`` seconds. GangError: a refusal."""
     try:
         status, answer = call(socket_path, timeout, method, path, body)
     except (OSError, http.client.HTTPException, ValueError) as error:

@@ -120,11 +120,7 @@ class Link:
         threading.Thread(target=self._run, name="gangclient-memory-link", daemon=True).start()
 
     def table(self) -> Message:
-        """Wait until all have joined; return the message that this rank gets then.
-
-        Raises:
-            GangError: not all have joined in time, or the connection broke.
-        """
+        """Wait until all have joined; return the message that this rank gets then. GangError: it doesn't come."""
         with self._changed:
             self._changed.wait_for(lambda: self._table is not None or self.broken, JOIN_SECONDS)
             if self._table is not None and not self.broken:

@@ -209,16 +209,10 @@ class ProgressThrottle:
         rank: int = 0,
         pid: int | None = None,
     ) -> None:
-        """Take one call; it goes out now or with the next message.
+        """Take one call of a rank; it goes out now or with the next message.
 
-        Args:
-            attempt: the attempt of the caller.
-            phase: what the rank is doing.
-            step: the step that it is at.
-            first_ms: how long this step took, in milliseconds, if it is the rank's first; the longest of all counts.
-            every: the widest gap between two steps that a rank has reported; None while it is unknown.
-            rank: the rank.
-            pid: its process, if it says that.
+        ``first_ms``: how long this step took, in milliseconds, if it is the rank's first; the longest of all counts.
+        ``every``: the widest gap between two steps that a rank has reported; None while it is unknown.
         """
         now, old = self._loop.time(), self._progress
         self._calls.add(attempt, Call(rank, step, phase, now, pid))

@@ -111,8 +111,7 @@ class Target(NamedTuple):
 def run(target: Target) -> None:
     """Run it as ``__main__``. Returns when its last statement is done; the interpreter then ends as it always does.
 
-    Raises:
-        SystemExit: it asked for that, or it failed; a failure has been printed.
+    SystemExit: it asked for that, or it failed; a failure has been printed.
     """
     module = _fresh_main()
     sys.argv[:] = target.argv

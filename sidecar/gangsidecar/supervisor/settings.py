@@ -98,11 +98,7 @@ def help_text() -> str:
 
 
 def parse(arguments: list[str]) -> SupervisorSettings:
-    """Read what follows ``run``, and the environment.
-
-    Raises:
-        UsageError: a flag is missing, unknown or wrong, or there is no command.
-    """
+    """Read what follows ``run``, and the environment. UsageError: something is missing, unknown or wrong."""
     given, command = _parsed(arguments)
     if missing := [f"{name} (or {_FLAGS[name].variable})" for name in _FLAGS if not given[name]]:
         raise UsageError(f"missing: {', '.join(missing)}")

@@ -72,11 +72,7 @@ def encode(message: Any) -> str:
 
 
 def decode(text: str | bytes) -> Any:
-    """Return the message in ``text``.
-
-    Raises:
-        WireError: it isn't one; the reason never repeats more than a short piece of the input.
-    """
+    """Return the message in ``text``. WireError: it isn't one; the reason repeats a short piece of it at most."""
     if len(text) > MAX_BYTES:
         raise WireError(f"{len(text)} bytes are over the limit of {MAX_BYTES}")
     try:

@@ -138,11 +138,7 @@ class Scanned:
 
 
 def step_name(pattern: str) -> re.Pattern[str]:
-    """Compile what the names of a tier's steps match; the first group is the step.
-
-    Raises:
-        ValueError: the pattern isn't a name with ``{step}`` once.
-    """
+    """Compile what the names of a tier's steps match; the first group is the step. ValueError: not one ``{step}``."""
     if pattern.count("{step}") != 1 or "/" in pattern:
         raise ValueError(f"pattern {pattern!r}: expected a name with {{step}} once")
     # A * is any text, of which no digit belongs to the number beside it.

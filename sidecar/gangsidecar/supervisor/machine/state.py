@@ -108,17 +108,10 @@ def start(
     ran: int = 0,
     orphan_ms: int = 600_000,
 ) -> State:
-    """Return the state of a new session, with what earlier sessions of the pod left; the ages are as of ``now_ms``.
+    """Return the state of a new session, which has this random id, with what earlier sessions of the pod left.
 
-    Args:
-        identity: the pod, and the member whose pod it is.
-        session: a random id of this start.
-        now_ms: the time.
-        ends: how processes of earlier sessions ended.
-        checkpoints: what earlier sessions had registered.
-        dropped: what they had begun to write again or deleted.
-        ran: the newest attempt whose worker they had started.
-        orphan_ms: end after this long without a controller and without a live worker, in milliseconds.
+    The ages of ``ends`` are as of ``now_ms``; ``ran`` is the newest attempt whose worker they had started. The session
+    ends after ``orphan_ms`` without a controller and without a live worker.
     """
     history = History()
     for end in ends:
