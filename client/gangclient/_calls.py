@@ -33,6 +33,14 @@ BROKEN = (OSError, http.client.HTTPException, ValueError, KeyError)
 _SOCKET_PATH = 107
 """Bytes that the path of a unix socket may have on Linux."""
 Body = Dict[str, Any]
+INTERVAL = 0.25
+"""Seconds between two messages about progress; the first step of an attempt doesn't wait."""
+STEP = "Step"
+_LONGEST = 1e9
+"""Seconds: the largest duration that the API accepts."""
+_log = logging.getLogger("gangclient")
+MOST = 1000
+"""Calls that are kept; beyond that, the oldest is forgotten."""
 
 
 class GangError(RuntimeError):
@@ -97,7 +105,7 @@ def call(socket_path: str, timeout: float, method: str, path: str, body: Optiona
 
 
 def ask(socket_path: str, timeout: float, method: str, path: str, body: Optional[Body]) -> Body:
-    """Make one request; return the final answer. AwayError: there is none in ``timeout`` seconds. GangError: a refusal."""
+    """Make one request; return the final answer. AwayError: none within ``timeout`` seconds. GangError: a refusal."""
     try:
         status, answer = call(socket_path, timeout, method, path, body)
     except (OSError, http.client.HTTPException, ValueError) as error:
@@ -168,14 +176,6 @@ class Background:
     def _flush_seconds(self) -> float:
         """The time that the end of the process may wait for it."""
         return FLUSH
-
-
-INTERVAL = 0.25
-"""Seconds between two messages about progress; the first step of an attempt doesn't wait."""
-STEP = "Step"
-_LONGEST = 1e9
-"""Seconds: the largest duration that the API accepts."""
-_log = logging.getLogger("gangclient")
 
 
 class ProgressCall(NamedTuple):
@@ -263,10 +263,6 @@ def duration(value: Any) -> float:
     if not 0 <= seconds <= _LONGEST:  # NaN isn't either
         raise ValueError(f"{seconds} isn't a duration in seconds")
     return seconds
-
-
-MOST = 1000
-"""Calls that are kept; beyond that, the oldest is forgotten."""
 
 
 class _Kept:

@@ -40,6 +40,12 @@ DEADLINE = 5.0
 """Seconds that a call about a checkpoint or a restart waits for the sidecar."""
 Path = Union[str, "os.PathLike[str]"]
 _log = logging.getLogger("gangclient")
+adopt: Optional[Callable[[Client], None]] = None
+"""Takes each client that is made within :func:`gangclient.run`, if this process survives restarts."""
+SIGNAL = 59
+"""A real-time signal; the supervisor knows it, too."""
+FILE = "gang-stacks"
+_offered = False
 
 
 class Restore(NamedTuple):
@@ -69,10 +75,6 @@ def connect(rank: Optional[int] = None) -> Client:
     """
     offer_stacks()
     return Client(os.environ.get("GANG_SOCKET", ""), _integer("GANG_ATTEMPT"), rank)
-
-
-adopt: Optional[Callable[[Client], None]] = None
-"""Takes each client that is made within :func:`gangclient.run`, if this process survives restarts."""
 
 
 class Client:
@@ -329,12 +331,6 @@ def _event(kind: str, data: Body) -> Event:
 
 def _integer(name: str) -> int:
     return int(text) if (text := os.environ.get(name, "")).isdigit() else 0
-
-
-SIGNAL = 59
-"""A real-time signal; the supervisor knows it, too."""
-FILE = "gang-stacks"
-_offered = False
 
 
 def offer_stacks() -> None:

@@ -50,6 +50,12 @@ MARGIN = 0.5
 _PIECE = 1 << 16
 _CREDENTIALS = struct.Struct("3i")
 _log = logging.getLogger("gangclient")
+SHARED_MEMORY = "/dev/shm"  # noqa: S108 - where the kernel has it
+STORE_USER = "torch.distributed"
+"""Without it there is no store at MASTER_PORT."""
+FIRST_RANK_SECONDS = 0.3
+"""A rank that waits for longer loses no less than by its own next try."""
+AGAIN_SECONDS = 0.01
 
 
 class Attempt(NamedTuple):
@@ -157,9 +163,6 @@ def find() -> Optional[socket.socket]:
         ours.close()  # It was inherited: this process's parent, or one further up, is the one.
         return None
     return ours
-
-
-SHARED_MEMORY = "/dev/shm"  # noqa: S108 - where the kernel has it
 
 
 class Helpers:
@@ -277,13 +280,6 @@ class RandomStates:
         """Set them again."""
         for each in self._restore:
             each()
-
-
-STORE_USER = "torch.distributed"
-"""Without it there is no store at MASTER_PORT."""
-FIRST_RANK_SECONDS = 0.3
-"""A rank that waits for longer loses no less than by its own next try."""
-AGAIN_SECONDS = 0.01
 
 
 def wait_for_first_rank(environment: Mapping[str, str]) -> None:

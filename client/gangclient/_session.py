@@ -38,6 +38,12 @@ _NAME_THREADS = 1.0
 """Seconds after which the threads are named that keep a process from parking."""
 _OURS = __file__.rpartition(os.sep)[0]
 _log = logging.getLogger("gangclient")
+Callback = Union[Callable[[Event], object], Iterable[Callable[[Event], object]]]
+Hook = Union[Callable[[], object], Iterable[Callable[[], object]]]
+AT_PROGRESS = "at_progress"
+AT_ONCE = "at_once"
+_inside: Optional[int] = None
+"""The process that is in ``run``."""
 
 
 class Restart(BaseException):
@@ -268,15 +274,6 @@ def _place(frame: Optional[FrameType]) -> str:
     while frame is not None and frame.f_back is not None and frame.f_code.co_filename.startswith(_OURS):
         frame = frame.f_back
     return "?" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
-
-
-Callback = Union[Callable[[Event], object], Iterable[Callable[[Event], object]]]
-Hook = Union[Callable[[], object], Iterable[Callable[[], object]]]
-
-AT_PROGRESS = "at_progress"
-AT_ONCE = "at_once"
-_inside: Optional[int] = None
-"""The process that is in ``run``."""
 
 
 def run(

@@ -23,6 +23,10 @@ LIMIT = 64 << 10
 SECONDS = 20.0
 """For one send or receive between two ranks; what takes longer is given up."""
 Message = Dict[str, Any]
+JOIN_SECONDS = 120.0
+"""For all ranks to join; imports take long."""
+PAUSE = 0.1
+_log = logging.getLogger("gangclient")
 
 
 class LineError(ValueError):
@@ -93,12 +97,6 @@ def dial(host: str, port: int) -> socket.socket:
     connection = socket.create_connection((host, port), timeout=SECONDS)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connection
-
-
-JOIN_SECONDS = 120.0
-"""For all ranks to join; imports take long."""
-PAUSE = 0.1
-_log = logging.getLogger("gangclient")
 
 
 class Link:

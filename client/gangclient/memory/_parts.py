@@ -24,6 +24,10 @@ PIECE = 4 << 20
 """Bytes that are read or checked at a time."""
 Bytes = Union[bytes, bytearray, memoryview]
 Data = Union[Bytes, Iterable[Bytes], Callable[[BinaryIO], object]]
+AT_ONCE = 16
+"""Connections; more are sent away."""
+_log = logging.getLogger("gangclient")
+_BROKEN = (OSError, ValueError, KeyError, TypeError)
 
 
 class TornError(ValueError):
@@ -156,12 +160,6 @@ class Folder:
         except (OSError, ValueError, KeyError, TypeError):
             return None
         return part if meta_data["gang"] == self._gang and size == part.size and meta == self._meta(*part[:2]) else None
-
-
-AT_ONCE = 16
-"""Connections; more are sent away."""
-_log = logging.getLogger("gangclient")
-_BROKEN = (OSError, ValueError, KeyError, TypeError)
 
 
 class Server(socketserver.ThreadingTCPServer):

@@ -41,6 +41,7 @@ GOODBYE = 0.5
 """Seconds for calls that are being answered when the sidecar ends."""
 
 Answer = tuple[int, dict[str, Any]]
+Event = tuple[str, dict[str, Any]]
 
 
 class ProblemError(Exception):
@@ -302,9 +303,6 @@ def _milliseconds(seconds: float) -> int:
 
 def _number(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() else None
-
-
-Event = tuple[str, dict[str, Any]]
 
 
 def _stopping(notice: StopNotice) -> dict[str, Any]:

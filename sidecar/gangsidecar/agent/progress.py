@@ -43,6 +43,13 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
+WINDOW = 50
+"""Reports of one rank. A rank that becomes slower shows it when more than half of them are slow."""
+_MIDDLE = (WINDOW - 1) // 2
+"""The lower median of a sorted window. The module statistics would cost each sidecar a megabyte."""
+INTERVAL = 1.0
+"""Seconds between two messages."""
+
 
 @dataclass(frozen=True)
 class Reported:
@@ -98,12 +105,6 @@ def restore_ignored(run: wire.Run | None, before: FirstSteps, after: FirstSteps,
         return ""
     source = "there is no restore point" if run.restore is None else f"the restore point is step {start}"
     return f"{source}, but the first step reported is {new.first}: the framework has loaded something else"
-
-
-WINDOW = 50
-"""Reports of one rank. A rank that becomes slower shows it when more than half of them are slow."""
-_MIDDLE = (WINDOW - 1) // 2
-"""The lower median of a sorted window. The module statistics would cost each sidecar a megabyte."""
 
 
 class StepTimes:
@@ -167,10 +168,6 @@ class RankCalls:
         found = [one for one in self._ranks.values() if one.rank in self._paced or one.step >= near]
         last = min(found, key=lambda one: (one.step, one.at))
         return last if last.step < reached else None
-
-
-INTERVAL = 1.0
-"""Seconds between two messages."""
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,11 @@ from gangsidecar.common import log, now_ms
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+SILENCE = 30.0
+"""Seconds without a report of a supervisor after which the log says so."""
+UNREAD_BYTES = 2 * wire.MAX_BYTES
+"""Unread bytes after which the connection of a supervisor that doesn't read is closed."""
+
 
 class Changes:
     """Wakes every waiting task each time that something has changed."""
@@ -163,12 +168,6 @@ class Relay:
         self.closing = True
         self.progress.close()
         self.changes.notify()
-
-
-SILENCE = 30.0
-"""Seconds without a report of a supervisor after which the log says so."""
-UNREAD_BYTES = 2 * wire.MAX_BYTES
-"""Unread bytes after which the connection of a supervisor that doesn't read is closed."""
 
 
 def open_to_all(socket: str) -> None:

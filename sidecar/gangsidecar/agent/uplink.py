@@ -58,6 +58,15 @@ _CLOSE_REASON = 120
 """Bytes: a close frame takes 123."""
 _ENDED = frozenset({aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSING, aiohttp.WSMsgType.CLOSED})
 _NO_MESSAGE = frozenset({aiohttp.WSMsgType.ERROR, aiohttp.WSMsgType.BINARY})
+PATIENCE = 3.0
+"""Seconds: a controller that is started beside its pods answers within this time."""
+LONG_PATIENCE = 10.0
+"""Seconds in which a packet that nothing answers may still be on its way."""
+MOST = 2
+"""Times that a sidecar ends: three restarts would count as a start that failed."""
+_CONNECTED = "connected"
+_LIMIT = 400
+"""Characters of a reason."""
 
 
 @dataclass(frozen=True)
@@ -291,17 +300,6 @@ def _at(url: str, address: str) -> str:
     parts = urlsplit(url)
     host = f"[{address}]" if ":" in address else address
     return parts._replace(netloc=host if parts.port is None else f"{host}:{parts.port}").geturl()
-
-
-PATIENCE = 3.0
-"""Seconds: a controller that is started beside its pods answers within this time."""
-LONG_PATIENCE = 10.0
-"""Seconds in which a packet that nothing answers may still be on its way."""
-MOST = 2
-"""Times that a sidecar ends: three restarts would count as a start that failed."""
-_CONNECTED = "connected"
-_LIMIT = 400
-"""Characters of a reason."""
 
 
 class FirstContact:

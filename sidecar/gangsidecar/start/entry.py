@@ -38,6 +38,7 @@ from gangsidecar.start.entry import main
 main(sys.argv[2:], loaded)
 """
 """The program that calls :func:`main`. An interpreter that is too old for us executes the COMMAND."""
+OURS = "gangsidecar"
 
 
 def main(arguments: list[str], loaded: AbstractSet[str]) -> None:
@@ -70,9 +71,6 @@ def _hide_us() -> None:
     sys.path_importer_cache.pop(sys.path.pop(0), None)
     if sys.path[:1] == [""]:
         del sys.path[0]
-
-
-OURS = "gangsidecar"
 
 
 class Target(NamedTuple):

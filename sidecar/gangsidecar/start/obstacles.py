@@ -28,6 +28,10 @@ ADVICE = "start it with Exec, or name the modules without this one in preload"
 
 Version = Tuple[str, int, int]
 """File, time of change in ns, and size."""
+_Environ: Any = type(os.environ)
+_reads: Dict[str, str] = {}
+"""Variable -> the module whose import has read it first."""
+_importing = ""
 
 
 class Surroundings(NamedTuple):
@@ -182,12 +186,6 @@ def shadowed(folder: str, loaded: AbstractSet[str]) -> str:
         if not _file_of(name).startswith(os.path.join(folder, "")):
             return f"{path} hides the installed module {name}, which was preloaded: rename it, or start with Exec"
     return ""
-
-
-_Environ: Any = type(os.environ)
-_reads: Dict[str, str] = {}
-"""Variable -> the module whose import has read it first."""
-_importing = ""
 
 
 class _Watched(_Environ):  # type: ignore[misc]

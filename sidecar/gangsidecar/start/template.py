@@ -35,6 +35,12 @@ from gangsidecar.start import obstacles
 from gangsidecar.start.entry import Target
 from gangsidecar.start.link import PARKING, address, receive, send
 
+STORE_USER = "torch.distributed"
+"""Without it there is no store at MASTER_PORT."""
+FIRST_RANK_SECONDS = 0.3
+"""A rank that waits for longer loses no less than by its own next try."""
+AGAIN_SECONDS = 0.01
+
 
 class Template:
     """Serves one supervisor until it closes the connection."""
@@ -280,13 +286,6 @@ def _set_openblas_threads(path: str, number: int) -> None:
             if function is not None:
                 function(number)
                 return
-
-
-STORE_USER = "torch.distributed"
-"""Without it there is no store at MASTER_PORT."""
-FIRST_RANK_SECONDS = 0.3
-"""A rank that waits for longer loses no less than by its own next try."""
-AGAIN_SECONDS = 0.01
 
 
 def wait_for_first_rank(environment: Mapping[str, str]) -> None:

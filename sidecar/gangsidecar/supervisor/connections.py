@@ -34,6 +34,10 @@ LAST_BACKOFF_MS = 200
 """The first start of a gang waits for the sidecars' imports, so the end of these must not be missed for long."""
 QUIET_MS = 5_000
 """A sidecar that is away for so long is worth a line. Before, it starts or is restarted."""
+LONGEST = 1024
+"""Bytes of a line that a process says."""
+_CREDENTIALS = struct.Struct("3i")
+"""Pid, uid and gid of the sender."""
 
 
 class SidecarConnection:
@@ -134,12 +138,6 @@ class SidecarConnection:
     def _later(self, now_ms: int) -> None:
         self.retry_at = now_ms + self._backoff_ms
         self._backoff_ms = min(2 * self._backoff_ms, LAST_BACKOFF_MS)
-
-
-LONGEST = 1024
-"""Bytes of a line that a process says."""
-_CREDENTIALS = struct.Struct("3i")
-"""Pid, uid and gid of the sender."""
 
 
 def spawn_parkable(

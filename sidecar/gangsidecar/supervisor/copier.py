@@ -37,6 +37,7 @@ REPORT_MS = 200
 SEARCH_SECONDS = 1.0
 LAST_SECONDS = 5
 """The time that the end of the copier waits for a supervisor that does not read."""
+EVERY_SECONDS = 1.0
 
 
 class Stream(NamedTuple):
@@ -251,9 +252,6 @@ def write(sink: int, piece: bytes) -> None:
             select.select([], [sink], [])
         except OSError:
             return
-
-
-EVERY_SECONDS = 1.0
 
 
 def watch(path: str, tell: int) -> None:

@@ -26,6 +26,7 @@ from gangsidecar.supervisor import processes
 
 READ = selectors.EVENT_READ
 WRITE = selectors.EVENT_WRITE
+_ALL = signal.valid_signals()
 
 
 class EventLoop:
@@ -84,9 +85,6 @@ class EventLoop:
                 key.data(mask)
         while self._timers and self._timers[0][0] <= now_ms():
             heapq.heappop(self._timers)[2]()
-
-
-_ALL = signal.valid_signals()
 
 
 def fork(work: Callable[[int], None], keep: Sequence[int] = (), *, outlives: bool = False) -> tuple[int, int]:

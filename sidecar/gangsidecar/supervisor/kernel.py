@@ -20,6 +20,10 @@ IS_STATIC = _gangsys is not None
 SET_PDEATHSIG = 1
 SET_CHILD_SUBREAPER = 36
 """As in sys/prctl.h."""
+_UNLIMITED = 1 << 60
+"""Version 1 of cgroups shows a number near 2^63 where there is no limit."""
+_FILES = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
+"""Limit and usage, in version 2 and 1."""
 
 
 def prctl(option: int, value: int) -> str:
@@ -70,12 +74,6 @@ def memory_folders() -> Iterator[str]:
         elif "memory" in controllers.split(","):
             yield f"/sys/fs/cgroup/memory{path}"
             yield "/sys/fs/cgroup/memory"
-
-
-_UNLIMITED = 1 << 60
-"""Version 1 of cgroups shows a number near 2^63 where there is no limit."""
-_FILES = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
-"""Limit and usage, in version 2 and 1."""
 
 
 def memory_left() -> int | None:

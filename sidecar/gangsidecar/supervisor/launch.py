@@ -27,6 +27,21 @@ NOT_EXECUTABLE = 126
 ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 
 _REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")
+_FOLDERS = {
+    wire.Compiler.CUDA: "CUDA_CACHE_PATH",
+    wire.Compiler.INDUCTOR: "TORCHINDUCTOR_CACHE_DIR",
+    wire.Compiler.JAX: "JAX_COMPILATION_CACHE_DIR",
+    wire.Compiler.TRITON: "TRITON_CACHE_DIR",
+}
+"""Compiler -> the variable with the folder of its cache."""
+_MORE = {
+    wire.Compiler.JAX: {
+        # JAX keeps only what took a second to compile, but a restart compiles hundreds of small functions.
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
+}
+"""Variables that are also set, if the folder is ours."""
 
 
 class MainProcess(NamedTuple):
@@ -133,23 +148,6 @@ def _delete(file: str) -> None:
         os.unlink(file)
     except OSError:
         return
-
-
-_FOLDERS = {
-    wire.Compiler.CUDA: "CUDA_CACHE_PATH",
-    wire.Compiler.INDUCTOR: "TORCHINDUCTOR_CACHE_DIR",
-    wire.Compiler.JAX: "JAX_COMPILATION_CACHE_DIR",
-    wire.Compiler.TRITON: "TRITON_CACHE_DIR",
-}
-"""Compiler -> the variable with the folder of its cache."""
-_MORE = {
-    wire.Compiler.JAX: {
-        # JAX keeps only what took a second to compile, but a restart compiles hundreds of small functions.
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
-    }
-}
-"""Variables that are also set, if the folder is ours."""
 
 
 def cache_variables(folder: str, compilers: Sequence[wire.Compiler], given: dict[str, str]) -> dict[str, str]:

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 THERE, MISSING, UNKNOWN = "there", "missing", "unknown"
 """Answers to :func:`look`."""
+WANTED = 4
+"""Several, because another process may take one before rank 0 starts."""
+LOOK_AGAIN_MS = 1000
 
 
 def look(path: str) -> str:
@@ -125,11 +128,6 @@ class Timers(Protocol):
 
     def at(self, when_ms: int, call: Callable[[], None], /) -> None:
         """At this time, in milliseconds of :func:`now_ms`."""
-
-
-WANTED = 4
-"""Several, because another process may take one before rank 0 starts."""
-LOOK_AGAIN_MS = 1000
 
 
 class PortSearch:

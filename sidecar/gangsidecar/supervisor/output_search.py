@@ -23,6 +23,15 @@ STEP_LINE = 8192
 _DIGITS = 18
 """A number with more digits isn't a step."""
 _ENDS = re.compile(rb"[\r\n]+")
+PATTERN_LINE = 4096
+"""Bytes of a line that are searched for a pattern of ``podFailurePolicy``."""
+SECONDS = 1.0
+"""Processor time that a pattern may take at once."""
+SHARE = 0.05
+"""The share of one core that it may take on average."""
+_LEAST = 0.001
+_BEFORE = 20
+"""Characters before a match that are kept, where the line is too long to be kept whole."""
 
 
 class Lines:
@@ -62,17 +71,6 @@ class StepSearch:
         found = self._pattern.search(line.decode("utf-8", errors="replace"))
         text = "" if found is None else found.group("step") or ""
         return int(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS else None
-
-
-PATTERN_LINE = 4096
-"""Bytes of a line that are searched for a pattern of ``podFailurePolicy``."""
-SECONDS = 1.0
-"""Processor time that a pattern may take at once."""
-SHARE = 0.05
-"""The share of one core that it may take on average."""
-_LEAST = 0.001
-_BEFORE = 20
-"""Characters before a match that are kept, where the line is too long to be kept whole."""
 
 
 class _Pattern:

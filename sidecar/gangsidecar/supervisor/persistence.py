@@ -27,6 +27,15 @@ from typing import NamedTuple
 from gangsidecar import wire
 from gangsidecar.common import log
 
+IN_MEMORY = frozenset(("tmpfs", "ramfs", "devtmpfs", "hugetlbfs"))
+"""File systems whose content is lost with a boot."""
+_MOUNTS = "/proc/self/mountinfo"
+FILE = 4_096
+SAID = 240
+"""Characters of what a worker wrote that are reported."""
+_MARK = wire.MARK.encode()
+_TRACEBACK = "Traceback (most recent call last):"
+
 
 class Persistence:
     """Writes the two files of one supervisor."""
@@ -58,11 +67,6 @@ class Persistence:
         if not self._failed[what]:
             log("warning", text, reason=error)
         self._failed[what] = True
-
-
-IN_MEMORY = frozenset(("tmpfs", "ramfs", "devtmpfs", "hugetlbfs"))
-"""File systems whose content is lost with a boot."""
-_MOUNTS = "/proc/self/mountinfo"
 
 
 class Earlier(NamedTuple):
@@ -160,13 +164,6 @@ def _remove(path: str) -> None:
         os.unlink(path)
     except OSError:
         return
-
-
-FILE = 4_096
-SAID = 240
-"""Characters of what a worker wrote that are reported."""
-_MARK = wire.MARK.encode()
-_TRACEBACK = "Traceback (most recent call last):"
 
 
 def leave_words(path: str, ends: tuple[wire.End, ...]) -> None:

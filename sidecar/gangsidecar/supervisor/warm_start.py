@@ -59,6 +59,15 @@ FIRST_START = "the first start imports everything itself; the template is made a
 NO_PYTHON = "the command does not run a script or a module with Python (python SCRIPT, python -m MODULE)"
 OTHER_PYTHON = "the interpreter or its flags differ from those of the template"
 TOO_SLOW = "the template was not ready in time"
+IMPORTING = "the template is still importing"
+LONGEST = 500
+"""Characters of what a template says: what a module or a thread is called may have any length."""
+ANSWER_SECONDS = 2.0
+"""A child that has not answered by then is given up, and so is the template. The first fork of a large template takes
+half a second on a busy machine, and the imports that an exec costs instead take several."""
+_PYTHON = re.compile(r"python(\d(\.\d+)?t?)?")
+_PLAIN = frozenset("bBdEIOPqRsStuv")
+_WITH_VALUE = frozenset("WX")
 
 
 class WarmSettings(NamedTuple):
@@ -236,14 +245,6 @@ def _expect_ready(template: Template) -> None:
         template.end(TOO_SLOW, for_good=True)
 
 
-IMPORTING = "the template is still importing"
-LONGEST = 500
-"""Characters of what a template says: what a module or a thread is called may have any length."""
-ANSWER_SECONDS = 2.0
-"""A child that has not answered by then is given up, and so is the template. The first fork of a large template takes
-half a second on a busy machine, and the imports that an exec costs instead take several."""
-
-
 class Template:
     """One process that has imported what the worker imports."""
 
@@ -360,11 +361,6 @@ def _parsed(text: str) -> dict[str, Any]:
     if not isinstance(answer, dict):
         raise ValueError(f"a {type(answer).__name__}")  # noqa: TRY004 - as for all that is malformed
     return answer
-
-
-_PYTHON = re.compile(r"python(\d(\.\d+)?t?)?")
-_PLAIN = frozenset("bBdEIOPqRsStuv")
-_WITH_VALUE = frozenset("WX")
 
 
 class PythonCommand(NamedTuple):

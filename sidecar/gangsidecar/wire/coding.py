@@ -40,15 +40,8 @@ MAX_ENDS, MAX_CHECKPOINTS, MAX_DROPPED = 64, 256, 96
 """Bounds of a report, which the controller gets from every pod: a supervisor keeps that for 64 processes."""
 MAX_MS = 10**12
 """The longest age or duration: over 30 years, so that no calendar time computed from it gets out of range."""
-
-
-class WireError(ValueError):
-    """The text isn't a message; the error says what was found and what was expected."""
-
-
 _DURATIONS = ("_ms", ".milliseconds")
 """The ends of the paths of ages and durations."""
-
 _LIMITS = {
     "Report.ends": MAX_ENDS,
     "Report.checkpoints": MAX_CHECKPOINTS,
@@ -57,8 +50,37 @@ _LIMITS = {
     "Report.log_matches": MAX_LOG_PATTERNS,
 }
 """Path of a list -> how many items it may have, where that is not :data:`MAX_ITEMS`."""
-
 _MESSAGES: dict[str, type] = {kind.__name__: kind for kind in get_args(Message)}
+_SCALARS = frozenset({str, int, float, bool, type(None)})
+Part = TypeVar("Part")
+CONNECT_PATH = "/v1/connect"
+"""The path on which a controller accepts sidecars."""
+LEADER_HEADER = "Gang-Leader"
+"""Header of a standby's refusal (503): the URL of the leader."""
+REVISION = 1
+"""The revision of version 1. A release that adds a field raises it and names the field in :data:`ADDED`."""
+ADDED: dict[type, dict[str, int]] = {}
+"""By type of message or part: its fields that came after revision 1, each with its revision."""
+REVISION_HEADER = "Gang-Wire-Revision"
+"""The sender's revision, in the request for the upgrade and in its answer. A peer that sends none has revision 1."""
+_NUMBER = re.compile("[0-9]{1,6}")
+MARK = "gangctl: "
+LINE = 1_000
+"""Longest line. A kubelet shares 12 KiB between the containers of a pod, and cuts off the end: twelve have room."""
+MESSAGE = 100
+_PROCESSES = 4_096
+_RANGES = {
+    "local_rank": range(_PROCESSES),
+    "age_ms": range(MAX_MS + 1),
+    "rank": range(2**31),
+    "exit_code": range(256),
+    "signal": range(1, 65),
+}
+_FLAGS = ("stopped", "oom", "hidden")
+
+
+class WireError(ValueError):
+    """The text isn't a message; the error says what was found and what was expected."""
 
 
 def encode(message: Any) -> str:
@@ -89,9 +111,6 @@ def decode(text: str | bytes) -> Any:
     if kind is None:
         raise WireError(f"unknown message type {name!r:.40}")
     return _object(kind, body, kind.__name__)
-
-
-_SCALARS = frozenset({str, int, float, bool, type(None)})
 
 
 def _plain(value: Any) -> Any:
@@ -196,22 +215,6 @@ def _value(hint: Any, item: Any, path: str) -> Any:
     return item
 
 
-Part = TypeVar("Part")
-
-CONNECT_PATH = "/v1/connect"
-"""The path on which a controller accepts sidecars."""
-LEADER_HEADER = "Gang-Leader"
-"""Header of a standby's refusal (503): the URL of the leader."""
-REVISION = 1
-"""The revision of version 1. A release that adds a field raises it and names the field in :data:`ADDED`."""
-ADDED: dict[type, dict[str, int]] = {}
-"""By type of message or part: its fields that came after revision 1, each with its revision."""
-REVISION_HEADER = "Gang-Wire-Revision"
-"""The sender's revision, in the request for the upgrade and in its answer. A peer that sends none has revision 1."""
-
-_NUMBER = re.compile("[0-9]{1,6}")
-
-
 def revision_of(header: str) -> int:
     """The peer's revision, from its header; empty if it sent none."""
     return int(header) if _NUMBER.fullmatch(header) else 1
@@ -236,21 +239,6 @@ def _older(part: Any, revision: int) -> Any:
         for field in fields(kind)
     }
     return kind(**values)
-
-
-MARK = "gangctl: "
-LINE = 1_000
-"""Longest line. A kubelet shares 12 KiB between the containers of a pod, and cuts off the end: twelve have room."""
-MESSAGE = 100
-_PROCESSES = 4_096
-_RANGES = {
-    "local_rank": range(_PROCESSES),
-    "age_ms": range(MAX_MS + 1),
-    "rank": range(2**31),
-    "exit_code": range(256),
-    "signal": range(1, 65),
-}
-_FLAGS = ("stopped", "oom", "hidden")
 
 
 def to_words(ends: Iterable[End]) -> str:

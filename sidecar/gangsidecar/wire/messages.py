@@ -10,6 +10,15 @@ import re
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+MAX_LOG_PATTERNS = 8
+"""That one Run has, and so the most matches of one attempt."""
+LOG_PATTERN = 256
+"""Characters of a pattern."""
+LOG_LINE = 200
+"""Characters of a line that are reported."""
+MAX_FOUND = 64
+"""At most so many newest complete steps of a tier are listed: no restart goes further back."""
+
 
 @dataclass(frozen=True)
 class Restore:
@@ -57,14 +66,6 @@ class Run:
     """Regular expressions that are searched for in each line of the worker's output."""
 
 
-MAX_LOG_PATTERNS = 8
-"""That one Run has, and so the most matches of one attempt."""
-LOG_PATTERN = 256
-"""Characters of a pattern."""
-LOG_LINE = 200
-"""Characters of a line that are reported."""
-
-
 @dataclass(frozen=True)
 class LogMatch:
     """The first line of the worker's output in which this pattern was found.
@@ -101,10 +102,6 @@ class Tier:
     """Name of a step's folder, or of its file, with ``{step}``; a * is any text."""
     complete: str = ""
     """The file in the folder that marks it complete; empty = a step is a file, and complete when it is there."""
-
-
-MAX_FOUND = 64
-"""At most so many newest complete steps of a tier are listed: no restart goes further back."""
 
 
 @dataclass(frozen=True)

@@ -67,6 +67,10 @@ PARKED_MS = 600_000
 """A parked process may hold a device's memory. A new pod for another member is there before that."""
 
 Timer = tuple[int, Callable[[State, int], Result]]
+LEFTOVER_MS = 1_000
+"""The time to end for leftovers of processes that have all parked or ended, if it is less than the grace."""
+SEARCHED = "progress.source searches its output attempt by attempt; let it call gang.progress instead"
+LOG_SEARCHED = "podFailurePolicy has onLog, which searches its output attempt by attempt; remove onLog for its role"
 
 
 def next_timer(state: State) -> Timer | None:
@@ -203,12 +207,6 @@ def end_parked(state: State, now_ms: int) -> Result:
 def finish(state: State, now_ms: int) -> Result:
     """Nothing runs and nothing will: end, with a last report."""
     return enter(state, now_ms, Phase.DONE), (Send(), Save(), Quit())
-
-
-LEFTOVER_MS = 1_000
-"""The time to end for leftovers of processes that have all parked or ended, if it is less than the grace."""
-SEARCHED = "progress.source searches its output attempt by attempt; let it call gang.progress instead"
-LOG_SEARCHED = "podFailurePolicy has onLog, which searches its output attempt by attempt; remove onLog for its role"
 
 
 def is_searched(run: wire.Run) -> bool:
