@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gangctl.core.facts.progress import outliers
-from gangsidecar.agent.step_times import WINDOW
+from gangsidecar.agent.progress import WINDOW
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

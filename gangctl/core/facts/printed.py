@@ -43,7 +43,7 @@ _READ: Final = 2_000
 _OWN: Final = re.compile(
     r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (?:debug|info|warning|error) (?:gangctl[a-z-]*: )?(?=\S)"
 )
-"""How a line of a supervisor begins (``gangsidecar/common/log.py``); not every release names the program."""
+"""How a line of a supervisor begins (``gangsidecar/common.py``); not every release names the program."""
 _PHASE: Final = re.compile(rf"({'|'.join(phase.value for phase in Phase)}) attempt=(\d+) ")
 _SESSION: Final = "a session begins "
 _ENDED: Final = "a process of the worker ended "

@@ -45,7 +45,7 @@ known that none was reported. Where the clock of a new leader is behind, it begi
 
 Failed starts: when a gang ends because what its template names can't be started, however often it is tried.
 
-A start that can't work is known by the container runtime's words (``facts/starts.py``), by the supervisor, which could
+A start that can't work is known by the container runtime's words (``facts/fitness.py``), by the supervisor, which could
 not execute the command (StartFailed with exit code 126 or 127), or by a shell, which ends with the same codes::
 
     tries(pod)         = restarts(pod) + 1, and all of the pods of this member that failed at once before

@@ -1,4 +1,7 @@
-"""One line of text for each event: ``time level program: message key=value ...``, to stderr or to a file."""
+"""The clock and the log of both programs. Standard library only.
+
+A line of the log is ``time level program: message key=value ...``, to stderr or to a file.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,15 @@ import os
 import time
 
 
+def now_ms() -> int:
+    """Milliseconds of CLOCK_BOOTTIME: it never jumps, and it counts while the machine sleeps."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+
+
 class _Log:
     def __init__(self) -> None:
         self.program = "gangctl"
-        self.file = ""
-        """Empty: stderr."""
+        self.file = ""  # Empty: stderr.
 
 
 _LOG = _Log()
@@ -26,7 +33,9 @@ def log(level: str, message: str, **fields: object) -> None:
     now = time.time()
     clock = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now))
     parts = [f"{clock}.{int(now * 1000) % 1000:03d}Z", level, f"{_LOG.program}:", message]
-    parts += [f"{name}={_value(value)}" for name, value in fields.items()]
+    for name, value in fields.items():
+        text = str(value)
+        parts.append(f"{name}={text if text and not any(one.isspace() for one in text) else repr(text)}")
     _write((" ".join(parts) + "\n").encode("utf-8", errors="backslashreplace"))
 
 
@@ -44,8 +53,3 @@ def _write(line: bytes) -> None:
             os.close(file)
     except OSError:
         return
-
-
-def _value(value: object) -> str:
-    text = str(value)
-    return repr(text) if not text or any(one.isspace() for one in text) else text
