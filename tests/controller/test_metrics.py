@@ -13,7 +13,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as plain
 
 from gangctl.cluster.kube.auth.request_authorizer import HttpRefusal
-from gangctl.controller.metrics import MetricsServer, Security
+from gangctl.controller.endpoints import MetricsServer, Security
 from gangctl.telemetry.metrics import exposition
 from gangctl.telemetry.metrics.exposition import Exposition
 from tests.cluster.kube.fakeapi import serving, status

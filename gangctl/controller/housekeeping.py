@@ -1,16 +1,30 @@
-"""Garbage collection in small steps: a full one stops the loop for over a second with 10,000 connections.
-
-The rule: what has survived a step is frozen, so the next one looks only at what is new. A cycle that ends after that is
-not found; connections leave some. So once as many have ended as are open, one step looks at everything.
-"""
+"""What this process needs of the machine: enough open files, and garbage collection that doesn't stop the loop."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import logging
+import resource
 from typing import Final
 
-from gangctl.controller.connections import Connections
+from gangctl.controller.connection import Connections
+
+log = logging.getLogger(__name__)
+
+
+def raise_limit() -> int:
+    """Raise the soft limit to the hard one. Returns the limit that holds now."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (OSError, ValueError) as error:
+            log.warning("the limit of open files stays at %d instead of %d: %s", soft, hard, error)
+            return soft
+    log.info("at most %d open files: one for each sidecar, and some for the controller itself", hard)
+    return hard
+
 
 STEP_SECONDS: Final = 1.0
 FEW: Final = 256

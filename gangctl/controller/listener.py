@@ -1,17 +1,19 @@
-"""Connections of clients that are not admitted yet: bounded in number and in time, so that they cost little.
+"""Listen for clients that aren't known yet, so that they cost little, however many there are and whatever they do.
 
 The rule: a connection has ten seconds from its first packet until it is admitted or has ended, the TLS handshake
 included, and the number of such connections is bounded. Above the bound, the address with the most of them loses one.
+Unauthenticated clients must not affect a connection that is admitted.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import socket
 import ssl
 from asyncio.sslproto import SSLProtocol
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -19,8 +21,11 @@ from typing import Final
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from gangctl.controller.refusals import ConnectionRefusal, RefusalLog
+from gangctl.controller.gate import ConnectionRefusal, RefusalLog
+from gangsidecar.wire import CONNECT_PATH
 
+MAX_PENDING: Final = 1024
+"""The largest number of sidecars' connections that are not authenticated yet: about 60 KB each."""
 ADMISSION_SECONDS: Final = 10
 """From the first packet to the admission, or to the end of the connection."""
 TLS_BUFFER_BYTES: Final = 8 * 1024
@@ -30,6 +35,9 @@ BACKLOG: Final = 4096
 ACCEPTED_AT_ONCE: Final = 8
 """How many of those the event loop accepts in one go, before it does anything else. A handshake takes milliseconds:
 what is begun must be finished first, or, with a thousand begun at once, none would be finished in time."""
+Handle = Callable[[web.Request, Callable[[], None]], Awaitable[web.StreamResponse]]
+"""Answers a request, and calls its second argument once the client is authenticated."""
+Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _ESTABLISHED: Final = 1
 """The first byte of TCP_INFO: neither side has closed."""
 
@@ -37,9 +45,9 @@ _ESTABLISHED: Final = 1
 class PendingConnections:
     """The connections whose clients are not admitted yet. A connection is known by its protocol object."""
 
-    def __init__(self, refusals: RefusalLog, limit: Callable[[], int]) -> None:
+    def __init__(self, refusals: RefusalLog, limit: int) -> None:
         """``limit``: the largest number of such connections."""
-        self._refusals = refusals
+        self.refusals = refusals
         self._limit = limit
         self._pending: dict[object, _Pending] = {}
         self._by_address: dict[str, dict[object, _Pending]] = {}
@@ -50,12 +58,12 @@ class PendingConnections:
         address = str((transport.get_extra_info("peername") or ("",))[0])
         if _has_hung_up(transport):
             text = "it hung up before its turn came: more clients dial than can be served"
-            self._refusals.add(ConnectionRefusal.TOO_SLOW, address, text)
+            self.refusals.add(ConnectionRefusal.TOO_SLOW, address, text)
             return False
-        if len(self._pending) >= self._limit():
+        if len(self._pending) >= self._limit:
             worst = max(self._by_address, key=lambda one: len(self._by_address[one]))
-            text = f"more than {self._limit()} connections at once are not admitted yet"
-            self._refusals.add(ConnectionRefusal.TOO_MANY, worst, text)
+            text = f"more than {self._limit} connections at once are not admitted yet"
+            self.refusals.add(ConnectionRefusal.TOO_MANY, worst, text)
             if len(self._by_address[worst]) <= len(self._by_address.get(address, ())) + 1:
                 return False
             self._abort(next(reversed(self._by_address[worst])))
@@ -82,7 +90,7 @@ class PendingConnections:
 
     def _time_out(self, connection: object) -> None:
         text = f"it was not admitted within {ADMISSION_SECONDS} s"
-        self._refusals.add(ConnectionRefusal.TOO_SLOW, self._pending[connection].address, text)
+        self.refusals.add(ConnectionRefusal.TOO_SLOW, self._pending[connection].address, text)
         self._abort(connection)
 
     def _abort(self, connection: object) -> None:
@@ -92,37 +100,118 @@ class PendingConnections:
 
 
 @asynccontextmanager
-async def listen_bounded(
-    runner: web.AppRunner, listener: socket.socket, pending: PendingConnections, tls: ssl.SSLContext | None
-) -> AsyncIterator[None]:
-    """Accept connections of an application that is set up. At the end it closes those that are not admitted.
+async def listen(
+    host: str, port: int, handle: Handle, refusals: RefusalLog, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[str]:
+    """Serve :data:`~gangsidecar.wire.CONNECT_PATH`; gives the URL for sidecars. At the end it closes everything.
 
-    A certificate that is loaded into ``tls`` later is used for new connections.
+    Raises:
+        OSError: it can't listen there.
     """
-    loop = asyncio.get_running_loop()
-    server = runner.server
+    pending = PendingConnections(refusals, MAX_PENDING)
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return await handle(request, functools.partial(pending.remove, request.protocol))
+
+    application = web.Application()
+    application.router.add_get(CONNECT_PATH, answer)
+    async with serve("hub", application, host, port, pending, tls, shutdown_seconds=2.0) as (name, number):
+        scheme = "ws" if tls is None else "wss"
+        yield f"{scheme}://{f'[{name}]' if ':' in name else name}:{number}{CONNECT_PATH}"
+
+
+@asynccontextmanager
+async def serve_short(
+    name: str, routes: Mapping[str, Answer], host: str, port: int, *, limit: int, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[int]:
+    """Answer GET requests of clients that send one and go, such as the kubelet and Prometheus; gives the port.
+
+    A connection carries one request. A client that sends slowly, reads slowly or never ends must not keep others from
+    being answered.
+
+    Args:
+        name: of the server, for the log.
+        routes: path and what answers it.
+        host: empty = all addresses.
+        port: 0 = a free one.
+        limit: the largest number of connections.
+        tls: None = plain HTTP.
+
+    Raises:
+        OSError: it can't listen there.
+    """
+    application = web.Application()
+    for path, answer in routes.items():
+        application.router.add_get(path, answer)
+    application.on_response_prepare.append(_close)
+    async with serve(name, application, host, port, PendingConnections(RefusalLog(), limit), tls) as (_, number):
+        yield number
+
+
+@asynccontextmanager
+async def serve(
+    name: str,
+    application: web.Application,
+    host: str,
+    port: int,
+    pending: PendingConnections,
+    tls: ssl.SSLContext | None,
+    *,
+    shutdown_seconds: float = 0.5,
+    cancels_handlers: bool = False,
+) -> AsyncIterator[tuple[str, int]]:
+    """Serve an application until the end; gives address and port.
+
+    Args:
+        name: of the server, for the log.
+        application: what answers requests.
+        host: empty = all addresses.
+        port: 0 = a free one.
+        pending: bounds the connections that aren't admitted.
+        tls: None = plain HTTP. A certificate that is loaded into it later is used for new connections.
+        shutdown_seconds: the time for requests that are under way at the end.
+        cancels_handlers: whether a handler ends when its client has left.
+
+    Raises:
+        OSError: it can't listen there.
+    """
+    runner = web.AppRunner(
+        application,
+        access_log=None,
+        logger=_http_logger(name, pending.refusals),
+        shutdown_timeout=shutdown_seconds,
+        keepalive_timeout=ADMISSION_SECONDS,
+        handler_cancellation=cancels_handlers,
+    )
+    await runner.setup()
+    server, loop = runner.server, asyncio.get_running_loop()
     assert server is not None
 
     def connection() -> asyncio.BaseProtocol:
         protocol = server()
         return _Bounded(protocol, pending) if tls is None else _BoundedTls(loop, protocol, tls, pending)
 
-    # asyncio accepts as many connections in one go as its backlog, so the kernel gets a backlog of its own.
-    acceptor = await loop.create_server(connection, sock=listener, backlog=ACCEPTED_AT_ONCE)
-    listener.listen(BACKLOG)
     try:
-        yield
+        listener = _listening(host, port)
+        # asyncio accepts as many connections in one go as its backlog, so the kernel gets a backlog of its own.
+        acceptor = await loop.create_server(connection, sock=listener, backlog=ACCEPTED_AT_ONCE)
+        listener.listen(BACKLOG)
+        try:
+            yield listener.getsockname()[:2]
+        finally:
+            acceptor.close()
+            pending.abort_all()
     finally:
-        acceptor.close()
-        pending.abort_all()
+        await runner.cleanup()
 
 
-def listener(host: str, port: int) -> socket.socket:
-    """A socket that listens. ``host``: empty = all addresses, of IPv4 too where the machine supports both.
+async def _close(_request: web.Request, response: web.StreamResponse) -> None:
+    response.headers["Connection"] = "close"  # aiohttp has decided on the header before this.
+    response.force_close()
 
-    Raises:
-        OSError: it can't listen there.
-    """
+
+def _listening(host: str, port: int) -> socket.socket:
+    """A socket that listens. ``host``: empty = all addresses, of IPv4 too where the machine supports both."""
     host = host or ("::" if socket.has_dualstack_ipv6() else "0.0.0.0")  # noqa: S104 - each server knows its clients
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     family, _, _, _, address = found[0]
@@ -130,7 +219,7 @@ def listener(host: str, port: int) -> socket.socket:
     return socket.create_server((str(address[0]), int(address[1])), family=family, dualstack_ipv6=dual)
 
 
-def http_logger(name: str, refusals: RefusalLog) -> logging.Logger:
+def _http_logger(name: str, refusals: RefusalLog) -> logging.Logger:
     """A logger for aiohttp without errors that are only a client's: those are counted."""
 
     def keep(record: logging.LogRecord) -> bool:

@@ -1,7 +1,10 @@
-"""Keeps the brake of one term: counts each gang when it is looked at, and tells when the brake goes on or off.
+"""What a decision about one gang needs of all others in this term: the brake, and the group that the gang belongs to.
 
-The rule: it decides nothing. ``core/policy/brake.py`` says what follows from the counts, and the core what follows from
-the brake. A gang is counted before each decision about it, and a decision must not rest on an old sum.
+The rule: nothing is decided here. ``core/policy/brake.py`` says what follows from the counts of silent and failing
+gangs, and ``core/policy/rolling.py`` what follows from the states of a group. A gang is counted before each decision
+about it, and a decision must not rest on an old sum. The others of a group are looked at in the turn of the loop in
+which the gang is decided about. A gang whose restart is decided and not stored yet counts as unavailable: two decisions
+beside each other must not take the same place.
 """
 
 from __future__ import annotations
@@ -12,10 +15,15 @@ from collections.abc import Callable
 from typing import Final, NoReturn
 
 from gangctl.api.gangjob import GangJob
+from gangctl.api.status import GangPhase
 from gangctl.cluster import clock
+from gangctl.cluster.port import Cluster
+from gangctl.core.facts import group
 from gangctl.core.facts.gang import Gang
-from gangctl.core.facts.world import Brake, Observed
-from gangctl.core.policy import brake
+from gangctl.core.facts.group import GroupKey
+from gangctl.core.facts.world import Brake, Observed, Replica
+from gangctl.core.lifecycle.plan import Plan
+from gangctl.core.policy import brake, rolling
 from gangctl.core.policy.brake import BrakeState, Census
 
 log = logging.getLogger(__name__)
@@ -94,3 +102,64 @@ def _log(before: Brake, after: Brake) -> None:
         )
     for reason in sorted(before.waves - after.waves):
         log.warning("the brake is off for %s: only few gangs fail", reason)
+
+
+class Groups:
+    """The groups of one term. A gang is known by its UID."""
+
+    def __init__(self, cluster: Cluster, wake: Callable[[str], None]) -> None:
+        """``wake``: called with the UID of each gang of a group when another of its gangs has changed."""
+        self._cluster = cluster
+        self._wake = wake
+        self._leaving: set[str] = set()
+        """Those that stop running as soon as their status is stored."""
+        self._seen: dict[str, tuple[GroupKey, float | None]] = {}
+        """The group of each, and since when it was available at its last decision."""
+
+    def others(self, now: float, job: GangJob) -> tuple[Replica, ...]:
+        """The other gangs of the group, if the gang asks for a planned restart; in the order of their names."""
+        key = group.key(job)
+        if key is None or not rolling.asks(job):
+            return ()
+        found = [
+            self._replica(now, other)
+            for uid in self._cluster.uids()
+            if uid != job.metadata.uid and (other := self._cluster.gang(uid)) is not None and group.key(other) == key
+        ]
+        return tuple(sorted(found, key=lambda one: one.name))
+
+    def decided(self, now: float, job: GangJob, plan: Plan) -> None:
+        """Note what was decided about a gang, in the turn of the loop in which it was."""
+        uid = job.metadata.uid
+        runs = job.status.phase is GangPhase.RUNNING
+        if runs and plan.status is not None and plan.status.phase is not GangPhase.RUNNING:
+            self._leaving.add(uid)
+        else:
+            self._leaving.discard(uid)
+        key = group.key(job)
+        if key is None:
+            self.forget(uid)
+            return
+        seen, before = (key, self._replica(now, job).available_at), self._seen.get(uid)
+        self._seen[uid] = seen
+        if before is not None and before[0] != key:
+            self._wake_others(uid, before[0])
+        if before != seen:
+            self._wake_others(uid, key)
+
+    def forget(self, uid: str) -> None:
+        """The gang is gone, or in no group."""
+        self._leaving.discard(uid)
+        before = self._seen.pop(uid, None)
+        if before is not None:
+            self._wake_others(uid, before[0])
+
+    def _replica(self, now: float, job: GangJob) -> Replica:
+        uid = job.metadata.uid
+        found = group.replica(now, job, self._cluster.pods(uid), self._cluster.listening_since(uid))
+        return found._replace(available_at=None) if uid in self._leaving else found
+
+    def _wake_others(self, uid: str, key: GroupKey) -> None:
+        for other, (known, _) in self._seen.items():
+            if known == key and other != uid:
+                self._wake(other)
