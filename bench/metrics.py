@@ -25,7 +25,7 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import Cause, Incident, PhaseMilliseconds
 from gangctl.api.status import GangPhase, ProgressStatus, Spent
 from gangctl.cluster.kube.watch.namespaces import WatchHealth
-from gangctl.controller.metrics import MetricsServer
+from gangctl.controller.endpoints import MetricsServer
 from gangctl.core.policy.brake import BrakeState
 from gangctl.telemetry.metrics.exposition import KEPT_SECONDS
 from gangctl.telemetry.metrics.process import Metrics

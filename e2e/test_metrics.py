@@ -25,7 +25,7 @@ from e2e.prometheus import REPOSITORY, RULES, Prometheus, prometheus, prometheus
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import FirstStep, GangPhase, Spent
 from gangctl.cluster.kube.watch.namespaces import WatchHealth
-from gangctl.controller.metrics import MetricsServer
+from gangctl.controller.endpoints import MetricsServer
 from gangctl.core.policy.brake import BrakeState
 from gangctl.telemetry.metrics.process import Metrics
 from gangctl.telemetry.metrics.sources import Sources

@@ -10,9 +10,9 @@ from prometheus_client import CollectorRegistry
 from gangctl.cluster.kube.events.recorder import EventCounts
 from gangctl.cluster.kube.watch.namespaces import WatchHealth
 from gangctl.controller.device_guard import RESULTS
-from gangctl.controller.refusals import RefusalLog
+from gangctl.controller.gate import RefusalLog
+from gangctl.controller.intake import Owner
 from gangctl.controller.reports import StaleReason
-from gangctl.controller.shares import Owner
 from gangctl.core.policy.brake import BrakeState
 from gangctl.telemetry.metrics.process import Metrics
 from gangctl.telemetry.metrics.sources import Sources
