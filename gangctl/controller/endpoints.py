@@ -23,7 +23,7 @@ from typing import Final
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from gangctl.cluster.kube.auth.request_authorizer import HttpRefusal
+from gangctl.cluster.kube.authorizers import HttpRefusal
 from gangctl.controller.gate import RefusalLog
 from gangctl.controller.listener import PendingConnections, serve, serve_short
 from gangctl.controller.page.routes import Page

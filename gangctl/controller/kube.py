@@ -22,14 +22,12 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wai
 from gangctl import __version__
 from gangctl.cluster import clock
 from gangctl.cluster.errors import ClusterError
-from gangctl.cluster.kube.auth.certificates import CertificateRotator
-from gangctl.cluster.kube.auth.gang_authorizer import GangAuthorizer
-from gangctl.cluster.kube.auth.request_authorizer import RequestAuthorizer
-from gangctl.cluster.kube.auth.token_authenticator import TokenAuthenticator
+from gangctl.cluster.kube.authorizers import GangAuthorizer, RequestAuthorizer
+from gangctl.cluster.kube.certificates import CertificateRotator
 from gangctl.cluster.kube.client import Client
 from gangctl.cluster.kube.cluster import KubeCluster
-from gangctl.cluster.kube.leases.election import BootClock, Election
-from gangctl.cluster.kube.leases.lease import KubeLease
+from gangctl.cluster.kube.election import BootClock, Election, KubeLease
+from gangctl.cluster.kube.tokens import TokenAuthenticator
 from gangctl.controller import flags, housekeeping
 from gangctl.controller.device_guard import DeviceGuard
 from gangctl.controller.endpoints import METRICS, PAGE, Health, MetricsServer, Security, serve_page

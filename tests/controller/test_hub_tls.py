@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import aiohttp
 import pytest
 
-from gangctl.cluster.kube.auth.authority import CertificateBundle, rotate
+from gangctl.cluster.kube.certificates import CertificateBundle, rotate
 from gangctl.controller import listener
 from gangsidecar import wire
 from tests.controller.fake_sidecars import Served, Sidecar, job, report, serving

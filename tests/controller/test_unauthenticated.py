@@ -22,9 +22,9 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from gangctl.cluster.kube.auth.authority import CertificateBundle, rotate
-from gangctl.cluster.kube.auth.token_authenticator import TokenAuthenticator
-from gangctl.cluster.kube.watch.projections import KubePod
+from gangctl.cluster.kube.certificates import CertificateBundle, rotate
+from gangctl.cluster.kube.projections import KubePod
+from gangctl.cluster.kube.tokens import TokenAuthenticator
 from gangctl.cluster.port import MemberIdentity, Refusal
 from gangctl.controller import listener
 from gangsidecar import wire

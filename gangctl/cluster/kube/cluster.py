@@ -11,26 +11,21 @@ from gangctl.api.names import parse_member_name
 from gangctl.api.status import ENDED, Status
 from gangctl.cluster import clock
 from gangctl.cluster.errors import Terminal
-from gangctl.cluster.kube.auth.service_address import ServiceAddress
-from gangctl.cluster.kube.auth.token_authenticator import TokenAuthenticator
+from gangctl.cluster.kube.admission import PodAdmission
 from gangctl.cluster.kube.client import Client, Rejected
-from gangctl.cluster.kube.events.recorder import EventRecorder
-from gangctl.cluster.kube.gang_writer import GangWriter
-from gangctl.cluster.kube.kueue.queues import Queues
-from gangctl.cluster.kube.nodes.table import SignalTable
-from gangctl.cluster.kube.pod.admission import PodAdmission
-from gangctl.cluster.kube.pod.builder import build
-from gangctl.cluster.kube.pod.contact import ContactUpdater
-from gangctl.cluster.kube.pod.disruption_budget import DisruptionBudgets
-from gangctl.cluster.kube.pod.eligible_nodes import EligibleNodes
-from gangctl.cluster.kube.pod.guarded import GuardedPods
-from gangctl.cluster.kube.pod.pod_group import PodGroups
-from gangctl.cluster.kube.pod.worker_output import WorkerOutput
-from gangctl.cluster.kube.pod.writer import PodWriter
+from gangctl.cluster.kube.contact import ContactUpdater, ServiceAddress
+from gangctl.cluster.kube.events import EventRecorder
+from gangctl.cluster.kube.guarded import GuardedPods
+from gangctl.cluster.kube.informers import Informers
+from gangctl.cluster.kube.owned import DisruptionBudgets, PodGroups
+from gangctl.cluster.kube.pod_builder import EligibleNodes, build
+from gangctl.cluster.kube.projections import HubContact
+from gangctl.cluster.kube.queues import Queues
+from gangctl.cluster.kube.reflector import WatchHealth
 from gangctl.cluster.kube.settings import KubeSettings
-from gangctl.cluster.kube.watch.informers import Informers
-from gangctl.cluster.kube.watch.namespaces import WatchHealth
-from gangctl.cluster.kube.watch.projections import HubContact
+from gangctl.cluster.kube.tokens import TokenAuthenticator
+from gangctl.cluster.kube.worker_output import WorkerOutput
+from gangctl.cluster.kube.writers import GangWriter, PodWriter
 from gangctl.cluster.port import Identity, MemberIdentity, PlainPod, Refusal, UnreadableGang
 from gangctl.core.facts.node_state import NodeState
 from gangctl.core.facts.printed import Printed, ReadOutput
@@ -39,6 +34,7 @@ from gangctl.core.facts.world import Pod
 from gangctl.core.lifecycle.plan import Event
 from gangctl.core.policy.pods import CreatePod, DeletePod
 from gangctl.core.policy.queueing import TellQueue
+from gangctl.kubernetes.signals import SignalTable
 
 MAX_TEMPLATE_BYTES: Final = 256 * 1024
 """A gang with larger pod templates, all roles together and as JSON, gets no pods; one that has pods goes on."""

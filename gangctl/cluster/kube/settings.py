@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gangctl.cluster.kube.nodes.table import Row, default_rows
+from gangctl.kubernetes.signals import Row, default_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

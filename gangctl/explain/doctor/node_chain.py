@@ -14,9 +14,9 @@ from typing import Final
 
 from gangctl.core.facts.node_state import NodeAnswer
 from gangctl.explain.doctor.components import component_link, pods_of
-from gangctl.explain.doctor.facts import Node, Pod, Surroundings, Unread
-from gangctl.explain.doctor.links import Link, LinkName, LinkState, unread
+from gangctl.explain.doctor.links import Link, LinkName, LinkState, Surroundings, Unread, unread
 from gangctl.explain.doctor.table import Kind, Vendor, vendor_of, vendors, version
+from gangctl.kubernetes.objects import Node, WholePod
 
 _MOST_PODS: Final = 8
 """Pods that are named as holders of devices."""
@@ -65,10 +65,13 @@ def _node(node: Node) -> Link:
 
 
 def _signals(node: Node) -> Link:
-    if not node.signals:
+    shown = [
+        one for one in node.signals if one.shortage is None
+    ]  # Too few allocatable devices are a link of their own.
+    if not shown:
         return Link(LinkName.SIGNALS, LinkState.OK, "it shows nothing that the table of node signals knows")
-    seen = "it shows " + ", ".join(one.what for one in node.signals)
-    if all(one.answer is NodeAnswer.NOTE for one in node.signals):
+    seen = "it shows " + ", ".join(one.what for one in shown)
+    if all(one.answer is NodeAnswer.NOTE for one in shown):
         return Link(LinkName.SIGNALS, LinkState.OK, f"{seen}; gangs stay")
     return Link(LinkName.SIGNALS, LinkState.FAILED, seen, "the reference of node signals says who writes it and why")
 
@@ -151,7 +154,7 @@ def _unknown_plugin(around: Surroundings, resource: str) -> Link:
 
 
 def _of_resource(node: Node, around: Surroundings, resource: str, about: str) -> list[Link]:
-    total, left = node.capacity[resource], node.allocatable.get(resource, 0)
+    total, left = node.capacity[resource], int(node.allocatable.get(resource, 0))
     if not total:
         todo = "if the device plugin should run, start it again; what runs with its devices runs on"
         seen = "0: its device plugin is gone, was removed, or finds no device"
@@ -180,8 +183,8 @@ def _allocations(around: Surroundings, left: int, about: str, resource: str) -> 
     name = LinkName.ALLOCATIONS
     if isinstance(around.pods, Unread):
         return unread(name, around.pods, about, resource)
-    holders = [one for one in around.pods if one.requests.get(resource) and not one.ended]
-    used = sum(one.requests[resource] for one in holders)
+    holders = [one for one in around.pods if one.device_requests.get(resource) and not one.ended]
+    used = sum(one.device_requests[resource] for one in holders)
     seen = f"{used} of {left}{_named(holders, resource)}"
     if used <= left:
         return Link(name, LinkState.OK, seen, about=about, resource=resource)
@@ -191,10 +194,10 @@ def _allocations(around: Surroundings, left: int, about: str, resource: str) -> 
     return Link(name, LinkState.FAILED, f"more than is allocatable: {seen}", todo, about, resource)
 
 
-def _named(holders: list[Pod], resource: str) -> str:
+def _named(holders: list[WholePod], resource: str) -> str:
     if not holders:
         return ""
-    names = [f"{one.full_name} {one.requests[resource]}" for one in holders[:_MOST_PODS]]
+    names = [f"{one.full_name} {one.device_requests[resource]}" for one in holders[:_MOST_PODS]]
     more = len(holders) - _MOST_PODS
     return f": {', '.join(names)}{f' and {more} more pods' if more > 0 else ''}"
 

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gangctl.explain.doctor.facts import Surroundings, Unread
-from gangctl.explain.doctor.links import LinkName, LinkState
+from gangctl.explain.doctor.links import LinkName, LinkState, Surroundings, Unread
 from tests.explain.doctor.clusters import (
     GPU,
     GPU_LABELS,

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from gangctl.explain.doctor.cuda import cuda_link
-from gangctl.explain.doctor.facts import Container, Inside, Surroundings, Unread
-from gangctl.explain.doctor.links import Link, LinkName, LinkState
-from gangctl.explain.doctor.pod_chain import pod_chain
+from gangctl.explain.doctor.links import Inside, Link, LinkName, LinkState, Surroundings, Unread
+from gangctl.explain.doctor.pod_chain import cuda_link, pod_chain
+from gangctl.kubernetes.objects import Container
 from tests.explain.doctor.clusters import GPU, around, condition, gpu_node, not_ready, pod, raw_pod
 
 OK, FAILED, ABSENT, UNKNOWN = LinkState.OK, LinkState.FAILED, LinkState.ABSENT, LinkState.UNKNOWN

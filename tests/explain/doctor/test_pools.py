@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gangctl.explain.doctor.facts import Surroundings, Unread
-from gangctl.explain.doctor.links import LinkName
-from gangctl.explain.doctor.pools import Member, pools
+from gangctl.explain.doctor.links import LinkName, Surroundings, Unread
+from gangctl.explain.doctor.survey import Member, pools
 from tests.explain.doctor.clusters import GPU, GPU_LABELS, node, pod, raw_node, raw_pod
 
 TYPE = "node.kubernetes.io/instance-type"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gangctl.cluster.kube.nodes.states import NodeStates
-from gangctl.cluster.kube.nodes.table import Shown
+from gangctl.cluster.kube.informers import NodeStates
 from gangctl.core.facts.node_state import NodeAnswer, NodeState
+from gangctl.kubernetes.signals import Shown
 
 NOW = 1000.0
 

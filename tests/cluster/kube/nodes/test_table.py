@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from gangctl.cluster.kube.nodes.reference import page
-from gangctl.cluster.kube.nodes.table import (
+from gangctl.core.facts.node_state import NodeAnswer, Shortage
+from gangctl.kubernetes.signals import (
     MAX_WORDS,
     Condition,
     Row,
     Shown,
     SignalTable,
     default_rows,
+    page,
     rows_with,
 )
-from gangctl.core.facts.node_state import NodeAnswer, Shortage
 
 ROOT = Path(__file__).parents[4]
 
