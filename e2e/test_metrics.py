@@ -24,7 +24,7 @@ from e2e.jaeger import Jaeger
 from e2e.prometheus import REPOSITORY, RULES, Prometheus, prometheus, prometheus_on, promtool
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import FirstStep, GangPhase, Spent
-from gangctl.cluster.kube.watch.namespaces import WatchHealth
+from gangctl.cluster.kube.reflector import WatchHealth
 from gangctl.controller.endpoints import MetricsServer
 from gangctl.core.policy.brake import BrakeState
 from gangctl.telemetry.metrics.process import Metrics
