@@ -62,7 +62,7 @@ class Backoff:
         self._tried: dict[Hashable, _Tried] = {}
 
     def is_due(self, action: Hashable, now: float) -> bool:
-        """Whether it may be tried now."""
+        """Return whether it may be tried now."""
         return action not in self._tried or now >= self._tried[action].due
 
     def failed(self, action: Hashable, now: float, at_least: float = 0.0) -> int:
@@ -73,12 +73,12 @@ class Backoff:
         """The action succeeded; returns how many times in a row, each soon after the one before."""
         return self._again(action, now, 0.0, done=True)
 
-    def keep(self, wanted: set[Hashable], now: float) -> None:
+    def keep(self, actions: set[Hashable], now: float) -> None:
         """Forget the failures of all other actions, and what was done long ago: only these are still wanted."""
         self._tried = {
             action: tried
             for action, tried in self._tried.items()
-            if (now < tried.due + REMEMBERED_SECONDS if tried.done else action in wanted)
+            if (now < tried.due + REMEMBERED_SECONDS if tried.done else action in actions)
         }
 
     def succeeded(self, action: Hashable) -> None:
@@ -133,7 +133,7 @@ class Actions:
         self._done = done
         self._backoff = Backoff()
         self._job: GangJob | None = None
-        self._wanted: set[ClusterAction] = set()
+        self._requested: set[ClusterAction] = set()
         self._waiting: dict[type, deque[ClusterAction]] = {kind: deque() for kind in KINDS}
         self._under_way: set[Hashable] = set()
         self._workers = dict.fromkeys(KINDS, 0)
@@ -147,20 +147,20 @@ class Actions:
         begun = {action for waiting in self._waiting.values() for action in waiting}
         return self._backoff.next_in(
             time.monotonic(),
-            lambda action: action in self._wanted and action not in begun and _target(action) not in self._under_way,
+            lambda action: action in self._requested and action not in begun and _target(action) not in self._under_way,
         )
 
-    def keep(self, wanted: Iterable[ClusterAction]) -> None:
+    def keep(self, requested: Iterable[ClusterAction]) -> None:
         """Forget what waits and isn't wanted by the newest plan, whose status is not stored yet."""
-        kept = self._wanted = set(wanted)
+        kept = self._requested = set(requested)
         self._backoff.keep({*kept}, time.monotonic())
         for kind, waiting in self._waiting.items():
             self._waiting[kind] = deque(action for action in waiting if action in kept)
 
-    def want(self, job: GangJob, wanted: Iterable[ClusterAction]) -> None:
+    def want(self, job: GangJob, requested: Iterable[ClusterAction]) -> None:
         """Carry these out, and nothing else. ``job``: the stored object from which they follow."""
         self._job = job
-        actions, now = tuple(wanted), time.monotonic()
+        actions, now = tuple(requested), time.monotonic()
         self.keep(actions)
         for kind in KINDS:
             self._waiting[kind] = deque(
@@ -195,7 +195,7 @@ class Actions:
         return self._slots.slot(job.metadata.namespace, job.metadata.uid, first_start=first_start)
 
     def _next(self, kind: type) -> ClusterAction | None:
-        """What starts now; None if nothing of this kind does. A plan that came meanwhile may want something else."""
+        """Take what starts now; None if nothing of this kind does. A newer plan may want something else by now."""
         if not self._waiting[kind]:
             return None
         if kind is DeleteGang and (self._under_way or any(self._waiting[one] for one in KINDS if one is not kind)):
@@ -256,13 +256,13 @@ class Actions:
 
 
 def is_first_start(status: Status) -> bool:
-    """Whether the gang waits for its pods, and its attempt belongs to no incident."""
+    """Return whether the gang waits for its pods, and its attempt belongs to no incident."""
     newest = next(iter(status.incidents), None)
     return status.phase is GangPhase.PENDING and (newest is None or newest.attempt != status.attempt)
 
 
 def _target(action: ClusterAction) -> Hashable:
-    """What the action is done to: the same for two that differ in how it is done."""
+    """Return what the action is done to: the same for two that differ in how it is done."""
     match action:
         case TellQueue():
             return TellQueue

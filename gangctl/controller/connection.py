@@ -51,7 +51,7 @@ class _Sent:
     directive: wire.Directive | None
 
     def is_for(self, job: GangJob, report: wire.Report) -> bool:
-        """Whether the inputs are the same."""
+        """Return whether the inputs are the same."""
         inputs = (self.session, self.attempt, self.phase)
         return self.job is job and inputs == (report.session, report.attempt, report.phase)
 
@@ -119,7 +119,7 @@ class Connection:
 
     @property
     def was_asked(self) -> bool:
-        """Whether a scan was sent on it: answers are larger than reports."""
+        """Return whether a scan was sent on it: answers are larger than reports."""
         return self._scan is not None
 
     def send_scan(self, scan: wire.Scan, now: float) -> None:
@@ -195,7 +195,7 @@ class Connections:
         """How many have ended so far."""
 
     def __len__(self) -> int:
-        """How many pods are connected."""
+        """Return how many pods are connected."""
         return len(self._by_pod)
 
     def get(self, pod: str) -> Connection | None:

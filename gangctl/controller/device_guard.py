@@ -44,7 +44,7 @@ class GuardedPods(Protocol):
 
     @property
     def fresh(self) -> float | None:
-        """Since when every change was seen, in seconds since the epoch; None while a watch is broken."""
+        """Return since when every change was seen, in seconds since the epoch; None while a watch is broken."""
 
     async def evict(self, pod: GuardedPod) -> bool:
         """Request the eviction of a pod; return whether it was there.

@@ -1,4 +1,4 @@
-"""What a decision about one gang needs of all others in this term: the brake, and the group that the gang belongs to.
+"""The other gangs of this term, as far as a decision about one gang needs them: the brake, and the gang's group.
 
 The rule: nothing is decided here. ``core/policy/brake.py`` says what follows from the counts of silent and failing
 gangs, and ``core/policy/rolling.py`` what follows from the states of a group. A gang is counted before each decision

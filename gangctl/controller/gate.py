@@ -93,7 +93,7 @@ class Gate:
 
     @property
     def is_open(self) -> bool:
-        """Whether this process leads now. A process that was frozen may not have noticed yet that it doesn't."""
+        """Return whether this process leads now. A process that was frozen may not have noticed yet that it doesn't."""
         return self._leader() is None
 
     async def check(self, request: web.Request) -> MemberIdentity | web.Response:

@@ -1,4 +1,4 @@
-"""What this process needs of the machine: enough open files, and garbage collection that doesn't stop the loop."""
+"""Housekeeping of this process: enough open files, and garbage collection that doesn't stop the loop."""
 
 from __future__ import annotations
 

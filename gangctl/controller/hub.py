@@ -92,12 +92,12 @@ class Hub:
 
     @property
     def refused(self) -> Counter[str]:
-        """How many connections were refused, or closed from this side, by reason."""
+        """Return how many connections were refused, or closed from this side, by reason."""
         return self._refusals.counts
 
     @property
     def connected(self) -> int:
-        """How many pods are connected."""
+        """Return how many pods are connected."""
         return len(self.connections)
 
     @asynccontextmanager
@@ -310,7 +310,7 @@ class Hub:
             self._wake(who.gang)
 
     def _set_log_context(self, connection: Connection) -> None:
-        """What this connection's task logs carries its gang and the attempt that the gang is in by now."""
+        """Return what this connection's task logs carries its gang and the attempt that the gang is in by now."""
         if (stored := self._jobs.get(connection.identity.gang)) is not None:
             logs.set_gang(stored[0])
 

@@ -151,7 +151,7 @@ class Controller:
         self._serve_page = partial(serve_page, page, seen, options.host, options.page_port)
 
     def problems(self) -> tuple[str, ...]:
-        """Why this replica is not ready, a sentence each."""
+        """Return why this replica is not ready, a sentence each."""
         found = list(self._cluster.problems)
         if not self._certificates.ca:
             found.append(f"the certificate for sidecars is missing: {self._certificate_problem}")

@@ -241,7 +241,7 @@ def _http_logger(name: str, refusals: RefusalLog) -> logging.Logger:
 
 
 def _has_hung_up(transport: asyncio.Transport) -> bool:
-    """Whether the client has gone while its connection waited in the kernel.
+    """Return whether the client has gone while its connection waited in the kernel.
 
     A handshake with it would be work for nothing, which makes the next ones wait until they hang up too.
     """

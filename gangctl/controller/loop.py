@@ -77,7 +77,7 @@ class Wakes:
         self._flags[gang].clear()
 
     def is_set(self, gang: str) -> bool:
-        """Whether the gang was woken since its last round began."""
+        """Return whether the gang was woken since its last round began."""
         return self._flags[gang].is_set()
 
     async def wait(self, gang: str, seconds: float | None) -> None:
@@ -206,8 +206,8 @@ class Loop:
         now, job, observed, plan, seconds = found
         decided = time.monotonic()
         self._telemetry.decided(seconds)
-        wanted = tuple(action for action in plan.actions if not isinstance(action, AskScan | ReadOutput))
-        actions.keep(wanted)
+        requested = tuple(action for action in plan.actions if not isinstance(action, AskScan | ReadOutput))
+        actions.keep(requested)
         await asyncio.sleep(0)  # A large gang must not keep the loop from all others.
         if plan.status is not None and plan.status != job.status:
             before, job = job, await self._cluster.write_status(job, plan.status)
@@ -217,7 +217,7 @@ class Loop:
             logs.set_gang(job)
         decision_log.decided(job, plan)
         self._hub.publish(job)
-        actions.want(job, wanted)
+        actions.want(job, requested)
         self._output.want(tasks, job, (one for one in plan.actions if isinstance(one, ReadOutput)))
         for query in plan.actions:
             if isinstance(query, AskScan):
@@ -268,7 +268,7 @@ class Loop:
         _log_failure(error)
 
     def observed(self, uid: str) -> Observed:
-        """What is observed of one gang now."""
+        """Return what is observed of one gang now."""
         job = self._cluster.gang(uid)
         scanned, scanned_at = self._hub.scanned(uid)
         return Observed(

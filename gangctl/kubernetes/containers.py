@@ -1,4 +1,4 @@
-"""What a pod's containers show: when the worker's started and ended, and why it can't start.
+"""Read a pod's containers: when the worker's started and ended, and why it can't start.
 
 The rule: of a pod's containers, only the worker's and those of gangctl are judged. The pod says in an annotation which
 is the worker's. A container that a user puts beside the worker, or before it as an init container, may end, fail or
@@ -86,13 +86,13 @@ def newest_end(raw: RawPod) -> RawTerminated | None:
 
 
 def last_words(raw: RawPod) -> LastWords | None:
-    """What the newest supervisor that left words said: only the worker's container has such a termination message."""
+    """Read what the newest supervisor left as its last words: only the worker's container has such a message."""
     found = [LastWords(seconds(end.finished_at), ends) for end in _ends(raw) if (ends := from_words(end.message))]
     return max(found, key=lambda words: words.at, default=None)
 
 
 def is_terminated(raw: RawPod) -> bool:
-    """Whether no container of the pod runs, or will run again.
+    """Return whether no container of the pod runs, or will run again.
 
     Ended containers alone don't prove it, since the kubelet may start them again: when all containers restart, all have
     ended for a moment. A phase alone proves it unless another controller has written it, for a node that is lost: then
@@ -111,7 +111,7 @@ def is_terminated(raw: RawPod) -> bool:
 
 
 def start_failure(raw: RawPod) -> StartFailure | None:
-    """How the newest start of the worker's container failed: none of its processes ran. None if it didn't."""
+    """Return how the newest start of the worker's container failed: none of its processes ran. None if it didn't."""
     for one in _workers(raw):
         waiting, end = one.state.waiting, one.state.terminated or one.last_state.terminated
         if one.state.running is not None:
@@ -129,7 +129,7 @@ def start_failure(raw: RawPod) -> StartFailure | None:
 
 
 def reason(raw: RawPod, scheduled: RawCondition | None) -> tuple[str, str]:
-    """Why the pod ended or its worker can't start, in Kubernetes' words, and what it says beside that."""
+    """Return why the pod ended or its worker can't start, in Kubernetes' words, and what it says beside that."""
     status, failure = raw.status, start_failure(raw)
     if status.reason:
         return status.reason, _cut(status.message).rstrip(".")
@@ -148,7 +148,7 @@ def reason(raw: RawPod, scheduled: RawCondition | None) -> tuple[str, str]:
 
 
 def starting(raw: RawPod) -> str:
-    """What the worker's container waits for while nothing is wrong; empty if it was started, or that isn't known.
+    """Say what the worker's container waits for while nothing is wrong; empty if it was started, or that isn't known.
 
     Init containers run one after the other, and one that stays beside the worker until it has started.
     """
@@ -165,7 +165,7 @@ def starting(raw: RawPod) -> str:
 
 
 def sidecar_end(raw: RawPod) -> SidecarEnd | None:
-    """How gangctl's sidecar ended when it last did so by itself: what it could not do, or how it failed."""
+    """Return how gangctl's sidecar ended when it last did so by itself: what it could not do, or how it failed."""
     one = next((one for one in raw.status.init_container_statuses if one.name == SIDECAR), None)
     end = None if one is None else one.state.terminated or one.last_state.terminated
     if end is None or end.exit_code == 0:
@@ -200,7 +200,7 @@ def _ends(raw: RawPod) -> list[RawTerminated]:
 
 
 def _of_other(one: RawContainerStatus) -> str:
-    """What is known of a container that isn't the worker's, after its name."""
+    """Return what is known of a container that isn't the worker's, after its name."""
     waiting, end = one.state.waiting, one.last_state.terminated
     if waiting is not None and waiting.reason not in _AFTER_END:
         return f": {_pull_error(waiting)}" if _pull_error(waiting) else ""
@@ -210,7 +210,7 @@ def _of_other(one: RawContainerStatus) -> str:
 
 
 def _pull_error(waiting: RawWaiting) -> str:
-    """What the kubelet says. Between two pulls it says that it waits, and then the error, or nothing more."""
+    """Return what the kubelet says. Between two pulls it says that it waits, and then the error, or nothing more."""
     if waiting.reason != "ImagePullBackOff":
         return waiting.message
     return waiting.message.partition(": ErrImagePull: ")[2]

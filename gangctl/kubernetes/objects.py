@@ -82,7 +82,7 @@ class Node:
 
     @property
     def is_lost(self) -> bool:
-        """Whether its kubelet is silent, or an administrator has marked it as down.
+        """Return whether its kubelet is silent, or an administrator has marked it as down.
 
         A node that is only not ready still answers.
         """
@@ -90,7 +90,7 @@ class Node:
 
     @property
     def is_schedulable(self) -> bool:
-        """Whether it takes pods."""
+        """Return whether it takes pods."""
         return not self.cordoned and self.ready == "True"
 
 
@@ -179,7 +179,7 @@ class WholePod:
 
     @property
     def ended(self) -> bool:
-        """Whether it needs nothing of its node any more."""
+        """Return whether it needs nothing of its node any more."""
         return self.phase in ENDED
 
     @property
@@ -211,7 +211,7 @@ def read_node(signals: SignalTable, raw: RawNode) -> Node:
     """Read a node, with the signals that the table knows."""
     status, taints = raw.status, tuple(Taint(one.key, one.value, one.effect) for one in raw.spec.taints)
     ready = next((one for one in status.conditions if one.type == "Ready"), None)
-    capacity, allocatable = _extended(status.capacity), _extended(status.allocatable)
+    capacity = _extended(status.capacity)
     return Node(
         name=raw.metadata.name,
         uid=raw.metadata.uid,
@@ -227,7 +227,11 @@ def read_node(signals: SignalTable, raw: RawNode) -> Node:
             ),
             ((one.key, one.effect) for one in taints),
             raw.metadata.labels,
-            ((name, total, allocatable.get(name, 0)) for name, total in capacity.items()),
+            (
+                (name, total, int(left))
+                for name, total in capacity.items()
+                if (left := str(status.allocatable.get(name, "0"))).isdecimal()
+            ),
         ),
         capacity=capacity,
         allocatable=_amounts(status.allocatable),
@@ -257,10 +261,10 @@ def read_pod(raw: RawWholePod) -> WholePod:
         priority=spec.priority,
         requests=requests(spec),
         ports=frozenset(
-            (port.protocol, port.host_port)
+            (port.get("protocol") or "TCP", port["hostPort"])
             for one in (*spec.containers, *spec.init_containers)
             for port in one.ports
-            if port.host_port > 0
+            if port.get("hostPort")
         ),
         node_selector=spec.node_selector,
         affinity=spec.affinity,
@@ -268,16 +272,14 @@ def read_pod(raw: RawWholePod) -> WholePod:
         near=tuple(_terms(spec.affinity.get("podAffinity"), metadata.namespace)),
         apart=tuple(_terms(spec.affinity.get("podAntiAffinity"), metadata.namespace)),
         claims=tuple(_claims(spec, metadata.name)),
-        gates=tuple(one.name for one in spec.scheduling_gates),
+        gates=tuple(one["name"] for one in spec.scheduling_gates),
         scheduler=spec.scheduler_name,
         unscheduled="" if scheduled is None else scheduled.message or scheduled.reason,
         unread=tuple(_unread(spec)),
         runtime_class=spec.runtime_class_name,
         containers=tuple(map(_container, spec.containers)),
         has_resource_claims=bool(spec.resource_claims),
-        is_plugin=any(
-            one.host_path is not None and one.host_path.path.rstrip("/") == PLUGIN_FOLDER for one in spec.volumes
-        ),
+        is_plugin=any((one.get("hostPath") or {}).get("path", "").rstrip("/") == PLUGIN_FOLDER for one in spec.volumes),
         phase=status.phase,
         reason=status.reason,
         message=status.message[-WORDS:],
@@ -365,12 +367,12 @@ def _amounts(raw: Mapping[str, str | int]) -> dict[str, Decimal]:
 
 def _extended(amounts: Mapping[str, str | int]) -> dict[str, int]:
     """Return the extended resources: their names have a domain, and their amounts are whole numbers."""
-    return {name: int(amount) for name, amount in _amounts(amounts).items() if "/" in name}
+    return {name: int(amount) for name, amount in amounts.items() if "/" in name and str(amount).isdecimal()}
 
 
 def _container(raw: RawWholeContainer) -> Container:
     devices = _extended({**raw.resources.limits, **raw.resources.requests})
-    env = {one.name: one.value for one in raw.env if one.value}
+    env = {one["name"]: one["value"] for one in raw.env if one.get("value")}
     return Container(name=raw.name, image=raw.image, env=env, devices=devices)
 
 
@@ -383,10 +385,10 @@ def _terms(raw: Mapping[str, Any] | None, namespace: str) -> Iterator[PodAffinit
 
 def _claims(spec: RawWholePodSpec, pod: str) -> Iterator[str]:
     for one in spec.volumes:
-        if one.persistent_volume_claim is not None:
-            yield one.persistent_volume_claim.claim_name
-        elif one.ephemeral is not None:
-            yield f"{pod}-{one.name}"
+        if "persistentVolumeClaim" in one:
+            yield one["persistentVolumeClaim"]["claimName"]
+        elif "ephemeral" in one:
+            yield f"{pod}-{one['name']}"
 
 
 def _unread(spec: RawWholePodSpec) -> Iterator[str]:

@@ -157,54 +157,13 @@ class RawResources(Raw):
     limits: Mapping[str, str | int] = Field(default_factory=dict)
 
 
-class RawVariable(Raw):
-    """An environment variable; its value is empty if it comes from elsewhere."""
-
-    name: str
-    value: str = ""
-
-
-class RawPort(Raw):
-    """A port of a container."""
-
-    host_port: int = 0
-    protocol: str = "TCP"
-
-
 class RawWholeContainer(RawContainer):
     """A container with what it asks for."""
 
     image: str = ""
-    env: tuple[RawVariable, ...] = ()
-    ports: tuple[RawPort, ...] = ()
+    env: tuple[Mapping[str, Any], ...] = ()
+    ports: tuple[Mapping[str, Any], ...] = ()
     resources: RawResources = RawResources()
-
-
-class RawHostPath(Raw):
-    """A folder of the node."""
-
-    path: str = ""
-
-
-class RawClaimSource(Raw):
-    """A volume from a PersistentVolumeClaim."""
-
-    claim_name: str = ""
-
-
-class RawVolume(Raw):
-    """A volume of a pod."""
-
-    name: str = ""
-    host_path: RawHostPath | None = None
-    persistent_volume_claim: RawClaimSource | None = None
-    ephemeral: Mapping[str, Any] | None = None
-
-
-class RawGate(Raw):
-    """A scheduling gate."""
-
-    name: str = ""
 
 
 class RawWholePodSpec(RawPodSpec):
@@ -218,8 +177,8 @@ class RawWholePodSpec(RawPodSpec):
     node_selector: Mapping[str, str] = Field(default_factory=dict)
     affinity: Mapping[str, Any] = Field(default_factory=dict)
     tolerations: tuple[Mapping[str, Any], ...] = ()
-    volumes: tuple[RawVolume, ...] = ()
-    scheduling_gates: tuple[RawGate, ...] = ()
+    volumes: tuple[Mapping[str, Any], ...] = ()
+    scheduling_gates: tuple[Mapping[str, Any], ...] = ()
     scheduler_name: str = ""
     topology_spread_constraints: tuple[Mapping[str, Any], ...] = ()
     resource_claims: tuple[Mapping[str, Any], ...] = ()

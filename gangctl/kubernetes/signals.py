@@ -141,7 +141,7 @@ class SignalTable:
         labels: Mapping[str, str],
         devices: Iterable[tuple[str, int, int]] = (),
     ) -> tuple[Shown, ...]:
-        """What a node shows, the strongest answer first.
+        """Return what a node shows, the strongest answer first.
 
         Args:
             conditions: of the node.

@@ -1,4 +1,4 @@
-"""Whether the API server admits a gang's pods: known from a dry run of one pod of each role, and from real rejections.
+"""Find out whether the API server admits a gang's pods: by a dry run for each role, and by real rejections.
 
 The rule: the dry runs are made in the background, a few at a time and fairly by namespace, when the gang is first read
 and whenever its roles change. A rejection is checked again from time to time, since quotas and policies change without
@@ -73,7 +73,7 @@ class PodAdmission:
         self._slots = FairSlots(CONCURRENCY)
 
     def rejections(self, job: GangJob) -> tuple[str, ...] | None:
-        """Why the gang's pods are rejected; empty = they are admitted; None = not known yet, a dry run is under way."""
+        """Return why the gang's pods are rejected; empty = they are admitted; None = a dry run is still under way."""
         return self._gang(job).rejections
 
     def rejected(self, job: GangJob, member: str, words: str) -> None:

@@ -86,7 +86,7 @@ class RequestAuthorizer:
         self._reviews = Reviews(CONCURRENCY, self._ask, lambda found: isinstance(found, ReviewedUser))
 
     async def refusal(self, authorization: str) -> HttpRefusal | None:
-        """Why a request with this Authorization header is refused; None = it is allowed."""
+        """Return why a request with this Authorization header is refused; None = it is allowed."""
         found = await self.user(authorization)
         return found if isinstance(found, HttpRefusal) else None
 
@@ -125,7 +125,7 @@ class GangAuthorizer:
         self._reviews = Reviews(CONCURRENCY, self._ask, bool)
 
     async def refusal(self, authorization: str, namespace: str) -> str:
-        """Why this user may not list the gangs of a namespace (empty: of all); empty if it may.
+        """Return why this user may not list the gangs of a namespace (empty: of all); empty if it may.
 
         Raises:
             ClusterError: there is no answer.

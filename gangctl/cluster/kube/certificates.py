@@ -99,7 +99,7 @@ def _authority(bundle: CertificateBundle, now: datetime) -> _Authority | None:
 
 
 def _why_due(bundle: CertificateBundle, authority: _Authority, names: Sequence[str], now: datetime) -> str:
-    """Why a new serving certificate is needed; empty if it isn't."""
+    """Return why a new serving certificate is needed; empty if it isn't."""
     serving, key = next(iter(_certificates(bundle.chain)), None), _key(bundle.key)
     if serving is None or key is None or serving.public_key() != key.public_key():
         return "the serving certificate was missing or broken"
@@ -361,7 +361,7 @@ def _parse(secret: dict[str, Any] | None) -> CertificateBundle:
 
 
 def _is_managed(secret: dict[str, Any] | None, found: CertificateBundle) -> bool:
-    """Whether gangctl may write the Secret: it has gangctl's label, or is empty."""
+    """Return whether gangctl may write the Secret: it has gangctl's label, or is empty."""
     labels = ((secret or {}).get("metadata") or {}).get("labels") or {}
     return found == CertificateBundle() or labels.get(LABEL) == MANAGER
 
@@ -388,7 +388,7 @@ def _load(context: ssl.SSLContext, bundle: CertificateBundle) -> None:
 
 
 def _handshake_problem(bundle: CertificateBundle, name: str) -> str:
-    """Why a sidecar would refuse these certificates, found by a handshake in memory; empty if it accepts them."""
+    """Say why a sidecar would refuse these certificates, found by a handshake in memory; empty if it accepts them."""
     server_context, client_context = _context(), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
         _load(server_context, bundle)

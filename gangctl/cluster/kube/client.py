@@ -249,7 +249,7 @@ class Client:
             raise NoAnswer(f"{path} didn't reach the API server: {_network(error)}") from error
 
     async def _refusal(self, path: str, query: Sequence[tuple[str, str]], status: int) -> ClusterError:
-        """Why a WebSocket was refused: aiohttp drops the body of that answer, so ask without an upgrade.
+        """Return why a WebSocket was refused: aiohttp drops the body of that answer, so ask without an upgrade.
 
         ``exec`` needs the rights to get and to create; the missing one decides which method is refused.
         """
@@ -349,7 +349,7 @@ def status_error(status: int, body: bytes, request: str) -> ClusterError:
 
 
 def _seconds(retry_after: str) -> float:
-    """What the header asks for; 0 if it is a date, which the API server never sends."""
+    """Return what the header asks for; 0 if it is a date, which the API server never sends."""
     return min(float(retry_after), LONGEST_PAUSE_SECONDS) if retry_after.isascii() and retry_after.isdigit() else 0.0
 
 

@@ -1,13 +1,13 @@
-"""What pods need to reach the hub: its URL, the address of its Service, and the CA that their sidecars trust.
+"""Keep pods able to reach the hub: its URL, the address of its Service, and the CA that their sidecars trust.
 
 The rule: they are annotations of the pod, which the kubelet copies into files of the sidecar, also when they change. So
 a new CA reaches the pods that run, without a restart, and the pods of a gang that another controller has managed until
-now learn that this one does. Each pod that has other ones than a new pod would get is patched,
+now learn that this controller does. Each pod whose annotations differ from those that a new pod would get is patched,
 by the leader alone and a few at a time. A patch names the pod's UID and goes to its ``status``, where the API server
 ignores a change of the spec: gangctl needs no right to change what a pod runs. A failure only delays it, and pods that
 are refused must not delay others.
 
-The address, by which sidecars dial the hub without asking DNS, is known only if they dial the Service of this
+The address, by which sidecars dial the hub without asking DNS, is known only if sidecars dial the Service of this
 installation and the Service has a cluster IP. What can't be read now stays as it was. Nothing may depend on it: a
 sidecar without it, or with a wrong address, dials by name.
 """
@@ -145,11 +145,11 @@ class ContactUpdater:
         return ""
 
     def _news(self, pod: KubePod, ca: str, address: str | None) -> HubContact | None:
-        """What the pod must be told; None = nothing."""
-        told = pod.contact
-        if told is None or pod.pod.deleting or pod.pod.terminated:
+        """Return what the pod must be told; None = nothing."""
+        before = pod.contact
+        if before is None or pod.pod.deleting or pod.pod.terminated:
             return None
         if address is None:
-            address = told.address if told.url == self._url else ""
-        wanted = HubContact(ca, self._url, address)
-        return None if wanted == told else wanted
+            address = before.address if before.url == self._url else ""
+        after = HubContact(ca, self._url, address)
+        return None if after == before else after

@@ -1,4 +1,4 @@
-"""Decodes the API server's answers: from bytes straight to small values with the needed fields only.
+"""Decode the API server's answers: from bytes straight to small values with the needed fields only.
 
 The rule: an object that can't be read must never block the others. It is logged once for each version, and left out. A
 user can nest a pod template so deeply that no parser takes the answer that it is in, and ``managedFields`` is then

@@ -204,7 +204,7 @@ class Leadership:
         self._until = -math.inf
 
     def leads(self, now: float) -> bool:
-        """Whether this candidate, and no other, may write."""
+        """Return whether this candidate, and no other, may write."""
         return now < self._until
 
     def remaining(self, now: float) -> float:
@@ -228,7 +228,7 @@ class Leadership:
         return 0.0 if released else max(record.duration, self._timing.duration)
 
     def is_held_by_another(self) -> bool:
-        """Whether another candidate wrote the last record seen: as its holder, or when it released the Lease."""
+        """Return whether another candidate wrote the last record seen: as its holder, or when it released the Lease."""
         return self.record is not None and self.record.holder != self._identity
 
     def address_of_leader(self, now: float) -> str | None:
@@ -285,7 +285,7 @@ class Election:
         self._leadership = Leadership(identity, timing)
 
     def may_write(self) -> bool:
-        """Whether this process leads right now."""
+        """Return whether this process leads right now."""
         return self._leadership.leads(self._clock.now())
 
     def guard(self) -> None:

@@ -441,7 +441,7 @@ def _log_fields(about: GangJob | UnreadableGang | PlainPod, event: Event) -> dic
 
 
 def _gives_up(state: RetryCallState) -> bool:
-    """Whether an event that couldn't be sent is given up."""
+    """Return whether an event that couldn't be sent is given up."""
     unanswered = state.outcome is not None and isinstance(state.outcome.exception(), NoAnswer)
     limit = UNANSWERED_SECONDS if unanswered else RETRYING_SECONDS
     return (state.seconds_since_start or 0.0) + state.upcoming_sleep >= limit

@@ -45,13 +45,13 @@ class GuardedPods:
 
     @property
     def fresh(self) -> float | None:
-        """Since when every change was seen, in seconds since the epoch; None while a watch is broken."""
+        """Return since when every change was seen, in seconds since the epoch; None while a watch is broken."""
         times = [one.synced_since for one in self._copy.readable]
         return max(times) if all(times) else None
 
     @property
     def health(self) -> WatchHealth:
-        """How fresh they are: of several namespaces, the one that is least fresh."""
+        """Return how fresh they are: of several namespaces, the one that is least fresh."""
         return health("guardedpods", self._copy.reflectors.values())
 
     async def run(self) -> None:

@@ -134,7 +134,7 @@ class Informers:
         return self.has_synced and self.gangs.of(namespace).listed.is_set() and self.pods.of(namespace).listed.is_set()
 
     def synced_since(self, uid: str) -> float:
-        """Since when all that concerns a gang has been fresh without a break, in seconds since the epoch.
+        """Return since when all that concerns a gang has been fresh without a break, in seconds since the epoch.
 
         That is now, while a watch is broken, and for a gang that isn't shown.
         """
@@ -146,7 +146,7 @@ class Informers:
 
     @property
     def nodes_synced_since(self) -> float:
-        """Since when the nodes have been fresh; now, while their watch is broken."""
+        """Return since when the nodes have been fresh; now, while their watch is broken."""
         return (self.nodes.synced_since if self.has_synced else 0.0) or clock.now()
 
     @property
@@ -156,12 +156,12 @@ class Informers:
 
     @property
     def watches(self) -> tuple[WatchHealth, ...]:
-        """How fresh the objects of each kind are: of several namespaces, those that are least fresh."""
+        """Return how fresh the objects of each kind are: of several namespaces, those that are least fresh."""
         return tuple(health(kind, found) for kind, found in self._reflectors.items())
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Why objects aren't fresh, or aren't shown, one sentence for each kind and namespace that isn't refused."""
+        """Say why objects aren't fresh, or aren't shown, a sentence for each kind and namespace that isn't refused."""
         of_nodes = problem("nodes", self.nodes)
         return (*self.gangs.problems("GangJobs"), *self.pods.problems("pods"), *((of_nodes,) if of_nodes else ()))
 
@@ -174,7 +174,7 @@ class Informers:
         return None if found is None else found.job
 
     def appeared(self, uid: str) -> float:
-        """When the gang was first seen, in seconds since the epoch: made, or given to this controller. 0 = not yet."""
+        """Say when it was first seen, in seconds since the epoch, made or given to this controller; 0 = not yet."""
         at = self._appeared.get(uid)
         return 0.0 if at is None else clock.time_of(at)
 

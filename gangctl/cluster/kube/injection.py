@@ -1,4 +1,4 @@
-"""What gangctl adds to a pod: the sidecar with its volumes, and the supervisor as the worker's entry point.
+"""The additions to a pod: the sidecar with its volumes, and the supervisor as the worker's entry point.
 
 The rule of the template: null means absent, as on the API server. A value of the wrong type is an error that names the
 field. All other checks are left to the API server, which makes them in the dry run. A template that uses what belongs
@@ -153,7 +153,7 @@ def _places(container: dict[str, Any], path: str) -> Iterator[tuple[str, str]]:
 
 
 def _is_in(place: str, folder: str) -> bool:
-    """Whether a path is this folder or below it, as the runtime finds it: a relative path begins at the root."""
+    """Return whether a path is this folder or below it, as the runtime finds it: a relative path begins at the root."""
     normal = posixpath.normpath("/" + place.lstrip("/"))
     for link, target in _SAME:
         if normal.startswith(link):
@@ -319,7 +319,13 @@ def escape_dollars(text: str) -> str:
 
 
 def supervised_container(
-    container: dict[str, Any], path: str, *, uid: str, create: CreatePod, told: Mapping[str, str], restart_all: bool
+    container: dict[str, Any],
+    path: str,
+    *,
+    uid: str,
+    create: CreatePod,
+    variables: Mapping[str, str],
+    restart_all: bool,
 ) -> dict[str, Any]:
     """The worker's container with the supervisor as its entry point.
 
@@ -328,7 +334,7 @@ def supervised_container(
         path: Path of it in the job, for errors.
         uid: UID of the gang.
         create: The pod's member and incarnation.
-        told: Variables of this role for the supervisor, which does not pass them on.
+        variables: of this role for the supervisor, which does not pass them on.
         restart_all: Whether the nodes support RestartAllContainers.
 
     Raises:
@@ -343,7 +349,7 @@ def supervised_container(
         "GANG_UID": uid,
         "GANG_MEMBER": create.member,
         "GANG_INCARNATION": str(create.incarnation),
-        **told,
+        **variables,
     }
     made["env"] = [*_environment(plain, termination_log), *_user_environment(container.get("env"), f"{path}.env")]
     made["volumeMounts"] = [

@@ -153,7 +153,7 @@ class EligibleNodes:
         self._answers: dict[str, dict[str, tuple[int, tuple[Node, ...], bool]]] = {}
 
     def restart_all(self, job: GangJob, role: Role, nodes: tuple[Node, ...]) -> bool:
-        """Whether the role's pods can use RestartAllContainers.
+        """Return whether the role's pods can use RestartAllContainers.
 
         Args:
             job: The stored gang.
@@ -184,7 +184,7 @@ def _all_restart(role: Role, nodes: tuple[Node, ...]) -> bool:
 
 
 def may_land(spec: Mapping[str, Any], node: Node) -> bool:
-    """Whether a pod with this spec may be placed on this node."""
+    """Return whether a pod with this spec may be placed on this node."""
     try:
         named = spec.get("nodeName") or node.name
         return (
@@ -229,7 +229,7 @@ def build(
         f"{path}.spec.containers[{worker}]",
         uid=job.metadata.uid,
         create=create,
-        told=_told(job, role),
+        variables=_supervisor_variables(job, role),
         restart_all=restart_all,
     )
     if restart_all and role.template.spec.restart_policy == "OnFailure":
@@ -260,8 +260,8 @@ def _retried(container: dict[str, Any]) -> dict[str, Any]:
     return container if container.get("restartPolicy") else {**container, "restartPolicy": "OnFailure"}
 
 
-def _told(job: GangJob, role: Role) -> dict[str, str]:
-    """What the supervisor is told about the worker of this role."""
+def _supervisor_variables(job: GangJob, role: Role) -> dict[str, str]:
+    """Return what the supervisor needs to know of the worker of this role."""
     preload = preloaded(role.start)
     compilers = ",".join(one.value for one in kept_caches(job.spec, role))
     return {**({PRELOAD_VARIABLE: preload} if preload else {}), CACHES_VARIABLE: compilers}

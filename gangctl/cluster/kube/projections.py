@@ -1,7 +1,7 @@
 """Projections: the values that are kept of pods, nodes and GangJobs.
 
 The rule: what isn't needed for a decision is not kept, so that a change of it wakes nothing. What a pod's containers
-show is read by ``containers.py``.
+show is read by ``gangctl/kubernetes/containers.py``.
 """
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ def _gang(raw: dict[str, Any]) -> KubeGang:
 
 
 def _too_deep(raw: dict[str, Any]) -> str:
-    """Which fields are nested too deeply to be read, in a sentence; empty if none is."""
+    """Return which fields are nested too deeply to be read, in a sentence; empty if none is."""
     parts = ((name, raw.get(name)) for name in ("spec", "status"))
     deep = [f"{name}.{key}" for name, part in parts if isinstance(part, dict) for key in part if part[key] == TOO_DEEP]
     return f"{listed(deep)} {'is' if len(deep) == 1 else 'are'} {TOO_DEEP}" if deep else ""

@@ -162,7 +162,7 @@ class Queues:
         self._look()
 
     def queue(self, gang: KubeGang) -> Queue:
-        """What the queue says that the gang names."""
+        """Return what the queue says that the gang names."""
         found = self._workload(gang)
         if not gang.queue and found is None:
             return NO_QUEUE

@@ -121,7 +121,7 @@ class Reflector(Generic[T]):
 
     @property
     def synced_since(self) -> float:
-        """Since when the copy has been fresh without a break, in seconds since the epoch; 0 while it is stale."""
+        """Say since when the copy has been fresh without a break, in seconds since the epoch; 0 while it is stale."""
         if not self.listed.is_set() or self.stale_seconds > BREAK_SECONDS:
             return 0.0
         return clock.time_of(self._since)
@@ -183,7 +183,7 @@ class Reflector(Generic[T]):
         self._begun += 1
         number = self._begun
         try:
-            page = await list_all(self._client, self._path, self._decoder, self._query)
+            page = await list_all(self._client, self._path, self._decoder, self._query, limit=PAGE_SIZE)
         except ResourceExpired:
             # The list took too long, so its next page has expired. A list in one page can't expire.
             page = await list_all(self._client, self._path, self._decoder, self._query, limit=0)
@@ -337,13 +337,13 @@ class WatchHealth:
 
 
 def health(kind: str, watches: Iterable[Reflector[Any]]) -> WatchHealth:
-    """How fresh they are: of several namespaces, the one that is least fresh."""
+    """Return how fresh they are: of several namespaces, the one that is least fresh."""
     found = tuple(watches)
     return WatchHealth(kind, max(one.stale_seconds for one in found), max(one.silent_seconds for one in found))
 
 
 def problem(what: str, watch: Reflector[Any]) -> str:
-    """Why objects aren't fresh, or aren't shown, in a sentence; empty if they are. ``what``: for people."""
+    """Return why objects aren't fresh, or aren't shown, in a sentence; empty if they are. ``what``: for people."""
     if watch.listed.is_set():
         why = f"has been broken for {watch.stale_seconds:.0f} s: {watch.problem or 'it ended'}"
         return f"the watch of {what} {why}" if watch.stale_seconds >= STALE_SECONDS else ""
@@ -404,7 +404,7 @@ class NamespacedCopy(Generic[N]):
                     raise
 
     def problems(self, what: str) -> Iterator[str]:
-        """Why the objects aren't fresh, or aren't shown, in sentences: of the namespaces that count."""
+        """Return why the objects aren't fresh, or aren't shown, in sentences: of the namespaces that count."""
         readable = self.readable
         for namespace, one in self.reflectors.items():
             found = problem(f"{what} in namespace {namespace}" if namespace else what, one) if one in readable else ""

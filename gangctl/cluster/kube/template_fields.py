@@ -1,4 +1,4 @@
-"""Writes ``gangctl/api/pod_fields.json``: the fields of a pod template, by the client's models.
+"""Write ``gangctl/api/pod_fields.json``: the fields of a pod template, by the client's models.
 
 ``python -m gangctl.cluster.kube.template_fields`` prints it.
 """

@@ -127,7 +127,7 @@ class JWKS:
         self._fetching = asyncio.Lock()
 
     def holds(self, name: str) -> bool:
-        """Whether the key with this id is known now."""
+        """Return whether the key with this id is known now."""
         return name in self._keys
 
     async def find(self, name: str) -> jwt.PyJWK | None:

@@ -1,4 +1,4 @@
-"""What workers printed last, read from the logs of their containers.
+"""Read what workers printed last from the logs of their containers.
 
 The rule: only the container of the worker at fault is asked, once: the end of its log and, if that begins after the
 attempt, the log of the container before. The kubelet may have the last lines a moment late, so a log that tells nothing
@@ -36,7 +36,7 @@ class WorkerOutput:
         self._enabled = enabled
 
     async def printed(self, job: GangJob, query: ReadOutput) -> Printed:
-        """What a worker printed last in an attempt.
+        """Return what a worker printed last in an attempt.
 
         Raises:
             ClusterError: the log can't be read.
@@ -45,18 +45,18 @@ class WorkerOutput:
         if not self._enabled or role is None:
             return Printed()
         path = f"{paths.pod(job.metadata.namespace, pod_name(job.metadata.name, query.member, query.incarnation))}/log"
-        wanted = {"container": role.worker.name, "tailLines": str(LINES), "limitBytes": str(BYTES)}
-        found = await self._read(path, wanted, job, query)
+        options = {"container": role.worker.name, "tailLines": str(LINES), "limitBytes": str(BYTES)}
+        found = await self._read(path, options, job, query)
         if not found.is_complete:
             await asyncio.sleep(AGAIN_SECONDS)
-            found = await self._read(path, wanted, job, query)
+            found = await self._read(path, options, job, query)
         return found
 
-    async def _read(self, path: str, wanted: dict[str, str], job: GangJob, query: ReadOutput) -> Printed:
-        """What the log of the container tells, or that of the container before."""
+    async def _read(self, path: str, options: dict[str, str], job: GangJob, query: ReadOutput) -> Printed:
+        """Return what the log of the container tells, or that of the container before."""
         refused: Rejected | None = None
         try:
-            log = await self._client.request("GET", path, query=wanted, timeout=SECONDS, most=BYTES)
+            log = await self._client.request("GET", path, query=options, timeout=SECONDS, most=BYTES)
             found = last_lines(log, query.attempt, query.rank, overtaken=self._is_overtaken(job, query))
             if found.lines or found.is_complete or found.has_begin:
                 return found
@@ -65,7 +65,7 @@ class WorkerOutput:
         except Rejected as error:
             refused = error  # The container waits for its next start.
         try:
-            before = {**wanted, "previous": "true"}
+            before = {**options, "previous": "true"}
             log = await self._client.request("GET", path, query=before, timeout=SECONDS, most=BYTES)
         except Rejected:
             if refused is not None:
@@ -74,6 +74,6 @@ class WorkerOutput:
         return last_lines(log, query.attempt, query.rank, overtaken=False)
 
     def _is_overtaken(self, job: GangJob, query: ReadOutput) -> bool:
-        """Whether a later attempt has started by now."""
+        """Return whether a later attempt has started by now."""
         now = self._gang(job.metadata.uid) or job
         return now.status.started_attempt > query.attempt

@@ -106,7 +106,7 @@ def _workload(raw: dict[str, Any]) -> KubeWorkload:
 
 
 def holds(conditions: Mapping[str, Mapping[str, Any]], kind: str) -> bool:
-    """Whether the condition of this type is True."""
+    """Return whether the condition of this type is True."""
     return conditions.get(kind, {}).get("status") == "True"
 
 

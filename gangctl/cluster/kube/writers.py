@@ -191,7 +191,7 @@ class PodWriter:
         self._pods.drop(uid)
 
     async def dry_run(self, job: GangJob, role: str) -> str:
-        """Why the API server rejects a pod of this role, in a sentence; empty = it admits it.
+        """Return why the API server rejects a pod of this role, in a sentence; empty = it admits it.
 
         Raises:
             ClusterError: that isn't known now.

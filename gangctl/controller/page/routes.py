@@ -54,7 +54,7 @@ class Source:
         return (job for uid in self.cluster.uids() if (job := self.cluster.gang(uid)) is not None)
 
     def unreadable(self) -> int:
-        """How many gangs this release can't read."""
+        """Return how many gangs this release can't read."""
         loop = self.loop()
         return 0 if loop is None else loop.unreadable_count
 
@@ -200,7 +200,7 @@ class Page:
         return namespace, request.match_info["name"]
 
     async def _refused(self, request: web.Request, namespace: str) -> str:
-        """Why the viewer may not list the gangs of a namespace; empty if it may, and this controller leads."""
+        """Return why the viewer may not list the gangs of a namespace; empty if it may, and this controller leads."""
         try:
             refusal = await self._refusal(request.headers.get("Authorization", ""), namespace)
         except ClusterError as error:

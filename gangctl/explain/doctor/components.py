@@ -27,7 +27,7 @@ _TOLERATED: Final = frozenset(
 
 
 def _unselected(daemon_set: DaemonSet, node: Node) -> str:
-    """Which label keeps the DaemonSet from the node; empty if it selects the node."""
+    """Return which label keeps the DaemonSet from the node; empty if it selects the node."""
     for key, value in daemon_set.node_selector.items():
         if node.labels.get(key) != value:
             has = f"has {key}={node.labels[key]}" if key in node.labels else "lacks it"
@@ -92,8 +92,8 @@ def _missing(node: Node, around: Surroundings, component: Component, name: LinkN
     if isinstance(around.daemon_sets, Unread):
         why = f"{none}; whether one should be there isn't known: you lack the right to {around.daemon_sets.right}"
         return Link(name, LinkState.UNKNOWN, why, about=about)
-    wanted = [one for one in around.daemon_sets if component.selects(one.labels, one.containers)]
-    kept = [(one, _unselected(one, node)) for one in wanted]
+    candidates = [one for one in around.daemon_sets if component.selects(one.labels, one.containers)]
+    kept = [(one, _unselected(one, node)) for one in candidates]
     selecting = next((one for one, why in kept if not why), None)
     if selecting is None:
         why = f"; DaemonSet {kept[0][0].full_name}: {kept[0][1]}" if kept else ""

@@ -1,4 +1,4 @@
-"""The links of the chain of devices with their states, and what is seen beside nodes and pods to judge them."""
+"""The links of the chain of devices with their states, and the facts beside nodes and pods that they rest on."""
 
 from __future__ import annotations
 

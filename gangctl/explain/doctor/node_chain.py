@@ -40,7 +40,7 @@ def on_node(node: Node, around: Surroundings) -> tuple[Vendor, ...]:
 
 
 def has_devices(node: Node, around: Surroundings) -> bool:
-    """Whether the node has devices, or should have."""
+    """Return whether the node has devices, or should have."""
     return bool(node.capacity) or bool(on_node(node, around))
 
 
@@ -106,16 +106,16 @@ def _of_vendor(node: Node, around: Surroundings, vendor: Vendor) -> list[Link]:
 def _driver(node: Node, around: Surroundings, vendor: Vendor) -> Link:
     link = component_link(node, around, vendor, Kind.DRIVER)
     found = version(vendor.driver, node.labels)
-    told = f"version {found} by the node's labels" if found else ""
+    source = f"version {found} by the node's labels" if found else ""
     state = node.labels.get(vendor.upgrade.label, "") if vendor.upgrade is not None else ""
     if vendor.upgrade is not None and state in vendor.upgrade.failed:
-        seen = f"its upgrade has failed ({vendor.upgrade.label}={state}){f'; {told}' if told else ''}"
+        seen = f"its upgrade has failed ({vendor.upgrade.label}={state}){f'; {source}' if source else ''}"
         return Link(LinkName.DRIVER, LinkState.FAILED, seen, "the driver's pod on this node has the log", vendor.title)
     if link.state is LinkState.FAILED:
         return link
     if found:
         by = f"; {link.seen}" if link.state is LinkState.OK else ""
-        return Link(LinkName.DRIVER, LinkState.OK, f"{told}{by}", about=vendor.title)
+        return Link(LinkName.DRIVER, LinkState.OK, f"{source}{by}", about=vendor.title)
     if link.state is LinkState.ABSENT:
         seen = "no pod installs it and no label has its version: it is part of the machine, or missing"
         return Link(LinkName.DRIVER, LinkState.ABSENT, seen, about=vendor.title)
@@ -204,14 +204,14 @@ def _named(holders: list[WholePod], resource: str) -> str:
 
 def _features(node: Node, around: Surroundings, vendor: Vendor) -> Link:
     link = component_link(node, around, vendor, Kind.FEATURE_DISCOVERY)
-    wanted = () if vendor.features is None else vendor.features.labels
-    there = [f"{one}={node.labels[one]}" for one in wanted if node.labels.get(one)]
+    labels = () if vendor.features is None else vendor.features.labels
+    there = [f"{one}={node.labels[one]}" for one in labels if node.labels.get(one)]
     if link.state is LinkState.FAILED:
         return link
     if there:
         return Link(LinkName.FEATURE_LABELS, LinkState.OK, ", ".join(there), about=vendor.title)
-    if link.state is LinkState.OK and wanted:
-        seen = f"{link.seen}, and the node has no label {wanted[0]}"
+    if link.state is LinkState.OK and labels:
+        seen = f"{link.seen}, and the node has no label {labels[0]}"
         todo = "its log says which devices it finds; with Node Feature Discovery, look at that as well"
         return Link(LinkName.FEATURE_LABELS, LinkState.FAILED, seen, todo, vendor.title)
     return link

@@ -41,8 +41,8 @@ def cuda_link(container: Container, inside: Mapping[str, str], supported: str, a
     found = _of_environment({**container.env, **inside}) or _of_image(container.image)
     if found is None:
         return None
-    version, told = found
-    has = f"container {container.name} has CUDA {_text(version)} ({told})"
+    version, source = found
+    has = f"container {container.name} has CUDA {_text(version)} ({source})"
     driver = _IN_VARIABLE.match(supported)
     if driver is None:
         return Link(LinkName.CUDA, LinkState.UNKNOWN, f"{has}; no label has what the driver supports", about=about)
@@ -156,15 +156,15 @@ def _health(pod: WholePod) -> Link:
             "the pod's status has no health of devices: the kubelet's feature ResourceHealthStatus is off, or none came"
         )
         return Link(name, LinkState.ABSENT, seen)
-    told = [f"{one.resource} {one.name}{f' ({one.message})' if one.message else ''}" for one in pod.devices]
-    sick = [text for one, text in zip(pod.devices, told, strict=True) if one.health == "Unhealthy"]
+    health = [f"{one.resource} {one.name}{f' ({one.message})' if one.message else ''}" for one in pod.devices]
+    sick = [text for one, text in zip(pod.devices, health, strict=True) if one.health == "Unhealthy"]
     if sick:
         todo = "a gang leaves the device by itself; otherwise delete the pod, and repair or drain the node"
         return Link(name, LinkState.FAILED, f"unhealthy: {', '.join(sick)}", todo)
-    unknown = [text for one, text in zip(pod.devices, told, strict=True) if one.health != "Healthy"]
+    unknown = [text for one, text in zip(pod.devices, health, strict=True) if one.health != "Healthy"]
     if unknown:
         return Link(name, LinkState.UNKNOWN, f"the health is not known: {', '.join(unknown)}")
-    return Link(name, LinkState.OK, f"healthy: {', '.join(told)}")
+    return Link(name, LinkState.OK, f"healthy: {', '.join(health)}")
 
 
 def _cuda(pod: WholePod, node: Node | None, inside: Inside | None) -> list[Link]:
@@ -203,7 +203,7 @@ def _inside(pod: WholePod, node: Node | None, inside: Inside) -> Link:
 
 
 def _are_whole(pod: WholePod, node: Node | None, known: list[Vendor]) -> bool:
-    """Whether each device of the pod has a file of its own: not if devices are shared, or cut into parts."""
+    """Return whether each device of the pod has a file of its own: not if devices are shared, or cut into parts."""
     if node is None or len(known) != 1:
         return False
     return set(pod.device_requests) == {known[0].resources[0]} and not known[0].is_shared(node.labels)

@@ -1,4 +1,4 @@
-"""What was read for one question, and its answer: the chain of a node or of a pod, or the fleet in pools.
+"""A survey for one question, and its answer: the chain of a node or of a pod, or the fleet in pools.
 
 The rule: nodes of one pool, by the labels of their provider, are meant to be alike. A difference is shown with its
 values, and neither value counts as right or wrong, because during a rollout most nodes may have the old value.
@@ -59,7 +59,7 @@ class Pool:
 
     @property
     def failed(self) -> bool:
-        """Whether a node differs, or a link of one has failed."""
+        """Return whether a node differs, or a link of one has failed."""
         return bool(self.differences or self.findings)
 
 

@@ -42,7 +42,7 @@ class Sign(_Part):
     value: str = ANY
 
     def on(self, labels: Mapping[str, str]) -> bool:
-        """Whether the labels have it."""
+        """Return whether the labels have it."""
         return self.label in labels and self.value in {ANY, labels[self.label]}
 
 
@@ -53,7 +53,7 @@ class PodSelector(_Part):
     container: str = ""
 
     def selects(self, labels: Mapping[str, str], containers: Iterable[str]) -> bool:
-        """Whether a pod, or the template of a DaemonSet, is one of these."""
+        """Return whether a pod, or the template of a DaemonSet, is one of these."""
         found = all(key in labels and value in {ANY, labels[key]} for key, value in self.labels.items())
         return found and (not self.container or self.container in containers)
 
@@ -67,7 +67,7 @@ class Component(BaseModel):
     pods: Annotated[tuple[PodSelector, ...], Field(min_length=1)]
 
     def selects(self, labels: Mapping[str, str], containers: Iterable[str]) -> bool:
-        """Whether a pod, or the template of a DaemonSet, is one of these."""
+        """Return whether a pod, or the template of a DaemonSet, is one of these."""
         names = tuple(containers)
         return any(one.selects(labels, names) for one in self.pods)
 
@@ -136,7 +136,7 @@ class Vendor(_Part):
     files: Files
 
     def has(self, resource: str) -> bool:
-        """Whether the extended resource is one of this vendor."""
+        """Return whether the extended resource is one of this vendor."""
         return any(fnmatchcase(resource, pattern) for pattern in self.resources)
 
     def component(self, kind: Kind) -> Component | None:
@@ -144,7 +144,7 @@ class Vendor(_Part):
         return next((one for one in self.components if one.kind is kind), None)
 
     def is_shared(self, labels: Mapping[str, str]) -> bool:
-        """Whether the node with these labels gives a device, or a part of one, to several pods."""
+        """Return whether the node with these labels gives a device, or a part of one, to several pods."""
         return any(labels.get(one.label, one.whole[0]) not in one.whole for one in self.shared)
 
 

@@ -111,7 +111,7 @@ def refusals(pod: WholePod, node: Node, cluster: Cluster, around: Neighbours) ->
 
 
 def free(node: Node, there: Iterable[WholePod], resource: str) -> Decimal:
-    """How much of a resource is allocatable and not requested by the pods that are there; below 0 if overcommitted."""
+    """Count what is allocatable and not requested by the pods that are there; below 0 if the node is overcommitted."""
     used = (one.requests.get(resource, Decimal(0)) for one in there)
     return node.allocatable.get(resource, Decimal(0)) - sum(used, Decimal(0))
 
@@ -208,7 +208,7 @@ def _with(term: PodAffinityTerm, labels: Mapping[str, Mapping[str, str]]) -> lis
 
 
 def _is_meant(term: PodAffinityTerm, pod: WholePod) -> bool:
-    """Whether the term's selector and namespaces match the pod. An empty selector matches all, an absent one none."""
+    """Return whether the term means the pod. An empty selector matches all pods, an absent selector none."""
     if term.selector is None or (term.namespaces is not None and pod.namespace not in term.namespaces):
         return False
     try:

@@ -13,7 +13,7 @@ from typing import Final
 from gangctl.core.facts.text import counted, listed
 from gangctl.explain.why.filters import Filter, Refusal
 from gangctl.explain.why.findings import Finding, Kind, NodeRow, amount, many
-from gangctl.explain.why.walk import Moves, NodeAnswer, Packing, Room, pack, rooms, told, walk
+from gangctl.explain.why.walk import Moves, NodeAnswer, Packing, Room, pack, rooms, scheduler_message, walk
 from gangctl.explain.why.walk import moves as possible_moves
 from gangctl.explain.why.world import Cluster, Surroundings
 from gangctl.kubernetes.objects import WholePod
@@ -88,7 +88,7 @@ def _finding(
         do=do,
         members=members,
         since=since,
-        told=told(answers),
+        told=scheduler_message(answers),
         rooms=found,
         nodes=tuple(_row(answer, found, cluster) for answer in answers),
         moves=moves,
@@ -127,7 +127,7 @@ def _judged(
     found: Sequence[Room],
     own: frozenset[str],
 ) -> tuple[str, Kind, str, Moves | None]:
-    """What is wrong, of which kind it is, what to do, and what could move."""
+    """Return what is wrong, of which kind it is, what to do, and what could move."""
     if not any(one.is_open for one in answers):
         return *_no_node(answers), None
     placed, lacking = len(packing.placed), packing.left[0]

@@ -34,12 +34,12 @@ class NodeAnswer:
 
     @property
     def first(self) -> tuple[Refusal, ...]:
-        """What the scheduler tells: those of the first filter that refuses."""
+        """Return what the scheduler tells: those of the first filter that refuses."""
         return tuple(one for one in self.refusals if one.filter is self.refusals[0].filter)
 
     @property
     def is_open(self) -> bool:
-        """Whether the node would do if it had enough left."""
+        """Return whether the node would do if it had enough left."""
         return all(one.filter is Filter.NODE_RESOURCES_FIT for one in self.refusals)
 
 
@@ -72,7 +72,7 @@ class Room:
 
 
 def walk(pod: WholePod, cluster: Cluster) -> tuple[NodeAnswer, ...]:
-    """What each node answers, in the order of the nodes' names."""
+    """Return what each node answers, in the order of the nodes' names."""
     around = neighbours(pod, cluster)
     nodes = sorted(cluster.nodes, key=lambda node: node.name)
     return tuple(NodeAnswer(node, tuple(refusals(pod, node, cluster, around))) for node in nodes)
@@ -85,7 +85,7 @@ def first_fit(pod: WholePod, cluster: Cluster, but: str) -> str | None:
     return next((node.name for node in nodes if not refusals(pod, node, cluster, around)), None)
 
 
-def told(answers: Sequence[NodeAnswer]) -> str:
+def scheduler_message(answers: Sequence[NodeAnswer]) -> str:
     """The answers as kube-scheduler counts them: ``0/3 nodes are available: 2 Insufficient cpu, ...``."""
     fits = sum(not one.refusals for one in answers)
     counts = Counter(refusal.said for one in answers if one.refusals for refusal in one.first)

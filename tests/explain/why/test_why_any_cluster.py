@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gangctl.explain.why.filters import neighbours, refusals
-from gangctl.explain.why.walk import moves, pack, told, walk, with_pod, without_pod
+from gangctl.explain.why.walk import moves, pack, scheduler_message, walk, with_pod, without_pod
 from gangctl.explain.why.world import Cluster
 from gangctl.kubernetes.objects import Node, WholePod
 from tests.effort import examples
@@ -89,7 +89,7 @@ def test_a_pod_fits_where_the_rules_let_it_and_nowhere_else(data: st.DataObject)
     answers = walk(one, world)
     fits = {answer.node.name for answer in answers if not answer.refusals}
     assert fits == {on.name for on in world.nodes if may_be(one, on, world.pods.get(on.name, ()))}
-    assert told(answers).startswith(f"{len(fits)}/{len(world.nodes)} nodes are available")
+    assert scheduler_message(answers).startswith(f"{len(fits)}/{len(world.nodes)} nodes are available")
 
 
 @CALM

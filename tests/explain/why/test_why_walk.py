@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gangctl.explain.why.walk import told, walk
+from gangctl.explain.why.walk import scheduler_message, walk
 from gangctl.explain.why.world import Claim
 from gangctl.kubernetes.objects import Node, requests
 from gangctl.kubernetes.schema import RawWholePodSpec
@@ -68,13 +68,13 @@ LABELLED: dict[str, Any] = {"metadata": {"labels": {"gang": "x"}}}
 )
 def test_a_node_answers_as_the_scheduler_does(spec: dict[str, Any], one: Node, said: str) -> None:
     waiting = pod("w", **spec)
-    assert told(walk(waiting, cluster([one]))) == said
+    assert scheduler_message(walk(waiting, cluster([one]))) == said
 
 
 def test_a_cordoned_node_without_room_is_told_by_its_first_filter_only() -> None:
     waiting = pod("w", 9)
     there = cluster([node("a"), node("b", cordoned=True), node("c", taints=[TAINT])])
-    assert told(walk(waiting, there)) == (
+    assert scheduler_message(walk(waiting, there)) == (
         f"0/3 nodes are available: 1 Insufficient {GPU}, 1 node(s) had untolerated taint {{gpu: true}}, "
         "1 node(s) were unschedulable"
     )
