@@ -25,7 +25,7 @@ from gangctl.kubernetes.schema import (
     RawWholePod,
     RawWholePodSpec,
 )
-from gangctl.kubernetes.signals import Condition, Shown, SignalTable
+from gangctl.kubernetes.signals import NodeCondition, ShownSignal, SignalTable
 
 Amounts = Mapping[str, Decimal]
 """Resource -> how much of it."""
@@ -66,7 +66,7 @@ class Node:
     taints: tuple[Taint, ...] = ()
     restarts_all: bool = False
     """Whether it can restart all containers of a pod at once."""
-    signals: tuple[Shown, ...] = ()
+    signals: tuple[ShownSignal, ...] = ()
     """What the table of node signals knows of it, the strongest answer first."""
     capacity: Mapping[str, int] = field(default_factory=dict, compare=False)
     """Of extended resources only."""
@@ -222,7 +222,7 @@ def read_node(signals: SignalTable, raw: RawNode) -> Node:
         restarts_all=RESTARTS_ALL in status.declared_features,
         signals=signals.shown(
             (
-                Condition(one.type, one.status, one.reason, one.message, seconds(one.last_transition_time))
+                NodeCondition(one.type, one.status, one.reason, one.message, seconds(one.last_transition_time))
                 for one in status.conditions
             ),
             ((one.key, one.effect) for one in taints),

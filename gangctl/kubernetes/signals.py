@@ -86,7 +86,7 @@ class Row(_Part):
         return self
 
 
-class Condition(NamedTuple):
+class NodeCondition(NamedTuple):
     """A condition as it is written at a node."""
 
     type: str
@@ -97,7 +97,7 @@ class Condition(NamedTuple):
     """When its status changed, in seconds since the epoch; 0 if that isn't said."""
 
 
-class Shown(NamedTuple):
+class ShownSignal(NamedTuple):
     """What a node shows that the table knows."""
 
     name: str
@@ -136,11 +136,11 @@ class SignalTable:
 
     def shown(
         self,
-        conditions: Iterable[Condition],
+        conditions: Iterable[NodeCondition],
         taints: Iterable[tuple[str, str]],
         labels: Mapping[str, str],
         devices: Iterable[tuple[str, int, int]] = (),
-    ) -> tuple[Shown, ...]:
+    ) -> tuple[ShownSignal, ...]:
         """Return what a node shows, the strongest answer first.
 
         Args:
@@ -150,7 +150,7 @@ class SignalTable:
             devices: (name of an extended resource, how many the node has, how many are allocatable).
         """
         found = [
-            Shown(
+            ShownSignal(
                 name, answer, _words(f"condition {one.type}={one.status}", row.message or one.reason), one.time or None
             )
             for one in conditions
@@ -158,19 +158,19 @@ class SignalTable:
             if row.message in one.message
         ]
         found += [
-            Shown(name, answer, _words(f"taint {key}:{effect}"), None)
+            ShownSignal(name, answer, _words(f"taint {key}:{effect}"), None)
             for key, effect in taints
             for name, row, answer in self._taints
             if row.key == key and row.effect in {"", effect}
         ]
         found += [
-            Shown(name, answer, _words(f"label {row.key}={value}"), None)
+            ShownSignal(name, answer, _words(f"label {row.key}={value}"), None)
             for name, row, answer in self._labels
             if (value := labels.get(row.key)) is not None
             and (value in row.values if row.values else value not in row.not_values)
         ]
         found += [
-            Shown(name, answer, f"allocatable {kind}={left} of {total}", None, Shortage(kind, left))
+            ShownSignal(name, answer, f"allocatable {kind}={left} of {total}", None, Shortage(kind, left))
             for kind, total, left in devices
             if left < total
             for name, row, answer in self._allocatable

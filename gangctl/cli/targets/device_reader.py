@@ -21,7 +21,7 @@ from gangctl.cluster.kube.client import Client, NotFound, Rejected
 from gangctl.cluster.kube.decoding import Decoder
 from gangctl.cluster.kube.projections import nodes
 from gangctl.cluster.kube.reflector import list_all
-from gangctl.explain.doctor.links import Inside, Surroundings, Unread
+from gangctl.explain.doctor.links import Inside, NodeSurroundings, Unread
 from gangctl.explain.doctor.survey import FleetSurvey, NodeSurvey, PodSurvey, Survey
 from gangctl.explain.doctor.table import ANY, vendor_of, vendors
 from gangctl.kubernetes.objects import DaemonSet, Node, WholePod, read_daemon_set, read_pod
@@ -94,7 +94,7 @@ async def _fleet(client: Client) -> FleetSurvey:
     members = tuple(
         (
             one,
-            Surroundings(
+            NodeSurroundings(
                 pods=pods if isinstance(pods, Unread) else tuple(by_node[one.name]),
                 all_pods=False,
                 daemon_sets=daemon_sets,
@@ -111,7 +111,7 @@ async def _node_survey(client: Client, name: str, node: Node | Unread) -> NodeSu
     right = "list pods in all namespaces"
     pods = await _list(client, paths.pods(), right, _PODS, fieldSelector=f"spec.nodeName={name}")
     here = pods if isinstance(pods, Unread) else tuple(one for one in pods if one.node == name)
-    around = Surroundings(
+    around = NodeSurroundings(
         pods=here, daemon_sets=await _daemon_sets(client), runtime_classes=await _runtime_classes(client)
     )
     return NodeSurvey(name, node, around)

@@ -24,7 +24,7 @@ from gangctl.cluster.kube.reflector import NamespacedCopy, Reflector, WatchHealt
 from gangctl.cluster.sightings import first_seen, seen_again, shown_since
 from gangctl.core.facts.node_state import NodeSignal, NodeState
 from gangctl.kubernetes.objects import Node
-from gangctl.kubernetes.signals import Shown, SignalTable, default_rows
+from gangctl.kubernetes.signals import ShownSignal, SignalTable, default_rows
 
 log = logging.getLogger(__name__)
 
@@ -321,7 +321,7 @@ class NodeStates:
         self._since: dict[str, dict[str, float]] = {}
         """Node -> name of a signal -> since when. A node that was seen is in it."""
 
-    def seen(self, name: str, shown: Sequence[Shown], now: float, *, cordoned: bool) -> bool:
+    def seen(self, name: str, shown: Sequence[ShownSignal], now: float, *, cordoned: bool) -> bool:
         """A node is seen; returns whether its state is another one than before. ``now``: seconds since the epoch."""
         before = self._since.get(name)
         old = {} if before is None else before

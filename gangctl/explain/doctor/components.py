@@ -15,8 +15,8 @@ from __future__ import annotations
 from typing import Final
 
 from gangctl.core.facts.node_affinity import has_required_affinity, untolerated
-from gangctl.explain.doctor.links import Link, LinkName, LinkState, Surroundings, Unread, unread
-from gangctl.explain.doctor.table import Component, Kind, Vendor
+from gangctl.explain.doctor.links import Link, LinkName, LinkState, NodeSurroundings, Unread, unread
+from gangctl.explain.doctor.table import Component, ComponentKind, Vendor
 from gangctl.kubernetes.objects import DaemonSet, Node, Taint, WholePod
 
 _TOLERATED: Final = frozenset(
@@ -46,17 +46,17 @@ def _untolerated(daemon_set: DaemonSet, node: Node) -> Taint | None:
 
 
 LINKS: Final = {
-    Kind.DRIVER: LinkName.DRIVER,
-    Kind.CONTAINER_TOOLKIT: LinkName.CONTAINER_TOOLKIT,
-    Kind.DEVICE_PLUGIN: LinkName.DEVICE_PLUGIN,
-    Kind.FEATURE_DISCOVERY: LinkName.FEATURE_LABELS,
-    Kind.EXPORTER: LinkName.EXPORTER,
-    Kind.PARTITION_MANAGER: LinkName.PARTITIONS,
-    Kind.VALIDATOR: LinkName.VALIDATOR,
+    ComponentKind.DRIVER: LinkName.DRIVER,
+    ComponentKind.CONTAINER_TOOLKIT: LinkName.CONTAINER_TOOLKIT,
+    ComponentKind.DEVICE_PLUGIN: LinkName.DEVICE_PLUGIN,
+    ComponentKind.FEATURE_DISCOVERY: LinkName.FEATURE_LABELS,
+    ComponentKind.EXPORTER: LinkName.EXPORTER,
+    ComponentKind.PARTITION_MANAGER: LinkName.PARTITIONS,
+    ComponentKind.VALIDATOR: LinkName.VALIDATOR,
 }
 
 
-def component_link(node: Node, around: Surroundings, vendor: Vendor, kind: Kind) -> Link:
+def component_link(node: Node, around: NodeSurroundings, vendor: Vendor, kind: ComponentKind) -> Link:
     """The link of one kind of pods on a node."""
     name, about = LINKS[kind], vendor.title
     component = vendor.component(kind)
@@ -87,7 +87,7 @@ def image_of(component: Component, pod: WholePod) -> str:
     return next(named, pod.containers[0].image if pod.containers else "")
 
 
-def _missing(node: Node, around: Surroundings, component: Component, name: LinkName, about: str) -> Link:
+def _missing(node: Node, around: NodeSurroundings, component: Component, name: LinkName, about: str) -> Link:
     none = "there is no such pod on the node"
     if isinstance(around.daemon_sets, Unread):
         why = f"{none}; whether one should be there isn't known: you lack the right to {around.daemon_sets.right}"

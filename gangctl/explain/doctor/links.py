@@ -30,7 +30,7 @@ class Inside:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class NodeSurroundings:
     """What runs on a node, and what the cluster has."""
 
     pods: tuple[WholePod, ...] | Unread = ()

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from gangctl.core.facts.starts import checks
-from gangctl.explain.doctor.links import Inside, Link, LinkName, LinkState, Surroundings, Unread, unread
+from gangctl.explain.doctor.links import Inside, Link, LinkName, LinkState, NodeSurroundings, Unread, unread
 from gangctl.explain.doctor.table import Vendor, vendor_of, version
 from gangctl.kubernetes.objects import Container, Node, WholePod
 
@@ -75,7 +75,7 @@ def _text(version: tuple[int, int]) -> str:
     return f"{version[0]}.{version[1]}"
 
 
-def pod_chain(pod: WholePod, node: Node | None, around: Surroundings, inside: Inside | None) -> tuple[Link, ...]:
+def pod_chain(pod: WholePod, node: Node | None, around: NodeSurroundings, inside: Inside | None) -> tuple[Link, ...]:
     """All links of a pod.
 
     Args:
@@ -139,7 +139,7 @@ def _start(pod: WholePod) -> Link:
     return Link(LinkName.START, LinkState.UNKNOWN, f"its containers do not run yet{held}")
 
 
-def _runtime_class(pod: WholePod, around: Surroundings) -> Link:
+def _runtime_class(pod: WholePod, around: NodeSurroundings) -> Link:
     name, known = LinkName.POD_RUNTIME_CLASS, around.runtime_classes
     if isinstance(known, Unread):
         return unread(name, known)

@@ -13,10 +13,10 @@ from functools import cached_property
 from typing import Final
 
 from gangctl.explain.doctor.components import image_of, pods_of
-from gangctl.explain.doctor.links import Inside, Link, LinkName, LinkState, Surroundings, Unread, unread
+from gangctl.explain.doctor.links import Inside, Link, LinkName, LinkState, NodeSurroundings, Unread, unread
 from gangctl.explain.doctor.node_chain import has_devices, node_chain, on_node
 from gangctl.explain.doctor.pod_chain import pod_chain
-from gangctl.explain.doctor.table import Kind, version
+from gangctl.explain.doctor.table import ComponentKind, version
 from gangctl.kubernetes.objects import Node, WholePod
 
 POOL_LABELS: Final = (
@@ -27,7 +27,7 @@ POOL_LABELS: Final = (
 )
 INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"  # Kubernetes, well-known labels
 
-Member = tuple[Node, Surroundings]
+Member = tuple[Node, NodeSurroundings]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class FailedLink:
     """A link of a node that has failed."""
 
     node: str
@@ -55,7 +55,7 @@ class Pool:
     nodes: tuple[str, ...]
     resources: tuple[str, ...]
     differences: tuple[Difference, ...]
-    findings: tuple[Finding, ...]
+    findings: tuple[FailedLink, ...]
 
     @property
     def failed(self) -> bool:
@@ -83,7 +83,7 @@ def _judged(name: str, members: Sequence[Member]) -> Pool:
     members = sorted(members, key=lambda one: one[0].name)
     compared = (_compare(what, read, members) for what, read in _properties(members).items())
     findings = [
-        Finding(node.name, link)
+        FailedLink(node.name, link)
         for node, around in members
         for link in node_chain(node, around)
         if link.state is LinkState.FAILED
@@ -120,7 +120,7 @@ def _plugin(member: Member) -> str:
     node, around = member
     if isinstance(around.pods, Unread):
         return ""
-    parts = [one.component(Kind.DEVICE_PLUGIN) for one in on_node(node, around)]
+    parts = [one.component(ComponentKind.DEVICE_PLUGIN) for one in on_node(node, around)]
     images = {image_of(part, pod) for part in parts if part is not None for pod in pods_of(part, around.pods)}
     return ", ".join(sorted(images))
 
@@ -148,7 +148,7 @@ class NodeSurvey:
 
     name: str
     node: Node | Unread
-    around: Surroundings
+    around: NodeSurroundings
 
     @cached_property
     def links(self) -> tuple[Link, ...]:
@@ -170,7 +170,7 @@ class PodSurvey:
     @cached_property
     def links(self) -> tuple[Link, ...]:
         """The chain of the pod, without that of its node."""
-        around = Surroundings() if self.node is None else self.node.around
+        around = NodeSurroundings() if self.node is None else self.node.around
         node = None if self.node is None or isinstance(self.node.node, Unread) else self.node.node
         return pod_chain(self.pod, node, around, self.inside)
 

@@ -17,7 +17,7 @@ Text = Annotated[str, Field(min_length=1)]
 ANY: Final = "*"
 
 
-class Kind(StrEnum):
+class ComponentKind(StrEnum):
     """What a vendor's pod on a node is for."""
 
     DRIVER = "Driver"
@@ -63,7 +63,7 @@ class Component(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    kind: Kind
+    kind: ComponentKind
     pods: Annotated[tuple[PodSelector, ...], Field(min_length=1)]
 
     def selects(self, labels: Mapping[str, str], containers: Iterable[str]) -> bool:
@@ -139,7 +139,7 @@ class Vendor(_Part):
         """Return whether the extended resource is one of this vendor."""
         return any(fnmatchcase(resource, pattern) for pattern in self.resources)
 
-    def component(self, kind: Kind) -> Component | None:
+    def component(self, kind: ComponentKind) -> Component | None:
         """Its pods of this kind; None if the table knows none."""
         return next((one for one in self.components if one.kind is kind), None)
 

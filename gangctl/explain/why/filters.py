@@ -35,7 +35,7 @@ class Filter(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Shortage:
+class ResourceShortage:
     """A resource of which a node has too little left."""
 
     resource: str
@@ -46,13 +46,13 @@ class Shortage:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class FilterRefusal:
     """Why a filter refuses a node."""
 
     filter: Filter
     said: str
     """As kube-scheduler says it in its message, without the number of nodes."""
-    shortage: Shortage | None = None
+    shortage: ResourceShortage | None = None
     detail: str = ""
     """What exactly doesn't fit: a taint, a selector, a claim."""
 
@@ -89,7 +89,7 @@ def neighbours(pod: WholePod, cluster: Cluster) -> Neighbours:
     return Neighbours(frozenset(blocked), tuple(needed))
 
 
-def refusals(pod: WholePod, node: Node, cluster: Cluster, around: Neighbours) -> list[Refusal]:
+def refusals(pod: WholePod, node: Node, cluster: Cluster, around: Neighbours) -> list[FilterRefusal]:
     """Each filter's refusal, in the scheduler's order; empty if the pod fits on the node now.
 
     Args:
@@ -116,24 +116,24 @@ def free(node: Node, there: Iterable[WholePod], resource: str) -> Decimal:
     return node.allocatable.get(resource, Decimal(0)) - sum(used, Decimal(0))
 
 
-def _cordon(pod: WholePod, node: Node) -> Iterator[Refusal]:
+def _cordon(pod: WholePod, node: Node) -> Iterator[FilterRefusal]:
     if node.cordoned and untolerated(pod.tolerations, (_UNSCHEDULABLE,)):
-        yield Refusal(Filter.NODE_UNSCHEDULABLE, "node(s) were unschedulable", detail="cordoned")
+        yield FilterRefusal(Filter.NODE_UNSCHEDULABLE, "node(s) were unschedulable", detail="cordoned")
 
 
-def _taints(pod: WholePod, node: Node) -> Iterator[Refusal]:
+def _taints(pod: WholePod, node: Node) -> Iterator[FilterRefusal]:
     for taint in untolerated(pod.tolerations, node.taints)[:1]:
         said = f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"
-        yield Refusal(Filter.TAINT_TOLERATION, said, detail=str(taint))
+        yield FilterRefusal(Filter.TAINT_TOLERATION, said, detail=str(taint))
 
 
-def _affinity(pod: WholePod, node: Node) -> Iterator[Refusal]:
+def _affinity(pod: WholePod, node: Node) -> Iterator[FilterRefusal]:
     said = "node(s) didn't match Pod's node affinity/selector"
     if not is_selected(pod.node_selector, node.labels):
         wrong = [f"{key}={value}" for key, value in pod.node_selector.items() if node.labels.get(key) != value]
-        yield Refusal(Filter.NODE_AFFINITY, said, detail=f"nodeSelector {', '.join(wrong)}")
+        yield FilterRefusal(Filter.NODE_AFFINITY, said, detail=f"nodeSelector {', '.join(wrong)}")
     elif not _is_near(pod, node):
-        yield Refusal(Filter.NODE_AFFINITY, said, detail="the required node affinity")
+        yield FilterRefusal(Filter.NODE_AFFINITY, said, detail="the required node affinity")
 
 
 def _is_near(pod: WholePod, node: Node) -> bool:
@@ -143,37 +143,39 @@ def _is_near(pod: WholePod, node: Node) -> bool:
         return False  # A label that is compared by number and is none: no match, as in the scheduler.
 
 
-def _ports(pod: WholePod, there: Iterable[WholePod]) -> Iterator[Refusal]:
+def _ports(pod: WholePod, there: Iterable[WholePod]) -> Iterator[FilterRefusal]:
     taken = sorted(pod.ports & {port for one in there for port in one.ports})
     if taken:
         said = "node(s) didn't have free ports for the requested pod ports"
-        yield Refusal(Filter.NODE_PORTS, said, detail=", ".join(f"host port {number}" for _, number in taken))
+        yield FilterRefusal(Filter.NODE_PORTS, said, detail=", ".join(f"host port {number}" for _, number in taken))
 
 
-def _resources(pod: WholePod, node: Node, there: tuple[WholePod, ...]) -> Iterator[Refusal]:
+def _resources(pod: WholePod, node: Node, there: tuple[WholePod, ...]) -> Iterator[FilterRefusal]:
     for resource, needs in pod.requests.items():
         left = free(node, there, resource)
         if needs > left:
-            short = Shortage(resource, needs, left, node.allocatable.get(resource, Decimal(0)))
+            short = ResourceShortage(resource, needs, left, node.allocatable.get(resource, Decimal(0)))
             said = "Too many pods" if resource == "pods" else f"Insufficient {resource}"
-            yield Refusal(Filter.NODE_RESOURCES_FIT, said, short)
+            yield FilterRefusal(Filter.NODE_RESOURCES_FIT, said, short)
 
 
-def _volumes(pod: WholePod, node: Node, claims: Mapping[str, Claim]) -> Iterator[Refusal]:
+def _volumes(pod: WholePod, node: Node, claims: Mapping[str, Claim]) -> Iterator[FilterRefusal]:
     for name in pod.claims:
         one = claims.get(name)
         if one is None:
             continue
         if not one.exists:
-            yield Refusal(Filter.VOLUME_BINDING, f'persistentvolumeclaim "{name}" not found', detail=f"claim {name}")
+            yield FilterRefusal(
+                Filter.VOLUME_BINDING, f'persistentvolumeclaim "{name}" not found', detail=f"claim {name}"
+            )
         elif one.deleting:
             said = f'persistentvolumeclaim "{name}" is being deleted'
-            yield Refusal(Filter.VOLUME_BINDING, said, detail=f"claim {name}, which stays while a pod uses it")
+            yield FilterRefusal(Filter.VOLUME_BINDING, said, detail=f"claim {name}, which stays while a pod uses it")
         elif not one.bound and (one.waits_for_pod is False or _IMMEDIATE in pod.unscheduled):
-            yield Refusal(Filter.VOLUME_BINDING, f"pod has {_IMMEDIATE}", detail=f"claim {name}")
+            yield FilterRefusal(Filter.VOLUME_BINDING, f"pod has {_IMMEDIATE}", detail=f"claim {name}")
         elif one.bound and one.nodes is not None and not _reaches(one.nodes, node):
             said = "node(s) didn't match PersistentVolume's node affinity"
-            yield Refusal(Filter.VOLUME_BINDING, said, detail=f"claim {name}, volume {one.volume}")
+            yield FilterRefusal(Filter.VOLUME_BINDING, said, detail=f"claim {name}, volume {one.volume}")
 
 
 def _reaches(terms: tuple[Mapping[str, Any], ...], node: Node) -> bool:
@@ -183,16 +185,16 @@ def _reaches(terms: tuple[Mapping[str, Any], ...], node: Node) -> bool:
         return False
 
 
-def _near_and_apart(node: Node, around: Neighbours) -> Iterator[Refusal]:
+def _near_and_apart(node: Node, around: Neighbours) -> Iterator[FilterRefusal]:
     for key, values in around.needed:
         if node.labels.get(key) not in values:
             said = "node(s) didn't match pod affinity rules"
-            yield Refusal(Filter.INTER_POD_AFFINITY, said, detail=f"pod affinity by {key}")
+            yield FilterRefusal(Filter.INTER_POD_AFFINITY, said, detail=f"pod affinity by {key}")
             return
     blocked = sorted(key for key, value in around.blocked if node.labels.get(key) == value)
     if blocked:
         said = "node(s) didn't match pod anti-affinity rules"
-        yield Refusal(Filter.INTER_POD_AFFINITY, said, detail=f"pod anti-affinity by {blocked[0]}")
+        yield FilterRefusal(Filter.INTER_POD_AFFINITY, said, detail=f"pod anti-affinity by {blocked[0]}")
 
 
 def _values(

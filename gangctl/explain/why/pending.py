@@ -11,9 +11,9 @@ from itertools import groupby
 from typing import Final
 
 from gangctl.core.facts.text import counted, listed
-from gangctl.explain.why.filters import Filter, Refusal
+from gangctl.explain.why.filters import Filter, FilterRefusal
 from gangctl.explain.why.findings import Finding, Kind, NodeRow, amount, many
-from gangctl.explain.why.walk import Moves, NodeAnswer, Packing, Room, pack, rooms, scheduler_message, walk
+from gangctl.explain.why.walk import Moves, NodeFit, Packing, Room, pack, rooms, scheduler_message, walk
 from gangctl.explain.why.walk import moves as possible_moves
 from gangctl.explain.why.world import Cluster, Surroundings
 from gangctl.kubernetes.objects import WholePod
@@ -123,7 +123,7 @@ def _fits(pods: Sequence[WholePod], members: tuple[str, ...], packing: Packing, 
 def _judged(
     pods: Sequence[WholePod],
     packing: Packing,
-    answers: Sequence[NodeAnswer],
+    answers: Sequence[NodeFit],
     found: Sequence[Room],
     own: frozenset[str],
 ) -> tuple[str, Kind, str, Moves | None]:
@@ -173,11 +173,11 @@ def _defragment(moves: Moves | None, packing: Packing) -> str:
     )
 
 
-def _no_node(answers: Sequence[NodeAnswer]) -> tuple[str, Kind, str]:
+def _no_node(answers: Sequence[NodeFit]) -> tuple[str, Kind, str]:
     if not answers:
         return "the cluster has no nodes", Kind.NO_NODE, "add nodes"
     reasons: dict[Filter, list[str]] = {}
-    details: dict[Filter, Refusal] = {}
+    details: dict[Filter, FilterRefusal] = {}
     for one in answers:
         refusal = next(each for each in one.refusals if each.filter is not Filter.NODE_RESOURCES_FIT)
         reasons.setdefault(refusal.filter, []).append(one.node.name)
@@ -191,7 +191,7 @@ def _no_node(answers: Sequence[NodeAnswer]) -> tuple[str, Kind, str]:
     return f"no node would do, whatever is free: {text}", Kind.NO_NODE, "; ".join(_FIXES[one] for one in reasons)
 
 
-def _row(answer: NodeAnswer, found: Sequence[Room], cluster: Cluster) -> NodeRow:
+def _row(answer: NodeFit, found: Sequence[Room], cluster: Cluster) -> NodeRow:
     """A node's line. Figures are those of the first scarce resource; of what else is short, the reason tells."""
     name, why = (
         answer.node.name,

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Final
 
-from gangctl.explain.why.filters import Filter, Neighbours, Refusal, free, neighbours, refusals
+from gangctl.explain.why.filters import Filter, FilterRefusal, Neighbours, free, neighbours, refusals
 from gangctl.explain.why.world import Cluster
 from gangctl.kubernetes.objects import Node, WholePod
 
@@ -25,15 +25,15 @@ OWN: Final = frozenset({"cpu", "memory", "ephemeral-storage", "pods"})
 
 
 @dataclass(frozen=True, slots=True)
-class NodeAnswer:
+class NodeFit:
     """What one node answers to one pod."""
 
     node: Node
-    refusals: tuple[Refusal, ...]
+    refusals: tuple[FilterRefusal, ...]
     """Of all filters, in the scheduler's order; empty if the pod fits now."""
 
     @property
-    def first(self) -> tuple[Refusal, ...]:
+    def first(self) -> tuple[FilterRefusal, ...]:
         """Return what the scheduler tells: those of the first filter that refuses."""
         return tuple(one for one in self.refusals if one.filter is self.refusals[0].filter)
 
@@ -71,11 +71,11 @@ class Room:
     """Allocatable on the node that has most."""
 
 
-def walk(pod: WholePod, cluster: Cluster) -> tuple[NodeAnswer, ...]:
+def walk(pod: WholePod, cluster: Cluster) -> tuple[NodeFit, ...]:
     """Return what each node answers, in the order of the nodes' names."""
     around = neighbours(pod, cluster)
     nodes = sorted(cluster.nodes, key=lambda node: node.name)
-    return tuple(NodeAnswer(node, tuple(refusals(pod, node, cluster, around))) for node in nodes)
+    return tuple(NodeFit(node, tuple(refusals(pod, node, cluster, around))) for node in nodes)
 
 
 def first_fit(pod: WholePod, cluster: Cluster, but: str) -> str | None:
@@ -85,7 +85,7 @@ def first_fit(pod: WholePod, cluster: Cluster, but: str) -> str | None:
     return next((node.name for node in nodes if not refusals(pod, node, cluster, around)), None)
 
 
-def scheduler_message(answers: Sequence[NodeAnswer]) -> str:
+def scheduler_message(answers: Sequence[NodeFit]) -> str:
     """The answers as kube-scheduler counts them: ``0/3 nodes are available: 2 Insufficient cpu, ...``."""
     fits = sum(not one.refusals for one in answers)
     counts = Counter(refusal.said for one in answers if one.refusals for refusal in one.first)
@@ -138,7 +138,7 @@ def without_pod(cluster: Cluster, pod: WholePod) -> Cluster:
     return replace(cluster, pods={**cluster.pods, pod.node: there})
 
 
-def rooms(pod: WholePod, answers: Sequence[NodeAnswer], cluster: Cluster) -> tuple[Room, ...]:
+def rooms(pod: WholePod, answers: Sequence[NodeFit], cluster: Cluster) -> tuple[Room, ...]:
     """The resources of which at least one of the open nodes has too little for the pod, devices first.
 
     ``cluster``: as the answers have it.
@@ -190,7 +190,7 @@ class Moves:
     moves: tuple[Move, ...]
 
 
-def moves(pod: WholePod, answers: Sequence[NodeAnswer], cluster: Cluster, own: frozenset[str]) -> Moves | None:
+def moves(pod: WholePod, answers: Sequence[NodeFit], cluster: Cluster, own: frozenset[str]) -> Moves | None:
     """The fewest pods that would have to move; None if moving some is no way.
 
     Args:
@@ -205,11 +205,11 @@ def moves(pod: WholePod, answers: Sequence[NodeAnswer], cluster: Cluster, own: f
     return min(found, key=lambda one: (len(one.moves), sum(move.frees for move in one.moves), one.node), default=None)
 
 
-def _lack(answer: NodeAnswer) -> Decimal:
+def _lack(answer: NodeFit) -> Decimal:
     return max(one.shortage.needs - one.shortage.free for one in answer.refusals if one.shortage is not None)
 
 
-def _on(pod: WholePod, answer: NodeAnswer, cluster: Cluster, own: frozenset[str]) -> Moves | None:
+def _on(pod: WholePod, answer: NodeFit, cluster: Cluster, own: frozenset[str]) -> Moves | None:
     """The moves that make room on one node."""
     node, made = answer.node, list[Move]()
     first = next(one.shortage.resource for one in answer.refusals if one.shortage is not None)

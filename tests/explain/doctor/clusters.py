@@ -10,7 +10,7 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
-from gangctl.explain.doctor.links import Link, LinkName, LinkState, Surroundings
+from gangctl.explain.doctor.links import Link, LinkName, LinkState, NodeSurroundings
 from gangctl.explain.doctor.node_chain import node_chain
 from gangctl.kubernetes.objects import DaemonSet, Node, WholePod, read_daemon_set, read_node, read_pod
 from gangctl.kubernetes.schema import RawDaemonSet, RawNode, RawWholePod
@@ -105,13 +105,13 @@ def gpu_node(**labels: str) -> Node:
 
 def around(
     *pods: Object, daemon_sets: tuple[Object, ...] = (), runtime_classes: tuple[str, ...] = ("nvidia",)
-) -> Surroundings:
-    return Surroundings(
+) -> NodeSurroundings:
+    return NodeSurroundings(
         pods=tuple(map(pod, pods)), daemon_sets=tuple(map(daemon_set, daemon_sets)), runtime_classes=runtime_classes
     )
 
 
-def links(of: Node, seen: Surroundings) -> dict[LinkName, Link]:
+def links(of: Node, seen: NodeSurroundings) -> dict[LinkName, Link]:
     """The links of a node by name; there must be one of each."""
     found = node_chain(of, seen)
     by_name = {one.name: one for one in found}
