@@ -93,7 +93,7 @@ class UnreadableGang:
 
 @dataclass(frozen=True, slots=True)
 class PlainPod:
-    """A pod that is no gang's."""
+    """A pod outside all gangs."""
 
     metadata: Identity
     """UID, namespace and name of the pod."""

@@ -121,7 +121,7 @@ class Actions:
 
         Args:
             cluster: carries them out.
-            telemetry: is told how long each took.
+            telemetry: takes how long each took.
             tasks: runs them; when it is cancelled, because this process leads no more, so are they.
             slots: shared by all gangs.
             done: called after each action, since there may be something new to decide.

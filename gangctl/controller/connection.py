@@ -157,7 +157,7 @@ class Connection:
                 ):  # The process was frozen since the message was made, or the receiver was slow.
                     self.abort()
                     return
-                # One at a time: while a slow receiver takes this one, the others can still be replaced by newer ones.
+                # One at a time: while a slow receiver takes it, newer messages can still replace the others.
                 # In the order of their kinds' first message: the ping that prolongs a lease comes before its Run.
                 text = self._waiting.pop(next(iter(self._waiting)))
                 await self.socket.send_str(text)
@@ -203,7 +203,7 @@ class Connections:
         return self._by_pod.get(pod)
 
     def add(self, connection: Connection) -> Connection | None:
-        """Make it the connection of its pod, and return the one before."""
+        """Make it the connection of its pod, and return its former connection."""
         who = connection.identity
         before = self._by_pod.get(who.pod)
         if before is not None:

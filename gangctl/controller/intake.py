@@ -92,7 +92,7 @@ class Shares:
 
 
 FLOOD: Final = 20
-"""A pod that was paused before so many messages in a row, for its own share, is told, and has to connect again."""
+"""A pod that was paused before so many messages in a row, for its own share, has to connect again."""
 FLOODS: Final = CloseFrame(
     aiohttp.WSCloseCode.POLICY_VIOLATION,
     f"its pod floods the controller: its messages take over {SHARES[Owner.POD].rate:.0%} of the controller's time",

@@ -3,7 +3,7 @@
 The rule: of a pod's containers, only the worker's and those of gangctl are judged. The pod says in an annotation which
 is the worker's. A container that a user puts beside the worker, or before it as an init container, may end, fail or
 restart as it likes: that must neither be a fault nor keep a deadline from running. Two things are the whole pod's: it
-has terminated when all of its containers have, and whatever keeps the worker from starting is told to the user.
+has terminated when all of its containers have, and the user sees whatever keeps the worker from starting.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def started_at(raw: RawPod) -> float | None:
 def newest_end(raw: RawPod) -> RawTerminated | None:
     """The newest end of the worker's container.
 
-    Of ends in the same second, it is the one with the most specific reason.
+    Of ends in the same second, it is the end with the most specific reason.
     """
     specific = {"Error": False, "Completed": False}
     return max(_ends(raw), key=lambda end: (seconds(end.finished_at), specific.get(end.reason, True)), default=None)
@@ -150,7 +150,7 @@ def reason(raw: RawPod, scheduled: RawCondition | None) -> tuple[str, str]:
 def starting(raw: RawPod) -> str:
     """Say what the worker's container waits for while nothing is wrong; empty if it was started, or that isn't known.
 
-    Init containers run one after the other, and one that stays beside the worker until it has started.
+    Init containers run one after the other, and a sidecar until it has started.
     """
     if any(one.state.waiting is None for one in _workers(raw)):
         return ""
@@ -179,7 +179,7 @@ def sidecar_end(raw: RawPod) -> SidecarEnd | None:
 
 
 def _workers(raw: RawPod) -> tuple[RawContainerStatus, ...]:
-    """The worker's container; any, in a pod that doesn't tell which it is."""
+    """The worker's container; any container, in a pod that doesn't name it."""
     name, statuses = worker(raw), raw.status.container_statuses
     return statuses if name is None else tuple(one for one in statuses if one.name == name)
 

@@ -186,7 +186,7 @@ def default_rows() -> tuple[Row, ...]:
 
 
 def rows_with(changes: Sequence[Mapping[str, Any]]) -> tuple[Row, ...]:
-    """The default rows with these added; one that has the name of another replaces it.
+    """Add rows to the default rows; a row that has the name of another replaces it.
 
     Raises:
         ValueError: they can't be read.

@@ -1,4 +1,4 @@
-"""Reads what `gangctl doctor` needs of a cluster. What this user may not read is told with the right that is missing.
+"""Read for `gangctl doctor` the nodes and pods of a cluster; where the user lacks a right, the answer names the right.
 
 The fleet needs no list of all pods: those that the table of vendors knows are selected by their labels.
 """
@@ -210,7 +210,7 @@ def _parsed(subject: str) -> tuple[str, str]:
     """Kind and name; an empty kind is a node or a pod."""
     kind, slash, name = subject.rpartition("/")
     if slash and kind.lower() not in _KINDS:
-        raise UserError(f"{subject!r:.80} is no node and no pod: use NAME, node/NAME or pod/NAME")
+        raise UserError(f"{subject!r:.80} isn't a node or a pod: use NAME, node/NAME or pod/NAME")
     if not _NAME.fullmatch(name):
         raise UserError(
             f"{name!r:.80} is not a valid name of a node or pod: use lower-case letters, digits, dashes and dots"
@@ -225,7 +225,7 @@ def _there(found: Node | Unread | None, name: str) -> Node | Unread:
 
 
 async def _missing(client: Client, namespace: str, name: str, kind: str) -> str:
-    """The message that there is no such node or pod, with similar names as far as this user may list them."""
+    """Return the message that there is no such node or pod, with similar names as far as this user may list them."""
     known: Sequence[str] = ()
     for path in (paths.pods(namespace), *(() if kind == "pod" else (paths.NODES,))):
         found = await _list(client, path, "", _NAMES)

@@ -1,6 +1,6 @@
 """Read for `gangctl why` the gang's pods and, if one waits for a node, nodes, other pods and volumes of the cluster.
 
-The rule: a right that is missing is no error. The answer names it with what stays unknown without it, and the rest is
+The rule: a missing right isn't an error. The answer names it with what stays unknown without it, and the rest is
 read.
 """
 

@@ -58,7 +58,7 @@ async def review_access(client: Client, question: str) -> bool:
     try:
         return _Review.model_validate_json(answer).status.allowed
     except ValidationError as error:
-        raise Retryable("the API server's answer is no SubjectAccessReview") from error
+        raise Retryable("the API server's answer isn't a SubjectAccessReview") from error
 
 
 CONCURRENCY: Final = 1

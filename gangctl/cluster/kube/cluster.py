@@ -36,7 +36,7 @@ from gangctl.core.policy.queueing import TellQueue
 from gangctl.kubernetes.signals import SignalTable
 
 MAX_TEMPLATE_BYTES: Final = 256 * 1024
-"""A gang with larger pod templates, all roles together and as JSON, gets no pods; one that has pods goes on."""
+"""A gang with larger pod templates, all roles together and as JSON, gets no pods; a gang that has pods goes on."""
 _TOO_LARGE: Final = (
     "the pod templates have {0} bytes together, and gangctl takes at most {1}; put large values into a ConfigMap and "
     "mount it"

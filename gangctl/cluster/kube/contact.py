@@ -145,7 +145,7 @@ class ContactUpdater:
         return ""
 
     def _news(self, pod: KubePod, ca: str, address: str | None) -> HubContact | None:
-        """Return what the pod must be told; None = nothing."""
+        """Return the contact that the pod must get; None if it has it."""
         before = pod.contact
         if before is None or pod.pod.deleting or pod.pod.terminated:
             return None

@@ -114,7 +114,7 @@ def parse_lease(text: bytes) -> LeaseRecord:
     """The record in the API server's answer. The API server has checked the types of its fields.
 
     Raises:
-        Retryable: the answer is no Lease; it may come from a proxy.
+        Retryable: the answer isn't a Lease; it may come from a proxy.
     """
     try:
         document = json.loads(text)
@@ -128,7 +128,7 @@ def parse_lease(text: bytes) -> LeaseRecord:
             document=document,
         )
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise Retryable(f"the answer is no Lease: {text[:100]!r}") from error
+        raise Retryable(f"the answer isn't a Lease: {text[:100]!r}") from error
 
 
 def lease_object(over: LeaseRecord | None, holder: str, duration: int, address: str, now: float) -> dict[str, Any]:
@@ -232,7 +232,7 @@ class Leadership:
         return self.record is not None and self.record.holder != self._identity
 
     def address_of_leader(self, now: float) -> str | None:
-        """Address of another process that leads, as far as this one knows."""
+        """Address of another process that leads, as far as this process knows."""
         if self.record is None or not self.is_held_by_another() or self.claimable_in(now) <= 0:
             return None
         return self.record.address or None

@@ -240,7 +240,7 @@ LONGEST_RETRY_SECONDS: Final = 5.0
 RETRYING_SECONDS: Final = 10.0
 """No attempt to send an event begins later than this after the first."""
 UNANSWERED_SECONDS: Final = 60.0
-"""The same if no answer came: then the API server is away for all events, and this one may be stored already."""
+"""The same if no answer came: then the API server is away for all events, and this event may be stored already."""
 
 
 @dataclass(slots=True, eq=False)

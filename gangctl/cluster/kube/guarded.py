@@ -1,4 +1,4 @@
-"""Guarded pods: those that are no gang's and ask to be evicted from unhealthy devices by their label.
+"""Guarded pods: they belong to no gang, and their label asks to evict them from unhealthy devices.
 
 The rule: a pod of a gang is never among them, since its gang replaces it. A pod is evicted by name and UID, so that the
 next pod of this name stays.
@@ -51,7 +51,7 @@ class GuardedPods:
 
     @property
     def health(self) -> WatchHealth:
-        """Return how fresh they are: of several namespaces, the one that is least fresh."""
+        """Return how fresh they are: of several namespaces, the least fresh."""
         return health("guardedpods", self._copy.reflectors.values())
 
     async def run(self) -> None:

@@ -84,7 +84,7 @@ class KubePod:
 
 @dataclass(frozen=True, slots=True)
 class KubeGuardedPod:
-    """A pod that is no gang's, with the label of the device guard."""
+    """A pod outside all gangs, with the label of the device guard."""
 
     pod: GuardedPod
     resource_version: str = field(default="", compare=False)

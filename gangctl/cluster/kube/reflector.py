@@ -337,7 +337,7 @@ class WatchHealth:
 
 
 def health(kind: str, watches: Iterable[Reflector[Any]]) -> WatchHealth:
-    """Return how fresh they are: of several namespaces, the one that is least fresh."""
+    """Return how fresh they are: of several namespaces, the least fresh."""
     found = tuple(watches)
     return WatchHealth(kind, max(one.stale_seconds for one in found), max(one.silent_seconds for one in found))
 
@@ -365,7 +365,7 @@ class NamespacedCopy(Generic[N]):
     """The copies of the objects of one kind, as if they were one."""
 
     def __init__(self, namespaces: Sequence[str], reflector: Callable[[str], Reflector[N]]) -> None:
-        """``namespaces``: none = all of the cluster. ``reflector``: makes the one of a namespace."""
+        """``namespaces``: none = all of the cluster. ``reflector``: makes that of a namespace."""
         self.reflectors: Mapping[str, Reflector[N]] = {one: reflector(one) for one in namespaces or (ALL,)}
         """By namespace."""
 
@@ -376,7 +376,7 @@ class NamespacedCopy(Generic[N]):
         return found[0] if len(found) == 1 else _Union(found)
 
     def of(self, namespace: str) -> Reflector[N]:
-        """The one that shows this namespace."""
+        """Return the reflector that shows this namespace."""
         return self.reflectors.get(namespace) or next(iter(self.reflectors.values()))
 
     @property

@@ -296,7 +296,7 @@ async def review_token(client: Client, token: str, audiences: tuple[str, ...] = 
     try:
         return _Review.model_validate_json(answer).status
     except ValidationError as error:
-        raise Retryable("the API server's answer is no TokenReview") from error
+        raise Retryable("the API server's answer isn't a TokenReview") from error
 
 
 class TokenReviewer:

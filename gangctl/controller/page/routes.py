@@ -70,7 +70,7 @@ def traces_from_environment() -> str:
     """Address of Jaeger's pages; empty if it is not set, or can't be used, which the log tells."""
     text = os.environ.get(VARIABLE, "")
     if text and not is_address(text):
-        log.warning("the page has no links to traces: $%s is %r, which is no http or https address", VARIABLE, text)
+        log.warning("the page has no links to traces: $%s is %r, which isn't an http or https address", VARIABLE, text)
         return ""
     return text.rstrip("/")
 

@@ -21,7 +21,7 @@ from gangctl.explain.why.world import Cluster
 from gangctl.kubernetes.objects import Node, WholePod
 
 OWN: Final = frozenset({"cpu", "memory", "ephemeral-storage", "pods"})
-"""The resources that every node has: another that is short is told first."""
+"""The resources that every node has: a scarce resource of another kind comes first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class NodeFit:
 
     @property
     def first(self) -> tuple[FilterRefusal, ...]:
-        """Return what the scheduler tells: those of the first filter that refuses."""
+        """Return what the scheduler says: the refusals of the first filter that refuses."""
         return tuple(one for one in self.refusals if one.filter is self.refusals[0].filter)
 
     @property
@@ -162,7 +162,7 @@ def rooms(pod: WholePod, answers: Sequence[NodeFit], cluster: Cluster) -> tuple[
 
 
 MOST_MOVES: Final = 8
-"""More than this is no advice."""
+"""More moves than this aren't worth advising."""
 MOST_NODES: Final = 20
 """So many nodes are tried, those that lack least first: the answer has to come within seconds."""
 _STAY: Final = frozenset({"Node", "DaemonSet"})
@@ -191,7 +191,7 @@ class Moves:
 
 
 def moves(pod: WholePod, answers: Sequence[NodeFit], cluster: Cluster, own: frozenset[str]) -> Moves | None:
-    """The fewest pods that would have to move; None if moving some is no way.
+    """Find the fewest pods that would have to move; None if moving pods doesn't help.
 
     Args:
         pod: The pod that waits.
@@ -251,7 +251,7 @@ def _movable(pod: WholePod, node: Node, cluster: Cluster, own: frozenset[str], s
 
 
 def _chosen(pods: Iterator[WholePod], resource: str, lack: Decimal) -> WholePod | None:
-    """The smallest of those that free enough alone, otherwise the one that frees most."""
+    """Choose the smallest pod that frees enough alone, otherwise the pod that frees most."""
     sized = [(one.requests.get(resource, Decimal(0)), one) for one in pods]
     enough = [one for size, one in sized if size >= lack]
     if enough:

@@ -74,7 +74,7 @@ class MissingRight:
     namespace: str
     """Empty: in the whole cluster."""
     lacking: str
-    """What can't be told without it."""
+    """What stays unknown without it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
