@@ -1,8 +1,8 @@
 """The loop of the device guard: it asks :mod:`gangctl.core.policy.device_guard` whom to evict, and requests that.
 
 The rule: it runs beside the gangs' loop while this process leads, and one request at a time. A request may take long,
-so each follows from a look of its own. Nothing is evicted while the watch is broken. A refusal is told once for each
-pod and fault, in an Event of the pod.
+so each follows from a look of its own. Nothing is evicted while the watch is broken. A refusal is reported once for
+each pod and fault, in an Event of the pod.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class GuardedPods(Protocol):
 
     @property
     def fresh(self) -> float | None:
-        """Since when every change was seen, in seconds since the epoch; None while a watch is broken."""
+        """Return since when every change was seen, in seconds since the epoch; None while a watch is broken."""
 
     async def evict(self, pod: GuardedPod) -> bool:
         """Request the eviction of a pod; return whether it was there.

@@ -109,7 +109,7 @@ class ReportStore:
 
 
 def substance(report: Report) -> tuple[object, ...]:
-    """What a report says, without sequence number, clock and ages, which change all the time; the steps come last.
+    """Say what a report says, without sequence number, clock and ages, which change all the time; the steps come last.
 
     It is made for each report that arrives, so nothing is copied.
     """

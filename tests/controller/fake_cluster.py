@@ -12,8 +12,7 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.status import Status
 from gangctl.cluster.errors import Conflict
 from gangctl.cluster.port import Identity, Refusal, RefusalReason, UnreadableGang
-from gangctl.controller.loop import Decide, Loop
-from gangctl.controller.wakes import Wakes
+from gangctl.controller.loop import Decide, Loop, Wakes
 from gangctl.core.facts.printed import Printed, ReadOutput
 from gangctl.core.facts.world import NO_QUEUE, NodeState, Pod, Queue
 from gangctl.core.lifecycle.plan import DeleteGang, Event

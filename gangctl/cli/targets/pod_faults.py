@@ -10,8 +10,8 @@ from gangctl.cli.errors import UserError
 from gangctl.cli.targets.pod_exec import Execution, run_python
 from gangctl.cli.targets.port import InjectedFault
 from gangctl.cluster.kube.client import Client
-from gangctl.cluster.kube.pod.reserved import STATE_DIRECTORY
-from gangctl.cluster.kube.watch.projections import KubePod
+from gangctl.cluster.kube.injection import STATE_DIRECTORY
+from gangctl.cluster.kube.projections import KubePod
 from gangctl.cluster.local.pod_processes import PodProcess
 from gangsidecar.wire import SUPERVISOR_PROGRAM, WORKERS_FILE
 

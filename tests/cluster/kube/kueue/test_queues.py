@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from gangctl.cluster.errors import Retryable
-from gangctl.cluster.kube.kueue import queues
+from gangctl.cluster.kube import queues
 from gangctl.core.facts.world import Queue
 from gangctl.core.policy.admission import QueueVerb, TellQueue
 from tests.cluster.kube.fakeapi import FakeApi, serving, status

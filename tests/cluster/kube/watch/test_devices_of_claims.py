@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gangctl.cluster.kube.watch.projections import PODS
+from gangctl.cluster.kube.projections import PODS
 from gangctl.core.facts.world import Device, Pod
 from tests.cluster.kube.objects import pod
 
