@@ -17,13 +17,15 @@ from typing import Any, Final, NoReturn, cast
 import argcomplete
 from argcomplete.completers import DirectoriesCompleter, FilesCompleter
 
+from gangctl.cli.registry import Registration
+
 SECONDS: Final = 1.5
 """The longest a cluster is waited for."""
 _NAME: Final = re.compile(r"[a-z0-9][-a-z0-9]*")
 _SELECTION: Final = ("namespace", "context", "kubeconfig", "state_dir", "all_namespaces")
 
 
-def complete(verbs: Mapping[str, str]) -> NoReturn:
+def complete(verbs: Mapping[str, Registration]) -> NoReturn:
     """Print what can stand at the cursor, in the way that the shell asked for, and end the process."""
     parser = _parser(verbs, _verb(os.environ.get("COMP_LINE", "")))
     # Options are proposed after a dash, as by kubectl, and files only where one belongs. Any callable will do for it.
@@ -37,14 +39,14 @@ def _verb(line: str) -> str:
     return words[1] if len(words) > 2 or (len(words) == 2 and line.endswith(" ")) else ""  # noqa: PLR2004 - after it
 
 
-def _parser(verbs: Mapping[str, str], wanted: str) -> argparse.ArgumentParser:
+def _parser(verbs: Mapping[str, Registration], verb: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="gangctl")
     below = parser.add_subparsers()
     below.add_parser("help", help="Show the help of a verb").add_argument("verb", choices=list(verbs))
-    for name, meaning in verbs.items():
-        one = below.add_parser(name, help=meaning)
-        if name == wanted:
-            importlib.import_module(f"gangctl.cli.verbs.{name}").configure(one)
+    for name, registration in verbs.items():
+        one = below.add_parser(name, help=registration.meaning)
+        if name == verb:
+            registration.load().configure(one)
             _give_completers(one)
     return parser
 

@@ -1,4 +1,4 @@
-"""Pod templates: kept as they are, but for what gangctl does itself or can't have."""
+"""Convert pod templates: they stay as they are, but for what gangctl does itself or can't have."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from gangctl.convert import torchrun
-from gangctl.convert.fields import ConvertError, Fields, Notes
+from gangctl.annexes.convert import commands
+from gangctl.annexes.convert.fields import ConvertError, Fields, Notes
 
 RENDEZVOUS: Final = frozenset(
     {"MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "NNODES"}
 )
-DEVICES: Final = re.compile(r"^(nvidia\.com/|amd\.com/gpu|habana\.ai/|aws\.amazon\.com/neuron|google\.com/tpu)")
+_DEVICES: Final = re.compile(r"^(nvidia\.com/|amd\.com/gpu|habana\.ai/|aws\.amazon\.com/neuron|google\.com/tpu)")
 _UNSET: Final = re.compile(
     r"JOB_COMPLETION_INDEX|(?:batch\.kubernetes\.io/job-|jobset\.sigs\.k8s\.io/|training\.kubeflow\.org/)[\w-]+"
 )
 """What other controllers set in a container, and the labels and annotations of their pods."""
 _ROLE: Final = re.compile(r"[^a-z0-9]")
-LONGEST: Final = 15
+_LONGEST: Final = 15
 
 
 def role_name(name: str, path: str, notes: Notes, taken: set[str]) -> str:
     """A name that a role can have: 1 to 15 lower-case letters and digits."""
-    made = _ROLE.sub("", name.lower())[:LONGEST] or "worker"
+    made = _ROLE.sub("", name.lower())[:_LONGEST] or "worker"
     if not made[0].isalpha():
-        made = f"r{made}"[:LONGEST]
+        made = f"r{made}"[:_LONGEST]
     base, number = made, 2
     while made in taken:
-        made, number = f"{base[: LONGEST - 2]}{number}", number + 1
+        made, number = f"{base[: _LONGEST - 2]}{number}", number + 1
     taken.add(made)
     if made != name:
-        notes.add(path, f"the role is called {made}: names of roles are 1 to {LONGEST} lower-case letters and digits")
+        notes.add(path, f"the role is called {made}: names of roles are 1 to {_LONGEST} lower-case letters and digits")
     return made
 
 
@@ -47,7 +47,7 @@ def role(name: str, replicas: int, template: Fields, processes: str = "") -> dic
         processes: what the document says of the processes in a pod: a number, gpu, auto; empty = nothing.
 
     Raises:
-        ConvertError: it is no pod template.
+        ConvertError: it isn't a pod template.
     """
     notes, path = template.notes, template.at("spec")
     metadata, pod = template.take("metadata"), copy.deepcopy(template.take("spec", {}))
@@ -78,9 +78,9 @@ def role(name: str, replicas: int, template: Fields, processes: str = "") -> dic
 
 def _worker(pod: dict[str, Any], metadata: Any) -> tuple[int, dict[str, Any]]:
     annotations = metadata.get("annotations") if isinstance(metadata, Mapping) else None
-    wanted = (annotations or {}).get("kubectl.kubernetes.io/default-container")
+    default = (annotations or {}).get("kubectl.kubernetes.io/default-container")
     for at, one in enumerate(pod["containers"]):
-        if isinstance(one, dict) and one.get("name") == wanted:
+        if isinstance(one, dict) and one.get("name") == default:
             return at, one
     first = pod["containers"][0]
     if not isinstance(first, dict):
@@ -120,27 +120,27 @@ def _launch(worker: dict[str, Any], path: str, notes: Notes, processes: str) -> 
             is_edit=True,
         )
     devices = _devices(worker)
-    if not torchrun.starts_torchrun([str(word) for word in words]):
-        ranks = torchrun.count(processes, devices, path, notes) if processes else 1
+    if not commands.starts_torchrun([str(word) for word in words]):
+        ranks = commands.count(processes, devices, path, notes) if processes else 1
         return {"processesPerPod": ranks} if ranks > 1 else {}
-    said = torchrun.Torchrun()
+    said = commands.Torchrun()
     for part in ("command", "args"):
         if isinstance(worker.get(part), list):
-            worker[part], found = torchrun.strip([str(word) for word in worker[part]], f"{path}.{part}", notes)
+            worker[part], found = commands.strip([str(word) for word in worker[part]], f"{path}.{part}", notes)
             said.processes = said.processes or found.processes
     return {
         "launch": "Torchrun",
-        "processesPerPod": torchrun.count(said.processes or processes, devices, path, notes),
+        "processesPerPod": commands.count(said.processes or processes, devices, path, notes),
     }
 
 
 def _devices(worker: dict[str, Any]) -> int | None:
-    """How many devices the container asks for."""
+    """The number of devices that the container asks for."""
     resources = worker.get("resources")
     asked = (
         {}
         if not isinstance(resources, dict)
         else {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
     )
-    found = [str(number) for name, number in asked.items() if DEVICES.match(name)]
+    found = [str(number) for name, number in asked.items() if _DEVICES.match(name)]
     return int(found[0]) if found and found[0].isdecimal() and int(found[0]) > 0 else None

@@ -1,4 +1,4 @@
-"""Command lines of torchrun, and scripts for sbatch.
+"""Convert command lines of torchrun, and scripts for sbatch.
 
 A script becomes a gang if one line of it starts the program, with srun or torchrun. Its words are the command of the
 container. Text that only a shell can read is kept for a shell in the pod, as it is, and needs an edit. So does every
@@ -11,8 +11,8 @@ import re
 import shlex
 from typing import Any, Final
 
-from gangctl.convert import pods, pyxis, shell, torchrun
-from gangctl.convert.fields import UNKNOWN, ConvertError, Fields, Notes
+from gangctl.annexes.convert import commands, pods
+from gangctl.annexes.convert.fields import UNKNOWN, ConvertError, Fields, Notes
 
 IMAGE: Final = "IMAGE"
 _DIRECTIVE: Final = re.compile(r"#SBATCH\s+(?P<rest>.*)")
@@ -33,6 +33,7 @@ _FOR_SLURM: Final = """
 mpi cpu-bind gpu-bind mem-bind distribution hint wait output error open-mode mail-type mail-user partition account qos
 signal
 """
+_IMAGE: Final = "container-image"
 _GOES: Final = "goes: it isn't needed, or Kubernetes and gangctl have another way (docs/tasks/come-from-other-tools)"
 _MISSING: Final = {
     **dict.fromkeys(("nodelist", "exclude"), "is not carried over: use affinity in the template"),
@@ -40,10 +41,12 @@ _MISSING: Final = {
     "array": "is not carried over: submit one GangJob for each index",
     "export": "is not carried over: set env of the container in the template",
     "dependency": "is not carried over: submit it when the other has finished (kubectl wait)",
-    **pyxis.MISSING,
+    "container-mounts": "is not carried over: mount volumes in the template",
+    "container-workdir": "is not carried over: set workingDir of the container in the template",
+    "container-env": "is not carried over: set env of the container in the template",
 }
 _START: Final = re.compile(r"(?:srun|torchrun|python3?\s+-m\s+torch\.distributed\.\w+)\b")
-_ARRAY: Final = re.compile(shell.PARENTHESES)
+_ARRAY: Final = re.compile(commands.PARENTHESES)
 _OURS: Final = re.compile("|".join(pods.RENDEZVOUS) + r"|S(?:RUN|LURM)_\w+")
 _PRINTS: Final = frozenset({"set", "echo", "printf", "date", "hostname", "pwd", "env", "nvidia-smi", "wait", "true"})
 _HETEROGENEOUS: Final = ("hetjob", "packjob")
@@ -56,13 +59,13 @@ def of_torchrun(words: list[str], image: str, notes: Notes) -> dict[str, Any]:
     Raises:
         ConvertError: it doesn't start torchrun.
     """
-    if not torchrun.starts_torchrun(words):
+    if not commands.starts_torchrun(words):
         raise ConvertError(
             f"{words[0] if words else 'nothing'}: the line must start torchrun (gangctl convert -- torchrun ...)"
         )
-    command, said = torchrun.strip(words, "the command", notes)
-    nodes = torchrun.nodes(said.nodes, "--nnodes", notes)
-    count = torchrun.count(said.processes, None, "--nproc-per-node", notes)
+    command, said = commands.strip(words, "the command", notes)
+    nodes = commands.nodes(said.nodes, "--nnodes", notes)
+    count = commands.count(said.processes, None, "--nproc-per-node", notes)
     return {"roles": [_role({"image": image, "command": command}, nodes, count, notes)]}
 
 
@@ -76,22 +79,22 @@ def of_sbatch(text: str, image: str, notes: Notes) -> tuple[str, dict[str, Any]]
     line, environment = _body(text, notes)
     flags = list[tuple[str, str]]()
     if line.startswith("srun"):
-        words, _ = shell.split(line)
-        flags, taken = _flags([shell.plain(one["word"]) or one["word"] for one in words[1:]])
+        words, _ = commands.split(line)
+        flags, taken = _flags([commands.plain(one["word"]) or one["word"] for one in words[1:]])
         line = line[words[taken].end() :].lstrip()
     options |= {name: value for name, value in flags if (name, value) != ("export", "ALL") and "SLURM_" not in value}
-    said = torchrun.Torchrun()
-    is_torchrun = torchrun.starts_torchrun([line])
-    command = _command(torchrun.strip_text(line, "the command", notes, said), notes)
-    nodes = torchrun.nodes(options.pop("nodes", "").replace("-", ":"), "--nodes", notes)
+    said = commands.Torchrun()
+    is_torchrun = commands.starts_torchrun([line])
+    command = _command(commands.strip_text(line, "the command", notes, said), notes)
+    nodes = commands.nodes(options.pop("nodes", "").replace("-", ":"), "--nodes", notes)
     count = tasks = _tasks(options, nodes, notes)
     resources = _resources(options, notes, 1 if is_torchrun else tasks)
     if is_torchrun:
-        count = torchrun.count(said.processes, resources.get("nvidia.com/gpu"), "--nproc-per-node", notes)
+        count = commands.count(said.processes, resources.get("nvidia.com/gpu"), "--nproc-per-node", notes)
         if tasks > 1:
             notes.add("the command", f"starts torchrun, {tasks} times on each node: set processesPerPod", is_edit=True)
-    flag = f"{'srun' if pyxis.OPTION in dict(flags) else '#SBATCH'} --{pyxis.OPTION}"
-    named = pyxis.image(options.pop(pyxis.OPTION, ""), flag, "" if image == IMAGE else image, notes)
+    flag = f"{'srun' if _IMAGE in dict(flags) else '#SBATCH'} --{_IMAGE}"
+    named = _image(options.pop(_IMAGE, ""), flag, "" if image == IMAGE else image, notes)
     container: dict[str, Any] = {"image": named or IMAGE, "command": command}
     if "$" not in options.get("chdir", "$"):
         container["workingDir"] = options.pop("chdir")
@@ -158,7 +161,7 @@ def _flags(words: list[str]) -> tuple[list[tuple[str, str]], int]:
 
 def _body(text: str, notes: Notes) -> tuple[str, dict[str, str]]:
     """The line that starts the program, with the values of the script's variables, and those that it exports."""
-    lines = shell.lines(text)
+    lines = commands.script_lines(text)
     starts = [at for at, line in enumerate(lines) if _START.match(line)]
     if len(starts) != 1:
         shown = "; ".join(f"{lines[at]:.60}" for at in starts)
@@ -169,7 +172,7 @@ def _body(text: str, notes: Notes) -> tuple[str, dict[str, str]]:
         )
     values, exported = dict[str, str](), set[str]()
     for at, line in enumerate(lines):
-        found, rest = shell.split(line)
+        found, rest = commands.split(line)
         words = [one["word"] for one in found]
         pairs = [word.partition("=") for word in words[words[:1] == ["export"] :]]
         sets = bool(pairs) and all(equals and name.isidentifier() for name, equals, _ in pairs)
@@ -177,7 +180,7 @@ def _body(text: str, notes: Notes) -> tuple[str, dict[str, str]]:
             exported |= {name for name, _, _ in pairs if words[0] == "export"}
             for name, _, word in pairs:
                 values.pop(name, None)
-                value = None if rest else shell.plain(shell.expanded(word, values))
+                value = None if rest else commands.plain(commands.expanded(word, values))
                 if _OURS.fullmatch(name):
                     notes.add(name, "goes: gangctl sets it for each attempt")
                 elif value is not None:
@@ -190,20 +193,20 @@ def _body(text: str, notes: Notes) -> tuple[str, dict[str, str]]:
                 "is not carried over: do it in the image, or in the command" if is_edit else "goes: it changes nothing"
             )
             notes.add(line, why, is_edit=is_edit)
-    return shell.expanded(lines[starts[0]], values), {name: values[name] for name in values if name in exported}
+    return commands.expanded(lines[starts[0]], values), {name: values[name] for name in values if name in exported}
 
 
 def _command(text: str, notes: Notes) -> list[str]:
     """The words of a text, or a shell that gets it."""
-    words = shell.arguments(text)
+    words = commands.arguments(text)
     if words == [] or re.search(r"\s:\s", text):
         raise ConvertError(f"srun with a colon: {_SEVERAL}" if text else "srun starts nothing")
     if slurm := sorted(set(re.findall(r"SLURM_\w+", text))):
         notes.add("the command", f"{', '.join(slurm)}: Slurm's variables are not set here", is_edit=True)
     if words is not None:
         return words
-    why = "is text for a shell. One gets it as it is in each pod: see that it finds its variables and programs there, "
-    why += "and ends with the exit code of yours"
+    why = "is text for a shell, which gets it as it is in each pod: see that it finds its variables and programs "
+    why += "there, and ends with the exit code of yours"
     notes.add("the command", why, is_edit=True)
     return ["bash", "-c", text]
 
@@ -229,7 +232,7 @@ def _tasks(options: dict[str, str], nodes: int, notes: Notes) -> int:
 
 
 def _resources(options: dict[str, str], notes: Notes, tasks: int) -> dict[str, Any]:
-    """What a node's share of the devices, processors and memory is."""
+    """A node's share of the devices, processors and memory."""
     made: dict[str, Any] = {}
     gres, per_node = options.pop("gres", ""), options.pop("gpus-per-node", "")
     per_task, every = options.pop("gpus-per-task", ""), options.pop("gpus", "")
@@ -271,3 +274,26 @@ def _seconds(text: str, notes: Notes) -> int:
         return numbers[0] * 60
     hours, minutes, seconds = (0, *numbers)[-3:]
     return (hours * 60 + minutes) * 60 + seconds
+
+
+def _image(given: str, flag: str, instead: str, notes: Notes) -> str:
+    """The image as Kubernetes names it; empty if there is none.
+
+    Args:
+        given: as pyxis and enroot name it, ``[docker://][USER@][REGISTRY#]IMAGE[:TAG]``; empty = not at all.
+        flag: the option that names it, for the notes.
+        instead: the image that the user names in the call of gangctl convert; empty = none.
+        notes: get what becomes of it.
+    """
+    path = f"{flag}={given}"
+    if not given or instead:
+        if given:
+            notes.add(path, f"goes: --image names {instead}")
+        return instead
+    if given.startswith(("/", "./", "../", "~", "$")) or given.endswith(".sqsh"):
+        notes.add(path, "is a file of enroot: push it to a registry as an image, and name that (--image)", is_edit=True)
+        return ""
+    name = given.removeprefix("docker://").rpartition("@")[2] if "@sha256:" not in given else given
+    name = name.removeprefix("docker://").replace("#", "/", 1)
+    notes.add(path, f"became the image {name}")
+    return name

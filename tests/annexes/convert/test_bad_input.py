@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
+from gangctl.annexes.convert import converter
+from gangctl.annexes.convert.fields import ConvertError
 from gangctl.cli.main import main
-from gangctl.convert import converter
-from gangctl.convert.fields import ConvertError
 
 TEMPLATE = {"spec": {"containers": [{"name": "a", "image": "b", "command": ["c"]}]}}
 

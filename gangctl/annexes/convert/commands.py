@@ -1,18 +1,36 @@
-"""Commands that start torchrun: what gangctl sets itself goes, and the rest stays as it is.
+"""Read command lines: the words of a shell's text, and the flags of torchrun that have to go.
+
+A word is recognised by its quotes and substitutions. It is plain if every shell gives it as it stands. Whatever else
+there is (operators, patterns, an open quote) isn't split: it is the rest of the text, which is kept as it is.
 
 gangctl gives torchrun its nodes, processes and rendezvous as ``PET_`` variables, anew for each attempt. A flag would
-win over them, so the flags of the rendezvous must go.
+win over them, so the flags of the rendezvous must go, and everything else stays as it is.
 """
 
 from __future__ import annotations
 
 import re
+import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from gangctl.convert import shell
-from gangctl.convert.fields import Notes
+from gangctl.annexes.convert.fields import ConvertError, Notes
 
+PARENTHESES: Final = r"\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)"
+_SUBSTITUTION: Final = rf"\${PARENTHESES}|\$\{{[^}}]*\}}|\$(?![({{])|`[^`]*`"
+_QUOTED: Final = rf"""'[^']*'|"(?:\\.|{_SUBSTITUTION}|[^"\\$`])*\""""
+_WORD: Final = re.compile(
+    rf"""(?:[ \t]|\\\r?\n)*(?P<word>(?!\#)(?:\\[^\r\n]|{_QUOTED}|{_SUBSTITUTION}|[^\s"'`$\\;&|<>()])+)""", re.DOTALL
+)
+_PLAIN: Final = re.compile(r"""(?:[\w@%+=:,./^#-]|'[^']*'|"[^"$`\\!]*")+""")
+_CONSTANT: Final = re.compile(r"[\w@%+=:,./^-]+(?: [\w@%+=:,./^-]+)*")
+_VARIABLE: Final = re.compile(r"\\.|'[^']*'|\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})", re.DOTALL)
+"""A variable that a shell replaces, or text in which it replaces none."""
+_COMMENT: Final = re.compile(r"\s*(?:#[^\n]*)?")
+_LINE: Final = re.compile(
+    r"""(?:\\.|'[^']*'|"(?:\\.|[^"\\])*"|(?<!\S)\#[^\n]*|[^\n'"\\])+(?P<open>['"].*)?|['"].*""", re.DOTALL
+)
 _MODULES: Final = {"torch.distributed.run", "torch.distributed.launch"}
 _WITH_VALUE: Final = (
     *("nnodes", "nproc-per-node", "node-rank", "master-addr", "master-port", "max-restarts", "monitor-interval"),
@@ -26,26 +44,65 @@ _KEPT: Final = (
 """Those that have a value, too, and stay."""
 _STARTS: Final = re.compile(r"(?<![\w.-])(?:torchrun|torch\.distributed\.(?:run|launch))(?![\w./-])")
 _ELSEWHERE: Final = re.compile(r"--(?:nnodes|nproc[-_]per[-_]node|node[-_]rank|master[-_]\w+|rdzv[-_]\w+)")
-_HIDDEN: Final = re.compile(rf'"?(?:\$\{{[^}}]*\}}|\$\w+|\$[@*]|\${shell.PARENTHESES}|`[^`]*`)"?')
+_HIDDEN: Final = re.compile(rf'"?(?:\$\{{[^}}]*\}}|\$\w+|\$[@*]|\${PARENTHESES}|`[^`]*`)"?')
 """A word that may be flags."""
 _OF_DEVICES: Final = re.compile(r"gpu|auto|xpu|\$\{?SLURM_GPUS_(?:ON|PER)_NODE\}?")
 
 
+def script_lines(text: str) -> list[str]:
+    """The lines of a script, without those of comments; an open quote or a backslash continues a line.
+
+    Raises:
+        ConvertError: a quote stays open.
+    """
+    found = list(_LINE.finditer(text.replace("\r\n", "\n")))
+    if is_open := [one for one in found if one["open"]]:
+        raise ConvertError(f"{is_open[0][0]:.80}: No closing quotation")
+    made = (re.sub(r"\\\n", "", one[0].strip()) for one in found)
+    return [line for line in made if line and not line.startswith("#")]
+
+
+def split(text: str, start: int = 0) -> tuple[list[re.Match[str]], str]:
+    """The words from there on, as they are written, and the rest; empty if that is a comment."""
+    found, end = list[re.Match[str]](), start
+    while (word := _WORD.match(text, end)) is not None:
+        found.append(word)
+        end = word.end()
+    return found, "" if _COMMENT.fullmatch(text, end) else text[end:].strip()
+
+
+def plain(word: str) -> str | None:
+    """The value of a word; None if only a shell can tell."""
+    return "".join(shlex.split(word)) if not word or _PLAIN.fullmatch(word) else None
+
+
+def arguments(text: str) -> list[str] | None:
+    """The values of the words of a text; None if only a shell can tell."""
+    words, rest = split(text)
+    meant = [one for word in words if (one := plain(word["word"])) is not None]
+    return meant if not rest and len(meant) == len(words) else None
+
+
+def expanded(text: str, values: Mapping[str, str]) -> str:
+    """The text with the values of variables in their place, where a shell would do no more than that."""
+
+    def value(found: re.Match[str]) -> str:
+        known = values.get(found[1] or found[2] or "")
+        return found[0] if known is None or _CONSTANT.fullmatch(known) is None else known
+
+    return _VARIABLE.sub(value, text)
+
+
 @dataclass
 class Torchrun:
-    """What the flags said."""
+    """The values of torchrun's own flags."""
 
     nodes: str = ""
     processes: str = ""
 
 
-def plain(name: str) -> str:
-    """The name of a flag, as torchrun's help has it."""
-    return name.removeprefix("--").replace("_", "-")
-
-
 def starts_torchrun(words: list[str]) -> bool:
-    """Whether these words start it, themselves or in a shell's script."""
+    """Return whether these words start torchrun, themselves or in a shell's script."""
     return any(_STARTS.search(word) for word in words)
 
 
@@ -66,7 +123,7 @@ def strip_text(text: str, path: str, notes: Notes, said: Torchrun) -> str:
     for start in _STARTS.finditer(text):
         if start.end() < end:
             continue  # An argument of the one before.
-        before, (found, rest) = text[end : start.end()], shell.split(text, start.end())
+        before, (found, rest) = text[end : start.end()], split(text, start.end())
         if (elsewhere := _ELSEWHERE.search(before)) is not None:
             why = "stays, and wins over gangctl's variables if torchrun gets it: take it out"
             notes.add(path, f"{elsewhere[0]} before torchrun {why}", is_edit=True)
@@ -80,11 +137,11 @@ def strip_text(text: str, path: str, notes: Notes, said: Torchrun) -> str:
 
 
 def _staying(flags: list[str], path: str, notes: Notes, said: Torchrun) -> tuple[list[int], str]:
-    """Which words after torchrun stay: flags of its own, the script, and what is the script's; and the script."""
+    """The words after torchrun that stay (other flags, the script, its arguments), and the script."""
     staying, at = list[int](), 0
     while at < len(flags) and flags[at].startswith("-"):
         name, equals, value = flags[at].partition("=")
-        name, following = plain(name), at + 1
+        name, following = name.removeprefix("--").replace("_", "-"), at + 1  # as torchrun's help has it
         if not equals and name in {*_WITH_VALUE, *_KEPT}:
             value, following = "".join(flags[at + 1 : at + 2]), at + 2
         if name in _WITH_VALUE:
@@ -122,7 +179,7 @@ def count(value: str, devices: int | None, path: str, notes: Notes) -> int:
 
 
 def nodes(value: str, path: str, notes: Notes) -> int:
-    """How many nodes ``--nnodes`` says, the larger number of a range; 1 where it can't be told."""
+    """The number of nodes in ``--nnodes``, of a range the larger one; 1 where it can't be told."""
     least, _, most = value.partition(":")
     found = most or least
     if not found.isdecimal() or not int(found):

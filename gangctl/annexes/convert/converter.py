@@ -1,4 +1,4 @@
-"""Documents of other tools in, a GangJob and notes out."""
+"""Convert a document or a command line by its kind. Pure: documents or words in, a GangJob and notes out."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from gangctl.annexes.convert import jobs, lines
+from gangctl.annexes.convert.fields import ConvertError, Fields, Note, Notes
 from gangctl.api.version import API_VERSION, KIND
-from gangctl.convert import jobs, kubeflow, lines
-from gangctl.convert.fields import ConvertError, Fields, Note, Notes
 
-LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _SPECS: Final[Mapping[tuple[str, str], Callable[[Fields], dict[str, Any]]]] = {
     ("batch", "Job"): jobs.of_job,
-    ("kubeflow.org", "PyTorchJob"): kubeflow.of_pytorchjob,
-    ("trainer.kubeflow.org", "TrainJob"): kubeflow.of_trainjob,
+    ("kubeflow.org", "PyTorchJob"): jobs.of_pytorchjob,
+    ("trainer.kubeflow.org", "TrainJob"): jobs.of_trainjob,
 }
-JOBSET: Final = ("jobset.x-k8s.io", "JobSet")
-KINDS: Final = (*(kind for _, kind in _SPECS), JOBSET[1])
+_JOBSET: Final = ("jobset.x-k8s.io", "JobSet")
+KINDS: Final = (*(kind for _, kind in _SPECS), _JOBSET[1])
 
 
 @dataclass(frozen=True)
@@ -29,21 +29,17 @@ class Converted:
 
     @property
     def needs_edit(self) -> bool:
-        """Whether it can't be used as it is."""
+        """Return whether it can't be used as it is."""
         return any(note.is_edit for note in self.notes)
 
 
 def is_convertible(document: Any) -> bool:
-    """Whether it is of a kind that can be converted."""
-    return isinstance(document, Mapping) and _key(document) in {*_SPECS, JOBSET}
+    """Return whether it is of a kind that can be converted."""
+    return isinstance(document, Mapping) and _key(document) in {*_SPECS, _JOBSET}
 
 
 def of_document(document: Mapping[str, Any]) -> Converted:
-    """A GangJob, of a document of another kind.
-
-    Raises:
-        ConvertError: it is no such document.
-    """
+    """The GangJob for a document of another kind; ConvertError if it isn't one that can be converted."""
     notes = Notes()
     whole = Fields(document, "", notes)
     kind = _key(document)
@@ -51,8 +47,8 @@ def of_document(document: Mapping[str, Any]) -> Converted:
         whole.take(field)
     metadata = dict(whole.take("metadata") or {})
     spec = whole.map("spec")
-    annotations = {name: one for name, one in (metadata.get("annotations") or {}).items() if name != LAST_APPLIED}
-    if kind == JOBSET:
+    annotations = {name: one for name, one in (metadata.get("annotations") or {}).items() if name != _LAST_APPLIED}
+    if kind == _JOBSET:
         made = jobs.of_jobset(spec, annotations)
     elif kind in _SPECS:
         made = _SPECS[kind](spec)
@@ -67,21 +63,13 @@ def of_document(document: Mapping[str, Any]) -> Converted:
 
 
 def of_torchrun(words: list[str], name: str, image: str) -> Converted:
-    """A GangJob, of a line that starts torchrun.
-
-    Raises:
-        ConvertError: it is no such line.
-    """
+    """The GangJob for a line that starts torchrun; ConvertError if it doesn't."""
     notes = Notes()
     return _converted({"name": name or "train"}, lines.of_torchrun(words, image or lines.IMAGE, notes), notes)
 
 
 def of_sbatch(text: str, name: str, image: str) -> Converted:
-    """A GangJob, of a script for sbatch.
-
-    Raises:
-        ConvertError: it is no such script.
-    """
+    """The GangJob for a script for sbatch; ConvertError if it doesn't have one line that starts a program."""
     notes = Notes()
     found, spec = lines.of_sbatch(text, image or lines.IMAGE, notes)
     return _converted({"name": name or found}, spec, notes)

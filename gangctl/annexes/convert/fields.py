@@ -1,4 +1,4 @@
-"""Fields of a document that is converted: what is taken is carried over, and what is left is said.
+"""Take the fields of a document, one by one: what is taken is carried over, and what is left becomes a note.
 
 The rule: no field is dropped without a note. A converter takes each field that it knows, by name; :meth:`Fields.finish`
 notes all others.
@@ -45,11 +45,7 @@ class Fields:
     """A map of the document, of which each field is taken once."""
 
     def __init__(self, value: Any, path: str, notes: Notes) -> None:
-        """``path``: where it is in the document.
-
-        Raises:
-            ConvertError: it is no map.
-        """
+        """``path``: where it is in the document; ConvertError if it isn't a map."""
         if not isinstance(value, Mapping):
             raise ConvertError(f"{path}: a map was expected, and there is {value!r:.60}")
         self.path, self.notes = path, notes
@@ -77,19 +73,11 @@ class Fields:
         return 1 if number is None else number
 
     def map(self, name: str) -> Fields:
-        """A map in it; empty if it is absent.
-
-        Raises:
-            ConvertError: it is no map.
-        """
+        """A map in it; empty if it is absent, ConvertError if it isn't a map."""
         return Fields(self.take(name, {}), self.at(name), self.notes)
 
     def maps(self, name: str) -> list[Fields]:
-        """A list of maps in it; empty if it is absent.
-
-        Raises:
-            ConvertError: it is no list of maps.
-        """
+        """A list of maps in it; empty if it is absent, ConvertError if it isn't such a list."""
         value = self.take(name, [])
         if not isinstance(value, list):
             raise ConvertError(f"{self.at(name)}: a list was expected, and there is {value!r:.60}")

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gangctl.convert import converter
-from gangctl.convert.fields import ConvertError
+from gangctl.annexes.convert import converter
+from gangctl.annexes.convert.fields import ConvertError
 
 PIECES = (
     *(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gangctl.convert import converter, torchrun
-from gangctl.convert.fields import ConvertError, Notes
+from gangctl.annexes.convert import commands, converter
+from gangctl.annexes.convert.fields import ConvertError, Notes
 
 
 @pytest.mark.parametrize(
@@ -117,9 +117,9 @@ def test_the_folder_of_a_step_is_that_of_the_container() -> None:
     ],
 )
 def test_flags_of_torchrun_leave_the_text_whole(text: str, command: str) -> None:
-    said = torchrun.Torchrun()
+    said = commands.Torchrun()
     notes = Notes()
-    assert torchrun.strip_text(text, "the command", notes, said) == f"torchrun {command}"
+    assert commands.strip_text(text, "the command", notes, said) == f"torchrun {command}"
     assert not any(note.is_edit for note in notes)
 
 
@@ -129,7 +129,7 @@ def test_flags_of_torchrun_leave_the_text_whole(text: str, command: str) -> None
 )
 def test_flags_of_torchrun_that_may_be_in_a_variable_need_an_edit(text: str) -> None:
     notes = Notes()
-    torchrun.strip_text(text, "the command", notes, torchrun.Torchrun())
+    commands.strip_text(text, "the command", notes, commands.Torchrun())
     assert any(note.is_edit and "may hold flags of the rendezvous" in note.text for note in notes)
 
 

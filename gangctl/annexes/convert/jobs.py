@@ -1,16 +1,17 @@
-"""Jobs of Kubernetes and JobSets."""
+"""Convert Jobs of Kubernetes, JobSets, and PyTorchJobs and TrainJobs of Kubeflow."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from gangctl.convert import pods
-from gangctl.convert.fields import ConvertError, Fields
+from gangctl.annexes.convert import pods
+from gangctl.annexes.convert.fields import ConvertError, Fields, Notes
 
 MOST_RESTARTS: Final = 200
 EXCLUSIVE: Final = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+_MANAGED: Final = "goes: the GangJob is gangctl's"
 _CONTROLLER: Final = {
-    "managedBy": "goes: the GangJob is gangctl's",
+    "managedBy": _MANAGED,
     "manualSelector": "goes: gangctl labels its pods itself",
     "selector": "goes: gangctl labels its pods itself",
     "podReplacementPolicy": "goes: gangctl creates a pod again when the one before is gone",
@@ -20,14 +21,22 @@ _INDEXES: Final = {
     "backoffLimitPerIndex": "goes: no member fails alone; spec.recovery.replaceAfter replaces its pod",
     "maxFailedIndexes": "goes: a gang has all of its members or waits",
 }
+_WORLD: Final = "world"
+_SET: Final = "goes: gangctl sets the rendezvous for each attempt"
+_CLEAN: Final = "goes: pods end with the gang, and ttlSecondsAfterFinished deletes it"
+_PERMANENT: Final = {
+    "ExitCode": {"operator": "In", "values": list(range(1, 128))},
+    "Never": {"operator": "NotIn", "values": [0]},
+}
+"""The exit codes that end the job, by restartPolicy: with ExitCode, 128 to 255 are retried."""
 
 
 def of_job(spec: Fields) -> dict[str, Any]:
-    """The spec of a GangJob, of that of a Job."""
+    """The spec of the GangJob for the spec of a Job."""
     spec.leave(**_INDEXES)
     made = {
-        "roles": some([_role(spec, "worker", 1)], spec),
-        **restarts(spec.number("backoffLimit"), spec, "backoffLimit"),
+        "roles": _with_pods([_role(spec, "worker", 1)], spec),
+        **_restarts(spec.number("backoffLimit"), spec, "backoffLimit"),
         **_ends(spec),
     }
     policy = _policy(spec)
@@ -40,7 +49,7 @@ def of_job(spec: Fields) -> dict[str, Any]:
 
 
 def of_jobset(spec: Fields, annotations: dict[str, Any]) -> dict[str, Any]:
-    """The spec of a GangJob, of that of a JobSet."""
+    """The spec of the GangJob for the spec of a JobSet."""
     roles, names, taken = list[dict[str, Any]](), dict[str, str](), set[str]()
     topology, jobs = annotations.pop(EXCLUSIVE, None), 0
     for one in spec.maps("replicatedJobs"):
@@ -58,7 +67,7 @@ def of_jobset(spec: Fields, annotations: dict[str, Any]) -> dict[str, Any]:
         one.leave(groupName="goes: ranks follow the order of the roles; see spec.roles[].processGroup")
         one.miss(dependsOn="all members of a gang start together; do what comes before in an init container")
         one.finish()
-    roles = some(roles, spec)
+    roles = _with_pods(roles, spec)
     if len(roles) > 1:
         spec.note(
             "replicatedJobs",
@@ -81,7 +90,7 @@ def of_jobset(spec: Fields, annotations: dict[str, Any]) -> dict[str, Any]:
         spec.note("startupPolicy", "is not carried over: all members of a gang start together", is_edit=True)
     spec.leave(
         coordinator="goes: MASTER_ADDR is the address of rank 0",
-        managedBy=_CONTROLLER["managedBy"],
+        managedBy=_MANAGED,
         gangPolicy="goes: see spec.gangScheduling",
     )
     spec.miss(volumeClaimPolicies="make the claims yourself, or use an ephemeral volume")
@@ -89,12 +98,8 @@ def of_jobset(spec: Fields, annotations: dict[str, Any]) -> dict[str, Any]:
     return made
 
 
-def some(roles: list[dict[str, Any]], spec: Fields) -> list[dict[str, Any]]:
-    """The roles that have pods.
-
-    Raises:
-        ConvertError: none has.
-    """
+def _with_pods(roles: list[dict[str, Any]], spec: Fields) -> list[dict[str, Any]]:
+    """The roles that have pods; it is an error if none has."""
     found = [role for role in roles if role["replicas"]]
     for role in roles:
         if not role["replicas"]:
@@ -104,7 +109,7 @@ def some(roles: list[dict[str, Any]], spec: Fields) -> list[dict[str, Any]]:
     return found
 
 
-def restarts(limit: int | None, path: Fields, name: str) -> dict[str, Any]:
+def _restarts(limit: int | None, path: Fields, name: str) -> dict[str, Any]:
     """The budget that a number of retries becomes."""
     if limit is None:
         return {}
@@ -162,7 +167,7 @@ def _of_inner_job(spec: Fields) -> None:
 
 def _of_failure_policy(spec: Fields) -> dict[str, Any]:
     policy = spec.map("failurePolicy")
-    made = restarts(policy.number("maxRestarts"), policy, "maxRestarts")
+    made = _restarts(policy.number("maxRestarts"), policy, "maxRestarts")
     policy.leave(restartStrategy="goes: gangctl restarts workers in their pods, and replaces pods only where it must")
     policy.miss(rules="rules of a JobSet match reasons of Jobs. Write spec.podFailurePolicy.rules")
     policy.finish()
@@ -180,3 +185,116 @@ def _of_success_policy(spec: Fields, names: dict[str, str]) -> dict[str, Any]:
     if not targets or set(targets) >= set(names):
         return {}
     return {"successPolicy": {"type": "Roles", "roles": [names.get(str(one), str(one)) for one in targets]}}
+
+
+def of_pytorchjob(spec: Fields) -> dict[str, Any]:
+    """The spec of the GangJob for the spec of a PyTorchJob."""
+    processes = str(spec.take("nprocPerNode", ""))
+    policy = spec.map("runPolicy")
+    made: dict[str, Any] = {"roles": [], **_run_policy(policy)}
+    elastic = spec.map("elasticPolicy")
+    most = elastic.number("maxReplicas")
+    processes = str(elastic.take("nProcPerNode", processes))
+    if elastic.take("minReplicas") is not None or most is not None:
+        elastic.note(
+            "minReplicas", "goes: a gang runs with all members or waits; a spare takes the place of a lost pod"
+        )
+    made |= _restarts(elastic.number("maxRestarts"), elastic, "maxRestarts")
+    elastic.leave(**dict.fromkeys(("rdzvBackend", "rdzvPort", "rdzvHost", "rdzvId", "rdzvConf", "standalone"), _SET))
+    elastic.leave(metrics="goes: a gang has a fixed size")
+    elastic.finish()
+    replicas = spec.map("pytorchReplicaSpecs")
+    policies: dict[str, Any] = {}
+    for kind in ("Master", "Worker"):
+        value = replicas.take(kind)
+        if value is not None:
+            one = Fields(value, replicas.at(kind), spec.notes)
+            policies[kind.lower()] = one.take("restartPolicy")
+            made["roles"].append(pods.role(kind.lower(), one.count("replicas"), one.map("template"), processes))
+            one.finish()
+    replicas.finish()
+    spec.leave(cleanPodPolicy=_CLEAN)
+    spec.miss(**dict.fromkeys(("backoffLimit", "ttlSecondsAfterFinished"), "it belongs to runPolicy"))
+    spec.finish()
+    if not made["roles"]:
+        raise ConvertError(f"{replicas.path}: there is neither Master nor Worker")
+    made["roles"] = _with_pods(made["roles"], replicas)
+    rules = list[dict[str, Any]]()
+    for restart, codes in _PERMANENT.items():
+        names = [role["name"] for role in made["roles"] if policies[role["name"]] == restart]
+        of_some = {"roles": names} if len(names) < len(made["roles"]) else {}
+        if names:
+            rules.append({"name": restart.lower(), "action": "FailJob", **of_some, "onExitCodes": codes})
+    if rules:
+        made["podFailurePolicy"] = {"rules": rules}
+    if len(made["roles"]) > 1:  # Master has rank 0, and the Job succeeds with it.
+        _align(made["roles"], spec.notes)
+        made["successPolicy"] = {"type": "Roles", "roles": ["master"]}
+    return made
+
+
+def of_trainjob(spec: Fields) -> dict[str, Any]:
+    """The spec of the GangJob for the spec of a TrainJob, whose runtime isn't in the file."""
+    runtime = spec.map("runtimeRef")
+    name = str(runtime.take("name", ""))
+    runtime.take("kind")
+    runtime.take("apiGroup")
+    runtime.finish()
+    spec.note(
+        "runtimeRef",
+        f"the pod template of the runtime {name} isn't in this file: add its volumes, node selector and image",
+        is_edit=True,
+    )
+    trainer = spec.map("trainer")
+    container: dict[str, Any] = {"name": "node"}
+    for field in ("image", "command", "args", "env"):
+        value = trainer.take(field)
+        if value is not None:
+            container[field] = value
+    resources = trainer.take("resourcesPerNode")
+    if resources is not None:
+        container["resources"] = resources
+    count, processes = trainer.count("numNodes"), str(trainer.take("numProcPerNode", ""))
+    trainer.finish()
+    template = Fields({"spec": {"containers": [container]}}, trainer.path, spec.notes)
+    role = pods.role("node", count, template, processes)
+    if name.startswith("torch") and "launch" not in role and role.get("processesPerPod", 1) > 1:
+        trainer.note("command", "the runtime gives it PET_ variables: start torchrun in it, with launch: Torchrun")
+    made: dict[str, Any] = {"roles": _with_pods([role], spec)}
+    made |= _ends(spec)
+    spec.miss(
+        initializer="fetch model and data in an init container",
+        **dict.fromkeys(("podTemplateOverrides", "runtimePatches"), "write it into the role's template"),
+        **dict.fromkeys(("labels", "annotations"), "write them into the role's template"),
+    )
+    spec.leave(managedBy=_MANAGED, podGroupPolicy="goes: see spec.gangScheduling")
+    policy = spec.map("failurePolicy")
+    made |= _restarts(policy.number("maxRestarts"), policy, "maxRestarts")
+    policy.miss(rules="write spec.podFailurePolicy.rules")
+    policy.finish()
+    spec.finish()
+    return made
+
+
+def _run_policy(policy: Fields) -> dict[str, Any]:
+    made = _ends(policy)
+    made |= _restarts(policy.number("backoffLimit"), policy, "backoffLimit")
+    policy.leave(
+        schedulingPolicy="goes: see spec.gangScheduling, and docs/tasks/schedule-as-a-gang",
+        cleanPodPolicy=_CLEAN,
+        managedBy=_MANAGED,
+    )
+    policy.finish()
+    return made
+
+
+def _align(roles: list[dict[str, Any]], notes: Notes) -> None:
+    """One world: torchrun has one number of processes for all nodes."""
+    uses = any(role.get("launch") == "Torchrun" for role in roles)
+    count = max(role.get("processesPerPod", 1) for role in roles)
+    for role in roles:
+        role["processGroup"] = _WORLD
+        if uses and role.get("launch") != "Torchrun":
+            notes.add(f"role {role['name']}", "does not start torchrun, as the others do", is_edit=True)
+        if uses:
+            role |= {"launch": "Torchrun", "processesPerPod": count}

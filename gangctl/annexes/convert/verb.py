@@ -1,4 +1,4 @@
-"""``gangctl convert``: print a GangJob made of what another tool submits."""
+"""``gangctl convert``: print the GangJobs for what another tool submits, and what isn't carried over."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Any
 
 import yaml
 
+from gangctl.annexes.convert import converter
+from gangctl.annexes.convert.converter import Converted
+from gangctl.annexes.convert.fields import ConvertError
 from gangctl.api.escaping import escaped
 from gangctl.api.manifest import ManifestError, load
 from gangctl.api.yaml_documents import MAX_BYTES, UnreadableError, read
 from gangctl.cli.errors import ExitCode, UserError
-from gangctl.convert import converter
-from gangctl.convert.converter import Converted
-from gangctl.convert.fields import ConvertError
 
-SHOWN = 5
+_SHOWN_KINDS = 5
 _STARTERS = ("torchrun", "python", "python3")
 
 
@@ -92,7 +92,7 @@ def _of_file(name: str, gang: str, image: str) -> list[Converted | Any]:
         raise UserError(f"{name}: {path}: there is {flaw.found}, and {flaw.expected} was expected")
     documents = [item for one in found for item in _items(one.value)]
     if not any(map(converter.is_convertible, documents)):
-        kinds = [str(one.get("kind")) for one in documents if isinstance(one, dict)][:SHOWN]
+        kinds = [str(one.get("kind")) for one in documents if isinstance(one, dict)][:_SHOWN_KINDS]
         there = f"there is {', '.join(kinds)}" if kinds else "there is no manifest"
         raise UserError(f"{name}: {there}; gangctl convert reads {', '.join(converter.KINDS)}, and scripts for sbatch")
     return [converter.of_document(one) if converter.is_convertible(one) else one for one in documents]
