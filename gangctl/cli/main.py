@@ -57,12 +57,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _main(arguments: Sequence[str] | None) -> int:
     if "_ARGCOMPLETE" in os.environ:
-        from gangctl.cli.completing import complete  # noqa: PLC0415 - only a shell asks for it
+        from gangctl.cli.verbs.completion import complete  # noqa: PLC0415 - only a shell asks for it
 
         complete(verbs())
     given = list(sys.argv[1:] if arguments is None else arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a character that the terminal can't show is no error
+        sys.stdout.reconfigure(errors="backslashreplace")  # a character that the terminal can't show isn't an error
     try:
         return _dispatch(given)
     except BrokenPipeError:
@@ -73,7 +73,7 @@ def _main(arguments: Sequence[str] | None) -> int:
         return ExitCode.INTERRUPTED
     except (UserError, ClusterError) as error:
         _print_error(str(error))
-    except Exception as error:  # the outermost frame: a traceback is no message for users
+    except Exception as error:  # the outermost frame: a traceback isn't a message for users
         if os.environ.get("GANGCTL_DEBUG"):
             raise
         first: BaseException = error
@@ -90,12 +90,12 @@ def _dispatch(given: list[str]) -> int:
     if not given or given[0] in {"-h", "--help", "help"}:
         _parser().print_help(sys.stdout)
         return ExitCode.OK if given else ExitCode.BAD_INPUT
-    verb, arguments = parsed(["version"] if given[0] == "--version" else given)
+    verb, arguments = parsed_command(["version"] if given[0] == "--version" else given)
     remember_target(vars(arguments))
     return verb.run(arguments)
 
 
-def parsed(given: Sequence[str]) -> tuple[Verb, argparse.Namespace]:
+def parsed_command(given: Sequence[str]) -> tuple[Verb, argparse.Namespace]:
     """The verb of a command line, and its arguments.
 
     Raises:

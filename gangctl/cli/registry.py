@@ -33,6 +33,12 @@ _VERBS: Final = {
     "completion": "Print the script that completes the command line in bash, zsh or fish",
     "version": "Print the version",
 }
+_TOGETHER: Final = {
+    "requests": ("restart", "suspend", "resume", "stop", "delete"),
+    "run": ("rerun",),
+    "about": ("crd", "version"),
+}
+"""Modules with several verbs; each other verb is a module."""
 _ON_A_CLUSTER: Final = {
     "run": "; to submit a gang to a cluster, use kubectl apply -f FILE (gangctl run is for this machine)"
 }
@@ -40,7 +46,7 @@ _ON_A_CLUSTER: Final = {
 
 
 class Verb(Protocol):
-    """What a verb's module or object has."""
+    """The functions of a verb: a module, or an object of a module."""
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Describe the verb's arguments."""
@@ -68,7 +74,7 @@ class Registration(NamedTuple):
 
 def verbs() -> dict[str, Registration]:
     """All verbs, in the order of the help; as a kubectl plugin, only those that work on a cluster."""
-    found = [Registration(name, meaning, f"gangctl.cli.verbs.{name}") for name, meaning in _VERBS.items()]
+    found = [Registration(name, meaning, _place(name)) for name, meaning in _VERBS.items()]
     for annex in sorted(Path(import_module(_ANNEXES).__path__[0]).glob("[a-z]*")):
         for one in import_module(f"{_ANNEXES}.{annex.name}").VERBS:
             names = [other.name for other in found]
@@ -76,6 +82,11 @@ def verbs() -> dict[str, Registration]:
     return {one.name: one for one in found if not is_plugin() or one.name not in _ON_A_CLUSTER}
 
 
+def _place(name: str) -> str:
+    module = next((f"{module}:{name}" for module, names in _TOGETHER.items() if name in names), name)
+    return f"gangctl.cli.verbs.{module}"
+
+
 def advice_on_a_cluster(name: str) -> str:
-    """What to do on a cluster instead of this verb; empty if it works there."""
+    """The command for a cluster instead of this verb; empty if the verb works there."""
     return _ON_A_CLUSTER.get(name, "")

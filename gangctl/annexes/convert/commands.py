@@ -41,7 +41,7 @@ _KEPT: Final = (
     *("-r", "redirects", "-t", "tee", "log-dir", "logs-specs", "local-ranks-filter", "role", "start-method"),
     *("local-addr", "event-log-handler", "numa-binding", "signals-to-handle"),
 )
-"""Those that have a value, too, and stay."""
+"""Flags that have a value, too, and stay."""
 _STARTS: Final = re.compile(r"(?<![\w.-])(?:torchrun|torch\.distributed\.(?:run|launch))(?![\w./-])")
 _ELSEWHERE: Final = re.compile(r"--(?:nnodes|nproc[-_]per[-_]node|node[-_]rank|master[-_]\w+|rdzv[-_]\w+)")
 _HIDDEN: Final = re.compile(rf'"?(?:\$\{{[^}}]*\}}|\$\w+|\$[@*]|\${PARENTHESES}|`[^`]*`)"?')
@@ -79,16 +79,16 @@ def plain(word: str) -> str | None:
 def arguments(text: str) -> list[str] | None:
     """The values of the words of a text; None if only a shell can tell."""
     words, rest = split(text)
-    meant = [one for word in words if (one := plain(word["word"])) is not None]
-    return meant if not rest and len(meant) == len(words) else None
+    values = [value for word in words if (value := plain(word["word"])) is not None]
+    return values if not rest and len(values) == len(words) else None
 
 
 def expanded(text: str, values: Mapping[str, str]) -> str:
     """The text with the values of variables in their place, where a shell would do no more than that."""
 
     def value(found: re.Match[str]) -> str:
-        known = values.get(found[1] or found[2] or "")
-        return found[0] if known is None or _CONSTANT.fullmatch(known) is None else known
+        its = values.get(found[1] or found[2] or "")
+        return found[0] if its is None or _CONSTANT.fullmatch(its) is None else its
 
     return _VARIABLE.sub(value, text)
 
@@ -107,17 +107,17 @@ def starts_torchrun(words: list[str]) -> bool:
 
 
 def strip(words: list[str], path: str, notes: Notes) -> tuple[list[str], Torchrun]:
-    """The command without the flags of the rendezvous, and what they said."""
-    said = Torchrun()
+    """The command without the flags of the rendezvous, and their values."""
+    values = Torchrun()
     at = next((at for at, word in enumerate(words) if word.endswith("torchrun") or word in _MODULES), None)
     if at is not None:
         flags = words[at + 1 :]
-        staying, _ = _staying(flags, path, notes, said)
-        return [*words[: at + 1], *(flags[one] for one in staying)], said
-    return [strip_text(word, path, notes, said) for word in words], said
+        staying, _ = _staying(flags, path, notes, values)
+        return [*words[: at + 1], *(flags[one] for one in staying)], values
+    return [strip_text(word, path, notes, values) for word in words], values
 
 
-def strip_text(text: str, path: str, notes: Notes, said: Torchrun) -> str:
+def strip_text(text: str, path: str, notes: Notes, values: Torchrun) -> str:
     """A shell's text, without the flags of each torchrun in it. What comes after torchrun's own script stays."""
     made, end = "", 0
     for start in _STARTS.finditer(text):
@@ -128,7 +128,7 @@ def strip_text(text: str, path: str, notes: Notes, said: Torchrun) -> str:
             why = "stays, and wins over gangctl's variables if torchrun gets it: take it out"
             notes.add(path, f"{elsewhere[0]} before torchrun {why}", is_edit=True)
         end = found[-1].end() if found else start.end()
-        staying, script = _staying([word["word"] for word in found], path, notes, said)
+        staying, script = _staying([word["word"] for word in found], path, notes, values)
         if found and (not script or _HIDDEN.fullmatch(script)):
             why = "may hold flags of the rendezvous, which win over gangctl's variables: take them out"
             notes.add(path, f"what torchrun gets ({script or rest:.40}) {why}", is_edit=True)
@@ -136,7 +136,7 @@ def strip_text(text: str, path: str, notes: Notes, said: Torchrun) -> str:
     return made + text[end:]
 
 
-def _staying(flags: list[str], path: str, notes: Notes, said: Torchrun) -> tuple[list[int], str]:
+def _staying(flags: list[str], path: str, notes: Notes, values: Torchrun) -> tuple[list[int], str]:
     """The words after torchrun that stay (other flags, the script, its arguments), and the script."""
     staying, at = list[int](), 0
     while at < len(flags) and flags[at].startswith("-"):
@@ -145,18 +145,18 @@ def _staying(flags: list[str], path: str, notes: Notes, said: Torchrun) -> tuple
         if not equals and name in {*_WITH_VALUE, *_KEPT}:
             value, following = "".join(flags[at + 1 : at + 2]), at + 2
         if name in _WITH_VALUE:
-            _note(name, value.strip("\"'"), path, notes, said)
+            _note(name, value.strip("\"'"), path, notes, values)
         elif name not in _ALONE:
             staying += range(at, min(following, len(flags)))
         at = following
     return [*staying, *range(at, len(flags))], "".join(flags[at : at + 1])
 
 
-def _note(name: str, value: str, path: str, notes: Notes, said: Torchrun) -> None:
+def _note(name: str, value: str, path: str, notes: Notes, values: Torchrun) -> None:
     if name == "nnodes":
-        said.nodes = value
+        values.nodes = value
     elif name == "nproc-per-node":
-        said.processes = value
+        values.processes = value
     elif name == "max-restarts":
         if value != "0":
             notes.add(path, f"--max-restarts {value} goes: gangctl restarts, within spec.recovery.budget")
@@ -164,7 +164,7 @@ def _note(name: str, value: str, path: str, notes: Notes, said: Torchrun) -> Non
         notes.add(path, f"--{name} goes: gangctl sets it for each attempt (PET_ variables)")
 
 
-def count(value: str, devices: int | None, path: str, notes: Notes) -> int:
+def process_count(value: str, devices: int | None, path: str, notes: Notes) -> int:
     """Processes in a pod, as ``--nproc-per-node`` or ``nprocPerNode`` says it."""
     if value.isdecimal() and int(value) > 0:
         return int(value)
@@ -178,7 +178,7 @@ def count(value: str, devices: int | None, path: str, notes: Notes) -> int:
     return devices or 1
 
 
-def nodes(value: str, path: str, notes: Notes) -> int:
+def node_count(value: str, path: str, notes: Notes) -> int:
     """The number of nodes in ``--nnodes``, of a range the larger one; 1 where it can't be told."""
     least, _, most = value.partition(":")
     found = most or least

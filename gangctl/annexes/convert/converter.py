@@ -22,7 +22,7 @@ KINDS: Final = (*(kind for _, kind in _SPECS), _JOBSET[1])
 
 @dataclass(frozen=True)
 class Converted:
-    """A GangJob, and what is to be said of it."""
+    """A GangJob, and notes on what isn't carried over."""
 
     document: dict[str, Any]
     notes: tuple[Note, ...]
@@ -65,13 +65,13 @@ def of_document(document: Mapping[str, Any]) -> Converted:
 def of_torchrun(words: list[str], name: str, image: str) -> Converted:
     """The GangJob for a line that starts torchrun; ConvertError if it doesn't."""
     notes = Notes()
-    return _converted({"name": name or "train"}, lines.of_torchrun(words, image or lines.IMAGE, notes), notes)
+    return _converted({"name": name or "train"}, lines.torchrun_spec(words, image or lines.IMAGE, notes), notes)
 
 
 def of_sbatch(text: str, name: str, image: str) -> Converted:
     """The GangJob for a script for sbatch; ConvertError if it doesn't have one line that starts a program."""
     notes = Notes()
-    found, spec = lines.of_sbatch(text, image or lines.IMAGE, notes)
+    found, spec = lines.sbatch_spec(text, image or lines.IMAGE, notes)
     return _converted({"name": name or found}, spec, notes)
 
 

@@ -127,7 +127,7 @@ def _role(spec: Fields, name: str, times: int) -> dict[str, Any]:
     if parallelism is not None and completions is not None and parallelism < completions:
         spec.note(
             "parallelism",
-            f"{parallelism} of {completions} pods at a time is no gang: all run at once; replicas became {count}",
+            f"{parallelism} of {completions} pods at a time isn't a gang: all run at once; replicas became {count}",
             is_edit=True,
         )
     mode = spec.take("completionMode")
@@ -152,7 +152,7 @@ def _policy(spec: Fields) -> dict[str, Any]:
 
 
 def _of_inner_job(spec: Fields) -> None:
-    """What a Job of a JobSet says beyond its pods."""
+    """Take the fields of a Job of a JobSet beyond its pods."""
     spec.miss(
         podFailurePolicy="write its rules into spec.podFailurePolicy, with roles",
         **{name: f"see spec.{name}" for name in ("successPolicy", *_ENDS)},

@@ -53,7 +53,7 @@ _HETEROGENEOUS: Final = ("hetjob", "packjob")
 _SEVERAL: Final = "a job of several components: convert each as a script of its own, and make them roles of one GangJob"
 
 
-def of_torchrun(words: list[str], image: str, notes: Notes) -> dict[str, Any]:
+def torchrun_spec(words: list[str], image: str, notes: Notes) -> dict[str, Any]:
     """The spec of a GangJob that runs this line.
 
     Raises:
@@ -63,13 +63,13 @@ def of_torchrun(words: list[str], image: str, notes: Notes) -> dict[str, Any]:
         raise ConvertError(
             f"{words[0] if words else 'nothing'}: the line must start torchrun (gangctl convert -- torchrun ...)"
         )
-    command, said = commands.strip(words, "the command", notes)
-    nodes = commands.nodes(said.nodes, "--nnodes", notes)
-    count = commands.count(said.processes, None, "--nproc-per-node", notes)
+    command, its = commands.strip(words, "the command", notes)
+    nodes = commands.node_count(its.nodes, "--nnodes", notes)
+    count = commands.process_count(its.processes, None, "--nproc-per-node", notes)
     return {"roles": [_role({"image": image, "command": command}, nodes, count, notes)]}
 
 
-def of_sbatch(text: str, image: str, notes: Notes) -> tuple[str, dict[str, Any]]:
+def sbatch_spec(text: str, image: str, notes: Notes) -> tuple[str, dict[str, Any]]:
     """The name and the spec of a GangJob that does what this script does.
 
     Raises:
@@ -83,14 +83,14 @@ def of_sbatch(text: str, image: str, notes: Notes) -> tuple[str, dict[str, Any]]
         flags, taken = _flags([commands.plain(one["word"]) or one["word"] for one in words[1:]])
         line = line[words[taken].end() :].lstrip()
     options |= {name: value for name, value in flags if (name, value) != ("export", "ALL") and "SLURM_" not in value}
-    said = commands.Torchrun()
+    its = commands.Torchrun()
     is_torchrun = commands.starts_torchrun([line])
-    command = _command(commands.strip_text(line, "the command", notes, said), notes)
-    nodes = commands.nodes(options.pop("nodes", "").replace("-", ":"), "--nodes", notes)
+    command = _command(commands.strip_text(line, "the command", notes, its), notes)
+    nodes = commands.node_count(options.pop("nodes", "").replace("-", ":"), "--nodes", notes)
     count = tasks = _tasks(options, nodes, notes)
     resources = _resources(options, notes, 1 if is_torchrun else tasks)
     if is_torchrun:
-        count = commands.count(said.processes, resources.get("nvidia.com/gpu"), "--nproc-per-node", notes)
+        count = commands.process_count(its.processes, resources.get("nvidia.com/gpu"), "--nproc-per-node", notes)
         if tasks > 1:
             notes.add("the command", f"starts torchrun, {tasks} times on each node: set processesPerPod", is_edit=True)
     flag = f"{'srun' if _IMAGE in dict(flags) else '#SBATCH'} --{_IMAGE}"
@@ -262,9 +262,7 @@ def _seconds(text: str, notes: Notes) -> int:
     parts = rest.split(":")
     if not all(part.isdecimal() for part in parts) or (dash and not days.isdecimal()):
         if text and text.upper() not in {"UNLIMITED", "INFINITE"}:
-            notes.add(
-                f"--time={text}", "is no time that can be told from here: set activeDeadlineSeconds", is_edit=True
-            )
+            notes.add(f"--time={text}", "isn't a time that can be read here: set activeDeadlineSeconds", is_edit=True)
         return 0
     numbers = [int(part) for part in parts]
     if dash:

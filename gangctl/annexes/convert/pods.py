@@ -18,7 +18,7 @@ _DEVICES: Final = re.compile(r"^(nvidia\.com/|amd\.com/gpu|habana\.ai/|aws\.amaz
 _UNSET: Final = re.compile(
     r"JOB_COMPLETION_INDEX|(?:batch\.kubernetes\.io/job-|jobset\.sigs\.k8s\.io/|training\.kubeflow\.org/)[\w-]+"
 )
-"""What other controllers set in a container, and the labels and annotations of their pods."""
+"""Variables that other controllers set in a container, and the labels and annotations of their pods."""
 _ROLE: Final = re.compile(r"[^a-z0-9]")
 _LONGEST: Final = 15
 
@@ -121,16 +121,16 @@ def _launch(worker: dict[str, Any], path: str, notes: Notes, processes: str) -> 
         )
     devices = _devices(worker)
     if not commands.starts_torchrun([str(word) for word in words]):
-        ranks = commands.count(processes, devices, path, notes) if processes else 1
+        ranks = commands.process_count(processes, devices, path, notes) if processes else 1
         return {"processesPerPod": ranks} if ranks > 1 else {}
-    said = commands.Torchrun()
+    values = commands.Torchrun()
     for part in ("command", "args"):
         if isinstance(worker.get(part), list):
             worker[part], found = commands.strip([str(word) for word in worker[part]], f"{path}.{part}", notes)
-            said.processes = said.processes or found.processes
+            values.processes = values.processes or found.processes
     return {
         "launch": "Torchrun",
-        "processesPerPod": commands.count(said.processes or processes, devices, path, notes),
+        "processesPerPod": commands.process_count(values.processes or processes, devices, path, notes),
     }
 
 

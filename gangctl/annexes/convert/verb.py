@@ -48,7 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", choices=("yaml", "json"), default="yaml")
     parser.epilog = """\
 examples:
-  gangctl convert jobset.yaml > gang.yaml             what isn't carried over is said on standard error
+  gangctl convert jobset.yaml > gang.yaml             standard error has what isn't carried over
   gangctl convert job.yaml | kubectl apply -f -
   gangctl convert --image registry.example/train job.sbatch
   gangctl convert --image registry.example/train -- torchrun --nnodes 4 --nproc-per-node 8 train.py
@@ -99,7 +99,7 @@ def _of_file(name: str, gang: str, image: str) -> list[Converted | Any]:
 
 
 def _items(document: Any) -> list[Any]:
-    """Those of a List, as kubectl get -o yaml prints it; else the document."""
+    """The items of a List, as kubectl get -o yaml prints it; else the document."""
     is_list = isinstance(document, dict) and (document.get("apiVersion"), document.get("kind")) == ("v1", "List")
     items = document.get("items") if is_list else None
     return items if isinstance(items, list) else [document]

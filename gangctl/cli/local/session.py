@@ -16,10 +16,10 @@ from gangctl.api.status import ENDED, GangPhase
 from gangctl.cli.errors import ExitCode
 from gangctl.cli.gang_view import GangView, view_gang
 from gangctl.cli.local.controller_process import ControllerFailedError, ControllerProcess
+from gangctl.cli.local.gangs import remove_gang
 from gangctl.cli.printers.display import Display
 from gangctl.cli.printers.output import print_err
 from gangctl.cli.printers.worker_output import WorkerOutput
-from gangctl.cli.submission import remove
 from gangctl.cluster.errors import ClusterError, Retryable
 from gangctl.cluster.local.gang_store import GangStore
 from gangctl.cluster.local.layout import StateDirectory
@@ -29,7 +29,7 @@ from gangctl.core.policy.failed_starts import failed_alike
 from gangctl.explain.why.resting import FAILED_ALIKE
 
 if TYPE_CHECKING:
-    from gangctl.cli.page.proxy import PageProxy
+    from gangctl.cli.page import PageProxy
 
 REDRAW_SECONDS: Final = 0.2
 ENDING_SECONDS: Final = 30.0
@@ -170,7 +170,7 @@ class LocalRun:
             self._note(f"{name}: {FAILED_ALIKE}; ending every process of it (up to {grace} s)")
             await self._end_processes(grace)
             await self._last_look(FAILED_ALIKE)
-            await asyncio.to_thread(remove, self._store)
+            await asyncio.to_thread(remove_gang, self._store)
             self._note(f"correct the script, then gangctl rerun {name} runs it again; gangctl logs {name} has its logs")
             return ExitCode.FAILED
         code = ExitCode.HELD if phase in _LEFT else ExitCode.INTERRUPTED
@@ -183,7 +183,7 @@ class LocalRun:
         await self._end_processes(grace)
         await self._last_look("" if phase in _LEFT else f"{self._why}: every process was ended")
         if phase not in _LEFT:
-            await asyncio.to_thread(remove, self._store)
+            await asyncio.to_thread(remove_gang, self._store)
         what = f"the gang stays {phase.lower()}" if phase in _LEFT else f"gangctl rerun {name} runs it again"
         self._note(f"no process of {name} is left; {what}; gangctl logs {name} has its logs")
         return code

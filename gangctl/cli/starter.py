@@ -1,4 +1,4 @@
-"""The commented manifest of a training script."""
+"""Write the commented manifest of a training script."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Final
 
 import yaml
 
-from gangctl.cli.local.disk_checkpoints import Recognised
+from gangctl.cli.local.disk_checkpoints import CheckpointFolder
 from gangctl.cli.printers.text import clean
 
 _PLAIN: Final = re.compile(r"[A-Za-z_./][A-Za-z0-9_./=+-]*")
 _WORDS: Final = frozenset({"y", "n"})
-"""What kubectl, but not PyYAML, reads as a boolean."""
+"""Words that kubectl, but not PyYAML, reads as a boolean."""
 _DOCS: Final = "https://gangctl.github.io/gangctl"
 
 
 class Framework(StrEnum):
-    """How the processes of a script find each other."""
+    """The way in which the processes of a script find each other."""
 
     TORCHRUN = "torchrun"
     JAX = "jax"
@@ -30,7 +30,7 @@ class Framework(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Starter:
-    """What a manifest is written from."""
+    """The facts that a manifest is written from."""
 
     name: str
     command: tuple[str, ...]
@@ -39,7 +39,7 @@ class Starter:
     processes: int
     """In each member."""
     image: str
-    checkpoints: Recognised | None
+    checkpoints: CheckpointFolder | None
     unnumbered: str = ""
     """A file that looks like a checkpoint without a step in its name, if there are no others."""
     elsewhere: str = ""
@@ -49,7 +49,7 @@ class Starter:
     filename: str
 
 
-def manifest(starter: Starter) -> str:
+def starter_manifest(starter: Starter) -> str:
     """The text of the manifest."""
     file = clean(starter.filename)
     return f"""\
@@ -60,7 +60,7 @@ def manifest(starter: Starter) -> str:
 #   kubectl apply -f {file}     on a cluster; set the image and a volume for checkpoints first
 apiVersion: gangctl.io/v1alpha1
 kind: GangJob
-metadata: {{name: {quoted(starter.name)}}}
+metadata: {{name: {_quoted(starter.name)}}}
 spec:
 {_checkpoint(starter)}\
 {_FIXED}\
@@ -72,9 +72,9 @@ spec:
       spec:
         containers:
         - name: main
-          image: {quoted(starter.image)}
+          image: {_quoted(starter.image)}
           # On this machine the image isn't used: the command runs in the folder where you call gangctl run.
-          command: [{", ".join(map(quoted, starter.command))}]
+          command: [{", ".join(map(_quoted, starter.command))}]
           # resources: {{limits: {{nvidia.com/gpu: 1}}}}   # on a cluster; no effect on this machine
 """
 
@@ -98,7 +98,7 @@ def _checkpoint(starter: Starter) -> str:
     if found is not None and found.newest is not None:
         return f"""\
   # Found in {clean(starter.directory)}: {found.count} complete, the newest is step {found.newest.step}.
-  # Each attempt is told what to load: $GANG_RESTORE_PATH, of step $GANG_RESTORE_STEP. If they are not set, it starts
+  # Each attempt gets what to load: $GANG_RESTORE_PATH, of step $GANG_RESTORE_STEP. If they are not set, it starts
   # from the beginning.
 {tier}"""
     there = "" if found is None else f"  # {clean(found.directory.name)} has {clean(found.pattern)}, {found.doubt}.\n"
@@ -110,12 +110,12 @@ def _checkpoint(starter: Starter) -> str:
   # Of checkpoints with steps, gangctl chooses the newest that all ranks have.
 """
     return f"""\
-  # Uncomment this when the script writes checkpoints. Each attempt is then told what to load: $GANG_RESTORE_PATH, of
+  # Uncomment this when the script writes checkpoints. Each attempt then gets what to load: $GANG_RESTORE_PATH, of
   # step $GANG_RESTORE_STEP. {_DOCS}/tasks/make-a-framework-restartable/
 {there}{"".join(f"  # {line[2:]}" for line in tier.splitlines(keepends=True))}"""
 
 
-def _tier(directory: str, found: Recognised | None) -> str:
+def _tier(directory: str, found: CheckpointFolder | None) -> str:
     return f"""\
   checkpoint:
     tiers:
@@ -123,24 +123,24 @@ def _tier(directory: str, found: Recognised | None) -> str:
       scope: Shared                     # every member reads it; on a cluster: a volume that all pods mount
       source:
         type: Directory
-        directory: {quoted(directory)}
+        directory: {_quoted(directory)}
 {_layout(found)}"""
 
 
-def _layout(found: Recognised | None) -> str:
+def _layout(found: CheckpointFolder | None) -> str:
     if found is not None and found.layout != "Pattern":
         return f"        layout: {found.layout}\n"
     pattern = "step-{step}" if found is None else found.pattern
     layout = f"""\
         layout: Pattern                 # or TorchDCP, HuggingFace, Lightning, Megatron, Orbax
-        pattern: {quoted(pattern)}
+        pattern: {_quoted(pattern)}
 """
     if found is not None and not found.complete and found.is_file:
         return (
             f"{layout}        # Each step is one file: write it under another name, and rename it when it is whole.\n"
         )
     complete = "DONE" if found is None or not found.complete else found.complete
-    return f"{layout}        complete: {quoted(complete):<21} # the file that is written last: it makes a step count\n"
+    return f"{layout}        complete: {_quoted(complete):<21} # the file that is written last: it makes a step count\n"
 
 
 def _launch(starter: Starter) -> str:
@@ -158,7 +158,7 @@ def _launch(starter: Starter) -> str:
             return f"{how}{each}{count}in each member\n" if starter.processes > 1 else how
 
 
-def quoted(text: str) -> str:
+def _quoted(text: str) -> str:
     """The text as a YAML scalar: as it is where that is plain, otherwise in quotes."""
     plain = _PLAIN.fullmatch(text) is not None and text.lower() not in _WORDS
     return text if plain and yaml.safe_load(text) == text else json.dumps(text)

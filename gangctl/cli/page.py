@@ -1,4 +1,4 @@
-"""Brings the controller's page to a browser on this machine: it adds the credentials that a browser doesn't have.
+"""Bring the controller's page to a browser on this machine: it adds the credentials that a browser doesn't have.
 
 The rule: only the browser of the user who runs the command may see the page. The listener is on loopback; an address
 with a random code, which works once, gives a browser a cookie; no answer goes to a request without that cookie, or with
@@ -14,14 +14,16 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from http import HTTPStatus
 from typing import Final, Protocol
-from urllib.parse import quote
+from urllib.parse import quote, urljoin
 
 import aiohttp
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from gangctl.api.snapshot import Endpoint
 from gangctl.cli.errors import UserError
 from gangctl.cluster.errors import ClusterError
+from gangctl.cluster.local.layout import StateDirectory
 
 HOST: Final = "127.0.0.1"
 PAGE: Final = "/ui/"
@@ -38,7 +40,7 @@ _HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-store",
 }
-"""Of every answer, unless the controller's has its own."""
+"""Headers of every answer, unless the controller's has its own."""
 _PASSED: Final = (*_HEADERS, "Content-Type", "Retry-After")
 _SHUTDOWN_SECONDS: Final = 0.2
 
@@ -53,6 +55,29 @@ class Upstream(Protocol):
             UserError: there is no controller, or the user can't be known to it.
             ClusterError: the cluster can't be reached.
         """
+
+
+class LocalController:
+    """The controller that runs at this moment: after it was restarted it has another address and another token."""
+
+    def __init__(self, state: StateDirectory) -> None:
+        self._state = state
+
+    @asynccontextmanager
+    async def get(self, path: str) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Ask it for a path."""
+        try:
+            endpoint = Endpoint.model_validate_json(self._state.live.read_bytes())
+        except (OSError, ValueError):
+            raise UserError(
+                f"no controller runs for {self._state.path}: gangctl run FILE starts one with a gang"
+            ) from None
+        headers = {"Authorization": f"Bearer {endpoint.token}"}
+        async with (
+            aiohttp.ClientSession(timeout=LIMITS) as session,
+            session.get(urljoin(endpoint.url, path), headers=headers) as answer,
+        ):
+            yield answer
 
 
 class PageProxy:
@@ -110,11 +135,11 @@ class PageProxy:
     async def _checked(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.url.host not in _NAMES:
             raise web.HTTPBadRequest(text="this is a page of 127.0.0.1; open the address that gangctl printed\n")
-        if not request.path.startswith(_ENTER) and not self._is_known(request):
+        if not request.path.startswith(_ENTER) and not self._has_cookie(request):
             raise web.HTTPForbidden(text="this browser is not known: run gangctl ui, and open the address it prints\n")
         return await handler(request)
 
-    def _is_known(self, request: web.Request) -> bool:
+    def _has_cookie(self, request: web.Request) -> bool:
         given = request.cookies.get(self._cookie, "").encode(errors="replace")
         return hmac.compare_digest(given, self._secret.encode())
 
@@ -122,7 +147,7 @@ class PageProxy:
         code = request.match_info["code"]
         if code in self._codes:
             self._codes.remove(code)
-        elif not self._is_known(request):
+        elif not self._has_cookie(request):
             raise web.HTTPForbidden(text="this address has been used: run gangctl ui for another one\n")
         response = await _to_page(request)
         # Lax: the address may be a link of another site, such as a terminal in a browser. Nothing can be changed here.
@@ -139,8 +164,8 @@ class PageProxy:
             raise web.HTTPBadGateway(text="the controller does not answer\n") from None
 
 
-async def check(upstream: Upstream) -> None:
-    """Ask for the page once, so that what is wrong is said before a browser is opened.
+async def check_page(upstream: Upstream) -> None:
+    """Ask for the page once, so that an error shows before a browser is opened.
 
     Raises:
         UserError: the controller has no page, or refuses this user.
