@@ -13,8 +13,7 @@ from typing import Final, TypeVar
 
 from pydantic import TypeAdapter
 
-from gangctl.cli.errors import UserError
-from gangctl.cli.suggestions import hint
+from gangctl.cli.errors import UserError, hint
 from gangctl.cli.targets import device_facts as facts
 from gangctl.cli.targets.gangjobs import LIST_SECONDS
 from gangctl.cli.targets.pod_exec import PERMISSIONS, run_python
