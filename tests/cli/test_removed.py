@@ -165,7 +165,10 @@ def test_a_script_that_fails_alike_before_a_step_ends_the_run_with_its_traceback
     assert len(re.findall(r"^worker-[01] \|   File .*wrong.py", run.said, re.MULTILINE)) == 14
     assert "No such file or directory: 'data'" in run.said.split("printed last:")[1]
     assert "correct the script, then gangctl rerun --state-dir st g runs it again" in run.said
+    end = "3 attempts failed alike before a step was reported"
+    assert f"{end}: ending every process of g" in run.said
     assert folder.left() == []
+    assert f"{end}, which ended the run" in " ".join(folder.gangctl("why", "g", "--state-dir", "st").stdout.split())
     assert "3 attempts failed alike before a step" in folder.gangctl("why", "g", "--state-dir", "st").stdout
     (folder.path / "data").write_text("")
     assert folder.gangctl("rerun", "g", "--state-dir", "st").returncode == 0
