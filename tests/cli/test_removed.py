@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import sys
@@ -62,7 +63,12 @@ def test_what_happened_to_an_interrupted_gang_is_told_and_it_runs_again(folder: 
     status = folder.gangctl("status", *name)
     assert re.search(r"g +Stopped", status.stdout)
     assert "no controller" not in status.stdout + status.stderr
-    for said in (why, folder.gangctl("status", "g").stdout):
+    stored = json.loads(folder.gangctl("status", "g", "-o", "json").stdout)
+    assert stored["status"]["phase"] == "Stopped"
+    assert [one["status"] for one in json.loads(folder.gangctl("status", "-o", "json").stdout)["items"]] == [
+        stored["status"]
+    ]
+    for said in (why, folder.gangctl("status", "g").stdout, stored["status"]["message"]):
         assert re.search(ended, said)
         assert "gangctl rerun g runs it again" in said
     (folder.path / "over").write_text("")
