@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,13 +78,18 @@ def find(state: StateDirectory, name: str, *, or_removed: bool = False) -> GangS
 
 def read_logged(state: StateDirectory, name: str) -> GangJob:
     """The gang whose logs are there: as it is stored, or as it was when it was removed."""
-    return read_gang(find(state, name, or_removed=True))
+    store = find(state, name, or_removed=True)
+    return read_gang(store) if store.removed_at() is None else _read(store.read_removed)
 
 
 def read_gang(store: GangStore) -> GangJob:
-    """The gang as it is stored, or was when it was removed; UserError if the file can't be read."""
+    """The gang as it is stored; UserError if the file can't be read."""
+    return _read(store.read)
+
+
+def _read(read: Callable[[], GangJob]) -> GangJob:
     try:
-        return store.read() if store.removed_at() is None else store.read_removed()
+        return read()
     except ClusterError as error:
         raise UserError(str(error)) from None
 
