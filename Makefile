@@ -155,10 +155,10 @@ generate: $(VENV)/.ready ## Write what is made from something else: the CRD, the
 	@cp crds/gangctl.io_gangjobs.yaml charts/gangctl/files/crd.yaml
 	@$(BIN)/python -m gangctl.api.gangjob_reference > docs/reference/gangjob.md
 	@$(BIN)/python -m gangctl.api.event_reference > docs/reference/events.md
-	@$(BIN)/python -m gangctl.cluster.kube.nodes.reference > docs/reference/node-signals.md
+	@$(BIN)/python -m gangctl.kubernetes.signals > docs/reference/node-signals.md
 	@$(BIN)/python -m gangctl.cli.failures > docs/reference/faults.md
 	@$(BIN)/python -m gangctl.api.change_types > $(VENV)/changes.py && mv $(VENV)/changes.py gangctl/api/changes.py
-	@$(BIN)/python -m gangctl.cluster.kube.pod.template_fields > $(VENV)/pod_fields.json && mv $(VENV)/pod_fields.json gangctl/api/pod_fields.json
+	@$(BIN)/python -m gangctl.cluster.kube.template_fields > $(VENV)/pod_fields.json && mv $(VENV)/pod_fields.json gangctl/api/pod_fields.json
 	@$(BIN)/python -m gangctl.core.lifecycle.page > docs/lifecycle.md
 	@$(BIN)/python -m tests.house
 

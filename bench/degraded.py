@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gangctl.core.facts.slowness import outliers
-from gangsidecar.agent.step_times import WINDOW
+from gangctl.core.facts.progress import outliers
+from gangsidecar.agent.progress import WINDOW
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

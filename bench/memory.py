@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from gangclient import Client, Restore
-from gangclient.memory._lines import Identity
+from gangclient.memory._link import Identity
 from gangclient.memory._memory import Store
 from gangclient.memory._parts import Folder
 

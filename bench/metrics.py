@@ -24,8 +24,8 @@ from typing import Any
 from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import Cause, Incident, PhaseMilliseconds
 from gangctl.api.status import GangPhase, ProgressStatus, Spent
-from gangctl.cluster.kube.watch.namespaces import WatchHealth
-from gangctl.controller.metrics import MetricsServer
+from gangctl.cluster.kube.reflector import WatchHealth
+from gangctl.controller.endpoints import MetricsServer
 from gangctl.core.policy.brake import BrakeState
 from gangctl.telemetry.metrics.exposition import KEPT_SECONDS
 from gangctl.telemetry.metrics.process import Metrics

@@ -27,7 +27,7 @@ from aiohttp import web
 from bench.simulated_sidecars import Fleet, Member
 from bench.size_replicas import Replica, controllers
 from gangctl.api.names import pod_name
-from gangctl.controller import file_descriptors
+from gangctl.controller import housekeeping
 from gangsidecar import wire
 from tests.cluster.kube import objects
 from tests.cluster.kube.auth.tokens import Issuer, claims, sign
@@ -231,7 +231,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20.0, help="of each measurement at rest (%(default)s)")
     parser.add_argument("--restarts", type=int, default=3, help="how many restarts (%(default)s)")
     found = parser.parse_args()
-    file_descriptors.raise_limit()
+    housekeeping.raise_limit()
     sizes = [(1, 10_000), (1000, 10)] if found.members is None else [(found.gangs or 1, found.members)]
     for gangs, members in sizes:
         asyncio.run(measure(gangs, members, found.seconds, found.restarts))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from gangctl.cluster.kube.client import Client
-from gangctl.controller import file_descriptors, flags
+from gangctl.controller import flags, housekeeping
 from gangctl.controller.kube import Controller
 from gangsidecar import wire
 from tests.cluster.kube.fakeapi import FakeApi
@@ -83,7 +83,7 @@ async def replica(name: str, url: str, port: int) -> None:
     ports = ("--health-port", str(free_port()), "--metrics-port", str(free_port()))
     ended = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
-    file_descriptors.raise_limit()
+    housekeeping.raise_limit()
     async with Client(FakeApi(url).credentials()) as client:
         sampling = asyncio.create_task(sample())
         await Controller(flags.parse([*words, *ports]), client).run(ended)

@@ -22,7 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from gangsidecar import bundle
+from gangsidecar import install
 from gangsidecar.wire import SUPERVISOR_ARCHIVE, SUPERVISOR_PROGRAM, Checkpoint, Directive, Phase, Process, Run, Verb
 from tests.sidecar.supervisor.supervised import Sidecar
 
@@ -93,7 +93,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as work:
         folder = Path(work)
-        bundle.build(folder / SUPERVISOR_ARCHIVE)
+        install.build_archive(folder / SUPERVISOR_ARCHIVE)
         shutil.copy(options.executable, folder / SUPERVISOR_PROGRAM)
         kinds = {"executable": [str(folder / SUPERVISOR_PROGRAM)]}
         for python in options.python or [sys.executable]:

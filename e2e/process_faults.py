@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from e2e.cluster.processes import Process, everything
-from gangctl.cluster.kube.pod.reserved import STATE_DIRECTORY
+from gangctl.cluster.kube.injection import STATE_DIRECTORY
 from gangctl.cluster.local.worker_ranks import worker_ranks
 from gangsidecar.wire import WORKERS_FILE
 from tests.wait import until

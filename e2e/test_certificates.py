@@ -21,7 +21,7 @@ from e2e.cluster import addresses
 from e2e.cluster.lab import Lab
 from e2e.controllers import NAME, NAMESPACE, Controller, LocalControllers
 from e2e.gangs import Gang, Kubectl, sleepers
-from gangctl.cluster.kube.auth.authority import CertificateBundle, rotate
+from gangctl.cluster.kube.certificates import CertificateBundle, rotate
 from tests.wait import until_async
 
 pytestmark = pytest.mark.nightly

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from e2e.chart import CHART, FULL, REPOSITORY, Helm, Object, helm_program
-from gangctl.cluster.kube.nodes.table import rows_with
+from gangctl.kubernetes.signals import rows_with
 
 
 @pytest.fixture(scope="module")

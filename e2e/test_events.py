@@ -14,8 +14,7 @@ from gangctl.api.events import EVENTS, is_warning
 from gangctl.api.gangjob import GangJob
 from gangctl.api.names import ANNOTATION_TRACE_ID
 from gangctl.cluster.kube.client import Client
-from gangctl.cluster.kube.events.event import event_object
-from gangctl.cluster.kube.events.recorder import EventRecorder
+from gangctl.cluster.kube.events import EventRecorder, event_object
 from gangctl.core.lifecycle.plan import Event, EventType
 from tests.cluster.kube.events.eventcases import recording
 from tests.wait import until_async
@@ -91,7 +90,7 @@ async def test_three_leaders_with_the_same_event_make_one_event_with_a_series(
 async def test_an_event_is_not_sent_again_after_a_lost_answer(
     cluster: Cluster, client: Client, job: GangJob, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gangctl.cluster.kube.events.recorder.time.time", lambda: 1_800_000_000.123456)
+    monkeypatch.setattr("gangctl.cluster.kube.events.time.time", lambda: 1_800_000_000.123456)
     body = event_object(job, RESTARTING, pod_uid="", now=1_800_000_000.123456, instance="gangctl")
     await client.request(
         "POST", f"/apis/events.k8s.io/v1/namespaces/{namespace}/events", body=json.dumps(body).encode()

@@ -24,8 +24,8 @@ from e2e.jaeger import Jaeger
 from e2e.prometheus import REPOSITORY, RULES, Prometheus, prometheus, prometheus_on, promtool
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import FirstStep, GangPhase, Spent
-from gangctl.cluster.kube.watch.namespaces import WatchHealth
-from gangctl.controller.metrics import MetricsServer
+from gangctl.cluster.kube.reflector import WatchHealth
+from gangctl.controller.endpoints import MetricsServer
 from gangctl.core.policy.brake import BrakeState
 from gangctl.telemetry.metrics.process import Metrics
 from gangctl.telemetry.metrics.sources import Sources

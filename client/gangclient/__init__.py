@@ -28,9 +28,8 @@ no such tier, and nothing is lost by finding that out now.
 
 from __future__ import annotations
 
+from gangclient._calls import GangError
 from gangclient._client import Client, Event, Restore, connect
-from gangclient._http import GangError
-from gangclient._run import run
-from gangclient._session import Restart
+from gangclient._session import Restart, run
 
 __all__ = ["Client", "Event", "GangError", "Restart", "Restore", "connect", "run"]

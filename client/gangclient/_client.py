@@ -1,24 +1,51 @@
-"""The client: one rank of one attempt."""
+"""The client: one rank of one attempt.
+
+Its process offers its Python stacks for the incident of a gang that hangs: it writes them itself, into memory, when the
+supervisor asks for them with a signal. The supervisor sends that only to a process that catches it and has this file,
+so a process that offers nothing is never disturbed. A signal that the script uses itself is left to it.
+"""
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import logging
 import os
+import signal
 import threading
 import time
 from contextlib import closing, contextmanager
 from typing import Callable, Dict, Generator, Iterator, List, NamedTuple, Optional, Tuple, Union
 
-from gangclient._backlog import Backlog, log_refusal
-from gangclient._http import BROKEN, PAUSE, Body, GangError, UnixConnection, ask_until, post
-from gangclient._sender import STEP, LoadedCall, Message, ProgressCall, Sender, duration
-from gangclient._stacks import offer_stacks
+from gangclient._calls import (
+    BROKEN,
+    PATIENCE,
+    PAUSE,
+    STEP,
+    Backlog,
+    Body,
+    GangError,
+    LoadedCall,
+    Message,
+    ProgressCall,
+    Sender,
+    UnixConnection,
+    ask,
+    ask_until,
+    duration,
+    log_refusal,
+)
 
 DEADLINE = 5.0
 """Seconds that a call about a checkpoint or a restart waits for the sidecar."""
 Path = Union[str, "os.PathLike[str]"]
 _log = logging.getLogger("gangclient")
+adopt: Optional[Callable[[Client], None]] = None
+"""Takes each client that is made within :func:`gangclient.run`, if this process survives restarts."""
+SIGNAL = 59
+"""A real-time signal; the supervisor knows it, too."""
+FILE = "gang-stacks"
+_offered = False
 
 
 class Restore(NamedTuple):
@@ -50,15 +77,11 @@ def connect(rank: Optional[int] = None) -> Client:
     return Client(os.environ.get("GANG_SOCKET", ""), _integer("GANG_ATTEMPT"), rank)
 
 
-adopt: Optional[Callable[[Client], None]] = None
-"""Takes each client that is made within :func:`gangclient.run`, if this process survives restarts."""
-
-
 class Client:
     """The calls of one rank in one attempt. Any thread may call, and so may a process forked from this one.
 
     Calls about checkpoints and restarts return whether the sidecar has taken them. False: it is away or frozen, and
-    hears of it as soon as it answers; or it has refused, and the log says why. Outside of gangctl they return True.
+    gets the call as soon as it answers; or it has refused, and the log says why. Outside of gangctl they return True.
     """
 
     def __init__(self, path: str, attempt: int, rank: Optional[int]) -> None:
@@ -67,8 +90,7 @@ class Client:
         self._rank = _integer("RANK") if rank is None else rank
         self._sender = Sender(self._send)
         self._backlog = Backlog(path)
-        self._saved = False
-        """Whether a checkpoint of this attempt was taken."""
+        self._saved = False  # A checkpoint of this attempt was taken.
         self._closed = False
         self._streams: List[Tuple[int, UnixConnection]] = []
         """Those that are open, and the process that has opened them: :meth:`close` ends them there."""
@@ -142,10 +164,7 @@ class Client:
         """Register that this rank begins to write: an older checkpoint of this step no longer exists.
 
         Returns False if the sidecar has not taken it. Where you would overwrite a checkpoint, write to another path
-        then: a restart may still choose the old one.
-
-        Raises:
-            GangError: as for :meth:`checkpoint_completed`.
+        then: a restart may still choose the old one. Raises GangError as :meth:`checkpoint_completed` does.
         """
         return self.register("Begun", step, tier, path, deadline)
 
@@ -163,10 +182,8 @@ class Client:
     def checkpoint_dropped(self, step: int, tier: str, path: Path = "", deadline: float = DEADLINE) -> bool:
         """Register that this rank is about to delete the checkpoint.
 
-        Returns False if the sidecar has not taken it. Delete it later then: a restart may still choose it.
-
-        Raises:
-            GangError: as for :meth:`checkpoint_completed`.
+        Returns False if the sidecar has not taken it. Delete it later then: a restart may still choose it. Raises
+        GangError as :meth:`checkpoint_completed` does.
         """
         return self.register("Dropped", step, tier, path, deadline)
 
@@ -210,7 +227,7 @@ class Client:
                 _log.warning("a stop will not be announced: %s", error)
 
     def close(self) -> None:
-        """End the threads of this client: its attempt is over. What could not be told yet is not told any more.
+        """End the threads of this client: its attempt is over. What could not be sent yet is dropped.
 
         No callback of :meth:`on_stop` is called from now on; one that has begun goes on.
         """
@@ -266,7 +283,7 @@ class Client:
     def register(
         self, state: str, step: int, tier: str, path: Path, deadline: float = DEADLINE, owner: Optional[int] = None
     ) -> bool:
-        """What the three calls do; ``owner``: the rank whose part a copy is (:mod:`gangclient.memory`)."""
+        """Register what a rank did with a checkpoint; ``owner``: the rank whose part a copy is."""
         # os.fspath and int take what frameworks have: Path objects, numpy's integers.
         body = {"state": state, "step": int(step), "tier": tier, "path": os.fspath(path), **self._who()}
         if owner is not None:
@@ -302,7 +319,7 @@ class Client:
         return wrong
 
     def _post(self, path: str, body: Body) -> None:
-        answer = post(self._path, path, body)
+        answer = ask(self._path, PATIENCE, "POST", path, body)
         if "warning" in answer:
             _log.warning("%s: %s", answer["warning"], answer.get("message", ""))
 
@@ -314,3 +331,17 @@ def _event(kind: str, data: Body) -> Event:
 
 def _integer(name: str) -> int:
     return int(text) if (text := os.environ.get(name, "")).isdigit() else 0
+
+
+def offer_stacks() -> None:
+    """Offer them, once in a process and those forked from it. Outside of gangctl, and where it can't be, do nothing."""
+    global _offered  # noqa: PLW0603 - it is one process
+    if _offered or not os.environ.get("GANG_SOCKET") or not hasattr(os, "memfd_create"):
+        return
+    _offered = True
+    if signal.getsignal(SIGNAL) is not signal.SIG_DFL:
+        return
+    try:
+        faulthandler.register(SIGNAL, file=os.memfd_create(FILE), all_threads=True)
+    except (OSError, RuntimeError, ValueError):  # The kernel or the interpreter has none of it.
+        return

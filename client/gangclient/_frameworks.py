@@ -1,4 +1,4 @@
-"""What the adapters of frameworks have in common: a version, the tiers to register in, the end of a rank.
+"""The common part of the adapters of frameworks: a version, the tiers to register in, the end of a rank.
 
 The rule: a checkpoint counts when every rank has registered its part. No adapter may register a part that is not
 written.
@@ -16,29 +16,28 @@ from gangclient._client import Event
 
 
 def framework(adapter: str, module: str, package: str, oldest: str) -> Any:
-    """Import the module that an adapter is made for.
+    """Import the module that an adapter is made for. ImportError: it is not installed, or is too old.
 
     Args:
         adapter: the adapter's name, such as ``gangclient.pytorch``.
         module: what is imported.
         package: the name to install, whose module has ``__version__``.
         oldest: the first version that works.
-
-    Raises:
-        ImportError: it is not installed, or is too old.
     """
-    wanted = f"{package}>={oldest}"
+    required = f"{package}>={oldest}"
     try:
         top = importlib.import_module(module.partition(".")[0])
     except ModuleNotFoundError as error:
         if error.name != module.partition(".")[0]:
             raise  # The framework is there, and misses a package of its own.
         raise ImportError(
-            f"{adapter} needs {package}, which is not installed for this Python. Install it: pip install '{wanted}'"
+            f"{adapter} needs {package}, which is not installed for this Python. Install it: pip install '{required}'"
         ) from None
     found = str(getattr(top, "__version__", "0"))
     if _numbers(found) < _numbers(oldest):
-        raise ImportError(f"{adapter} needs {wanted}, and found {found}. Install a newer one: pip install '{wanted}'")
+        raise ImportError(
+            f"{adapter} needs {required}, and found {found}. Install a newer one: pip install '{required}'"
+        )
     return importlib.import_module(module)
 
 

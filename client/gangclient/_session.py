@@ -1,4 +1,8 @@
-"""The attempts of one process: how ``train`` is interrupted, and what must be so before the process has parked.
+"""``gangclient.run``: a process that survives the restarts of its gang.
+
+The rule: this process obeys. It stops when the supervisor tells it to, says that it has parked once ``train`` has been
+left, its hooks have run and none of its threads is left, and calls ``train`` again when the supervisor tells it to. If
+it isn't there in time, it is killed like any other, and the log has the place where it was.
 
 Three threads: the main thread runs ``train`` and the hooks; the channel's thread hears of a stop and starts a third one
 for the abort callbacks. What they share are single attributes. ``train`` is interrupted when the callbacks have
@@ -15,15 +19,13 @@ import sys
 import threading
 import time
 import traceback
+from functools import partial
 from types import FrameType
-from typing import Callable, Dict, List, Optional, Set, Tuple, TypeVar
+from typing import Any, Callable, Dict, Iterable, List, Optional, Set, Tuple, TypeVar, Union
 
 from gangclient import _client
 from gangclient._client import Client, Event, connect
-from gangclient._first_rank import wait_for_first_rank
-from gangclient._helpers import Helpers
-from gangclient._parking import Attempt, Channel
-from gangclient._random_states import RandomStates
+from gangclient._parking import Channel, Helpers, RandomStates, find, wait_for_first_rank
 
 Result = TypeVar("Result")
 Train = Callable[[Client], Result]
@@ -36,6 +38,12 @@ _NAME_THREADS = 1.0
 """Seconds after which the threads are named that keep a process from parking."""
 _OURS = __file__.rpartition(os.sep)[0]
 _log = logging.getLogger("gangclient")
+Callback = Union[Callable[[Event], object], Iterable[Callable[[Event], object]]]
+Hook = Union[Callable[[], object], Iterable[Callable[[], object]]]
+AT_PROGRESS = "at_progress"
+AT_ONCE = "at_once"
+_inside: Optional[int] = None
+"""The process that is in ``run``."""
 
 
 class Restart(BaseException):
@@ -70,16 +78,12 @@ class Session:
         self._clients: List[Client] = []
         """Those of this attempt: that of ``train``, and those of frameworks' adapters."""
         self._helpers = Helpers()
-        self._told = threading.Condition()
-        self._stop: Optional[Event] = None
-        """The newest that was told."""
-        self._interrupting: Optional[Event] = None
-        """The newest whose callbacks have returned."""
+        self._changed = threading.Condition()
+        self._stop: Optional[Event] = None  # The newest stop.
+        self._interrupting: Optional[Event] = None  # The newest whose callbacks have returned.
         self._aborting: Optional[threading.Thread] = None
-        self._raised_at = ""
-        """Where the interruption of this attempt was raised."""
-        self._entered = False
-        """``train`` was called in this attempt."""
+        self._raised_at = ""  # Where the interruption of this attempt was raised.
+        self._entered = False  # ``train`` was called in this attempt.
 
     def run(self, train: Train[Result], open_channel: Open) -> Result:
         """Return what ``train`` returns in the attempt that isn't stopped."""
@@ -96,7 +100,9 @@ class Session:
                     return results[0]
                 reason = self._leave(threads)
                 following = channel.park(self._attempt)
-                _take_over(following)
+                for name in following.without:
+                    os.environ.pop(name, None)
+                os.environ.update(following.environment)  # What the script has set itself stays.
                 self._helpers.go_on()
                 states.restore()
                 wait_for_first_rank(os.environ)
@@ -117,7 +123,7 @@ class Session:
         self._clients.append(client)
 
     def _results(self, train: Train[Result], gang: Client) -> Tuple[Result, ...]:
-        """What ``train`` returns; nothing if the attempt is being stopped."""
+        """Return what ``train`` returns; nothing if the attempt is being stopped."""
         try:
             return (self._call(train, gang),)
         except Restart as restart:
@@ -125,20 +131,21 @@ class Session:
                 raise  # It is not ours.
             _forget(restart)
         except Exception as error:
-            told = "".join(traceback.format_exception_only(type(error), error)).strip()
+            summary = "".join(traceback.format_exception_only(type(error), error)).strip()
             if self._stop_within(self._echo_seconds) is None:
                 raise
-            _log.warning("train was left by %s, as the attempt is being stopped (%s)", told, _place_of(error))
+            frames = traceback.extract_tb(error.__traceback__)
+            place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "?"
+            _log.warning("train was left by %s, as the attempt is being stopped (%s)", summary, place)
             _forget(error)
         return ()
 
     def _call(self, train: Train[Result], gang: Client) -> Result:
-        """Its frame tells that ``train`` runs: from here on a signal interrupts. One that came earlier is not lost.
+        """Its frame shows that ``train`` runs: from here on a signal interrupts. One that came earlier is not lost.
 
-        Raises:
-            Restart: the stop was told between two attempts. ``train`` could wait for peers that don't come.
+        A stop may have come between two attempts: ``train`` could wait for peers that don't come, so Restart is raised.
         """
-        if self._stop is not None and self._is_told:
+        if self._stop is not None and self._is_stopping:
             self._raised_at = "the call of train"
             raise Restart(self._stop)
         self._entered = True
@@ -160,42 +167,41 @@ class Session:
                 stream.flush()
         return "" if self._stop is None else self._stop.reason
 
-    # A stop is told.
+    # A stop comes.
 
     def _on_stop(self, stop: Event) -> None:
         """In the channel's thread."""
         thread = threading.Thread(target=self._call_abort, args=(stop,), name="gangclient-abort", daemon=True)
-        with self._told:  # So ``train`` can't be interrupted before the stop is known.
+        with self._changed:  # So ``train`` can't be interrupted before the stop is known.
             self._aborting, self._stop = thread, stop
             thread.start()
-            self._told.notify_all()
+            self._changed.notify_all()
 
     def _call_abort(self, stop: Event) -> None:
         for callback in self._abort:
-            _try(callback, stop)
+            try:
+                callback(stop)
+            except Exception:  # noqa: BLE001, PERF203 - one callback must not keep the others from being called
+                _log.exception("an abort callback has failed; the stop goes on")
         self._interrupting = stop
         main = threading.main_thread().ident
         if self._at_once and main is not None:
             signal.pthread_kill(main, INTERRUPT)
 
     def _stop_within(self, seconds: float) -> Optional[Event]:
-        """The stop of this attempt, if it is told by then."""
-        with self._told:
-            self._told.wait_for(lambda: self._is_told, seconds)
-            return self._stop if self._is_told else None
+        """Return the stop of this attempt, if it comes by then."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_stopping, seconds)
+            return self._stop if self._is_stopping else None
 
     @property
-    def _is_told(self) -> bool:
+    def _is_stopping(self) -> bool:
         return self._stop is not None and self._stop.attempt == self._attempt
 
     # ``train`` is interrupted, in the main thread.
 
     def _interrupt(self) -> None:
-        """In ``gang.progress``.
-
-        Raises:
-            Restart: this attempt is being stopped.
-        """
+        """In ``gang.progress``: raise Restart if this attempt is being stopped."""
         stop = self._interrupting
         if stop is None or stop.attempt != self._attempt or threading.get_ident() != threading.main_thread().ident:
             return
@@ -212,11 +218,7 @@ class Session:
         raise Restart(stop)
 
     def _on_interrupt(self, _signum: int, frame: Optional[FrameType]) -> None:
-        """The signal has come. It raises only within ``train``, and once: the way out must not be interrupted.
-
-        Raises:
-            Restart: this attempt is being stopped.
-        """
+        """Raise Restart at the signal, only within ``train``, and once: the way out must not be interrupted."""
         stop, within = self._interrupting, frame
         while within is not None and within.f_code is not Session._call.__code__:
             within = within.f_back
@@ -226,7 +228,7 @@ class Session:
         raise Restart(stop)
 
     def _on_late(self) -> None:
-        """In the channel's thread, a moment before SIGKILL: tell where the process is."""
+        """In the channel's thread, a moment before SIGKILL: log where the process is."""
         if self._aborting is not None and self._aborting.is_alive():
             where = f"an abort callback has not returned; it is at {_place_in(self._aborting)}"
         else:
@@ -234,20 +236,6 @@ class Session:
             if self._raised_at:
                 where += f"; gangclient.Restart was raised at {self._raised_at}"
         _log.error("this process has not parked in time and will be killed: %s", where)
-
-
-def _try(callback: Callable[[Event], object], stop: Event) -> None:
-    try:
-        callback(stop)
-    except Exception:  # noqa: BLE001 - one callback must not keep the others from being called
-        _log.exception("an abort callback has failed; the stop goes on")
-
-
-def _take_over(attempt: Attempt) -> None:
-    """The environment of the next attempt. What the script has set itself stays."""
-    for name in attempt.without:
-        os.environ.pop(name, None)
-    os.environ.update(attempt.environment)
 
 
 def _await_threads(before: Set[threading.Thread]) -> None:
@@ -259,12 +247,9 @@ def _await_threads(before: Set[threading.Thread]) -> None:
             return
         left[0].join(0.02)
         if time.monotonic() > name_at:
-            _log.warning("threads that train has started keep this process from parking: %s", _names(left))
+            names = (f"{one.name} (at {_place_in(one)})" for one in left[:5])
+            _log.warning("threads that train has started keep this process from parking: %s", ", ".join(names))
             name_at = float("inf")
-
-
-def _names(threads: List[threading.Thread]) -> str:
-    return ", ".join(f"{one.name} (at {_place_in(one)})" for one in threads[:5])
 
 
 def _forget(error: BaseException) -> None:
@@ -280,12 +265,6 @@ def _forget(error: BaseException) -> None:
             one.__traceback__ = None
 
 
-def _place_of(error: BaseException) -> str:
-    """Where it was raised."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "?"
-
-
 def _place_in(thread: threading.Thread) -> str:
     return _place(sys._current_frames().get(thread.ident or 0))  # noqa: SLF001 - documented
 
@@ -295,3 +274,57 @@ def _place(frame: Optional[FrameType]) -> str:
     while frame is not None and frame.f_back is not None and frame.f_code.co_filename.startswith(_OURS):
         frame = frame.f_back
     return "?" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
+
+
+def run(
+    train: Train[Result],
+    *,
+    abort: Callback = (),
+    finalize: Hook = (),
+    interrupt: str = AT_PROGRESS,
+    echo_seconds: float = 1.0,
+) -> Result:
+    """Call ``train(gang)`` in each attempt, in this same process; returns what it returns.
+
+    Outside of gangctl, and in a process that the supervisor has not started itself (a child of torchrun), it calls
+    ``train`` once.
+
+    Args:
+        train: the training. It takes the restore point from ``gang.restore``, the rank and the addresses of the attempt
+            from the environment, and calls ``gang.progress``.
+        abort: is called first on a stop, in a thread of its own, with the event: ends what ``train`` may wait for.
+        finalize: is called after ``train`` has been left: ends what would outlive it, such as process groups.
+        interrupt: ``at_progress``: the next ``gang.progress`` raises :class:`Restart`. ``at_once``: it is also raised
+            wherever the main thread runs or waits in Python, when ``abort`` has returned.
+        echo_seconds: an exception of ``train`` leaves the process only if no stop comes within so many seconds: it may
+            be an echo of a peer's fault.
+
+    Raises:
+        RuntimeError: it is called in another thread than the main thread, or inside of another ``run``.
+        ValueError: ``interrupt`` is neither of the two.
+    """
+    global _inside  # noqa: PLW0603 - there is one main thread
+    if threading.current_thread() is not threading.main_thread():
+        raise RuntimeError("gangclient.run must be called in the main thread: no other can be interrupted")
+    if _inside == os.getpid():
+        raise RuntimeError("gangclient.run is called inside of gangclient.run: one call lasts for the whole training")
+    if interrupt not in {AT_PROGRESS, AT_ONCE}:
+        raise ValueError(f"interrupt={interrupt!r}: it is {AT_PROGRESS!r} or {AT_ONCE!r}")
+    _inside = os.getpid()
+    try:
+        ours = find() if os.environ.get("GANG_SOCKET") else None
+        if ours is not None:
+            session = Session(_listed(abort), _listed(finalize), echo_seconds, at_once=interrupt == AT_ONCE)
+            return session.run(train, partial(Channel, ours))
+        if os.environ.get("GANG_SOCKET"):
+            _log.info(
+                "gangctl's supervisor has not started this process itself (a launcher has), or a call of run has ended "
+                "in it: it can't restart inside, and is started anew after a fault"
+            )
+        return train(connect())
+    finally:
+        _inside = None
+
+
+def _listed(given: Any) -> List[Any]:
+    return [given] if callable(given) else list(given)

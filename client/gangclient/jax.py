@@ -20,8 +20,8 @@ import os
 from typing import Any, Optional
 
 from gangclient._client import connect
-from gangclient._first_rank import wait_for_listener
 from gangclient._frameworks import framework, leave_at_once
+from gangclient._parking import wait_for_listener
 
 OLDEST = "0.4.36"
 WAIT_SECONDS = 10.0
@@ -37,7 +37,7 @@ class _Gang(_ClusterEnv):  # type: ignore[misc]
 
     @classmethod
     def is_env_present(cls) -> bool:
-        """Whether gangctl has told this process who it is. JAX asks whatever the script passes to ``initialize``.
+        """Return whether gangctl has started this process. JAX asks whatever the script passes to ``initialize``.
 
         JAX handles SIGTERM from here on: it waits for a step that all ranks agree on to save a last checkpoint. After
         a fault that is in vain, so the process leaves before the signal comes. A planned stop is left to JAX.
@@ -59,7 +59,7 @@ class _Gang(_ClusterEnv):  # type: ignore[misc]
 
     @classmethod
     def get_process_id(cls) -> int:
-        """Which process this is, when the first one listens: a try that fails costs JAX a second."""
+        """The number of this process, once the first process listens: a try that fails costs JAX a second."""
         number = int(os.environ["JAX_PROCESS_ID"])
         if number:
             host, _, port = cls.get_coordinator_address().rpartition(":")
@@ -68,7 +68,7 @@ class _Gang(_ClusterEnv):  # type: ignore[misc]
 
     @classmethod
     def get_local_process_id(cls) -> Optional[int]:
-        """Which of the pod's devices is that of this process; None: all of them."""
+        """The number of this process's device in the pod; None: it has all of them."""
         alone = os.environ.get("LOCAL_WORLD_SIZE") in (None, "1")
         return None if alone else int(os.environ["LOCAL_RANK"])
 

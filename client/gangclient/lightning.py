@@ -43,7 +43,7 @@ class GangCallback(_Callback):  # type: ignore[misc]
 
     @property
     def ckpt_path(self) -> Optional[str]:
-        """What to give to ``Trainer.fit``: the step that all ranks agreed on. None: start from the beginning."""
+        """The argument for ``Trainer.fit``: the step that all ranks agreed on. None: start from the beginning."""
         restore = self._gang.restore
         return restore.path if restore else None
 

@@ -31,6 +31,7 @@ from gangctl.api.recovery import Recovery
 from gangctl.api.restart import RestartFrom
 from gangctl.api.roles import Role
 from gangctl.api.rolling import Rolling
+from gangctl.api.said import Said
 from gangctl.api.snapshot import Endpoint, MemberSnapshot, Snapshot
 from gangctl.api.status import (
     Awaited,
@@ -150,6 +151,8 @@ class CauseChanges(TypedDict, total=False):
     why: str
     level: IncidentLevel
     message: str
+    words: str
+    said: Said | None
     printed: str
     time: float
     exact: bool
@@ -410,6 +413,9 @@ class StatusChanges(TypedDict, total=False):
     readable_from: int
     observed_generation: int
     message: str
+    said: Said | None
+    warning: Said | None
+    refusal: Said | None
     conditions: tuple[Condition, ...]
     started_attempt: int
     resumed_attempt: int

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from gangctl.api.model import Label, Lines, Model, Name, Sentence, Timestamp
 from gangctl.api.policy import Action
+from gangctl.api.said import Said
 
 
 class IncidentLevel(StrEnum):
@@ -49,6 +50,10 @@ class Cause(Model):
     """Minimum level of the restart, by the fault or the rule."""
     message: Sentence = ""
     """What was seen."""
+    words: Sentence = ""
+    """What the worker, its framework or its supervisor says of it. Empty if they say nothing."""
+    said: Said | None = None
+    """The message as a value."""
     printed: Sentence = ""
     """The last Python exception of the worker's output, or else the last line. Empty if there is none or output is not
     kept."""
@@ -63,6 +68,10 @@ class Cause(Model):
     suspect: Label = ""
     """Member and incarnation, such as worker-3.0, suspected in place of the member at fault because it went on when all
     others had ended in one way."""
+
+    def seen(self) -> str:
+        """Return the message with the words of the worker, its framework or its supervisor."""
+        return f"{self.message}: {self.words}" if self.words else self.message
 
 
 class PhaseMilliseconds(Model):

@@ -2,7 +2,7 @@
 
 The rule: gangctl passes a template on as it is written, because a cluster may be newer. So a field that this release
 doesn't know must not be refused, unless it is nearly the name of one that is known and absent. ``pod_fields.json`` has
-the fields, made from the models of the client (``gangctl/cluster/kube/pod/template_fields.py``).
+the fields, made from the models of the client (``gangctl/cluster/kube/template_fields.py``).
 """
 
 from __future__ import annotations

@@ -44,3 +44,10 @@ SIGNALS: Final = MappingProxyType(
     }
 )
 """Name to number. Real-time signals have no names: match them by exit code, 128+n."""
+
+_NAMES: Final = {number: name for name, number in SIGNALS.items()}
+
+
+def signal_name(number: int) -> str:
+    """Return SIGKILL for 9; SIG64 and the like where there is no name."""
+    return _NAMES.get(number, f"SIG{number}")

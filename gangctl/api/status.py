@@ -16,6 +16,7 @@ from gangctl.api.fencing import Fencing
 from gangctl.api.finished import Finished
 from gangctl.api.incident import Incident, LedgerEntry
 from gangctl.api.model import Label, Model, Name, Sentence, Timestamp
+from gangctl.api.said import Said
 from gangctl.api.step_gaps import StepGaps
 
 
@@ -224,6 +225,12 @@ class Status(Model):
     """Time of the last change of phase or attempt."""
     message: Sentence = ""
     """Reason for the last decision."""
+    said: Said | None = None
+    """The message as a value."""
+    warning: Said | None = None
+    """Message of the condition Degraded as a value; absent if it is not True."""
+    refusal: Said | None = None
+    """Message of the condition Accepted as a value; absent if it is not False."""
     conditions: Annotated[tuple[Condition, ...], Field(max_length=16)] = ()
     """The conditions listed below."""
     attempt: int = 0

@@ -11,8 +11,7 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.signals import SIGNALS
 from gangctl.cli.errors import UserError
 from gangctl.core.facts.gang import holders
-from gangctl.core.facts.layout import members_of
-from gangctl.core.facts.numbering import Numbering, numbered
+from gangctl.core.facts.layout import Numbering, members_of, numbered
 
 _LAST_SIGNAL: Final = 64
 _LARGEST: Final = 2**53

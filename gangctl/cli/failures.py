@@ -29,10 +29,10 @@ from gangctl.api.policy import Action
 from gangctl.api.reasons import Reason
 from gangctl.api.signals import SIGNALS
 from gangctl.cli.arguments import signal_number
-from gangctl.core.facts.defaults import DEFAULTS
-from gangctl.core.facts.evidence import DISRUPTION_REASONS, Fault, code_text
+from gangctl.core.facts.evidence import DEFAULTS, DISRUPTION_REASONS, Fault
 from gangctl.core.policy.rules import Verdict
 from gangctl.explain.judging import judge
+from gangctl.words.faults import exited
 from gangsidecar.wire import Level, LogMatch
 
 _CONDITION: Final = re.compile(r"(?P<type>[^=:\s]+)(=(?P<status>True|False|Unknown))?(:(?P<reason>\S+))?")
@@ -40,7 +40,7 @@ _ROLE: Final = {"name": "worker", "template": {"spec": {"containers": [{"name": 
 NonEmpty = Annotated[str, Field(min_length=1)]
 
 _INTRODUCTION: Final = """\
-<!-- Made by `python -m gangctl.cli.failures` from gangctl/core/facts/defaults.py and
+<!-- Made by `python -m gangctl.cli.failures` from gangctl/core/facts/evidence.py and
 gangctl/cli/failures.yaml. Change those. -->
 
 # Faults
@@ -155,7 +155,7 @@ def fault_of(
         reason: of the fault, if there is no other evidence.
     """
     if exit_code is not None:
-        return Fault(Reason.EXIT_CODE, "", 0.0, exit_code=exit_code, message=code_text(exit_code))
+        return Fault(Reason.EXIT_CODE, "", 0.0, exit_code=exit_code, message=exited(exit_code))
     if signal is not None:
         return Fault(Reason.SIGNAL, "", 0.0, signal=signal[1], message=f"ended by {signal[0]}")
     if container is not None:

@@ -1,1 +1,1 @@
-"""What the world looks like: Kubernetes, one machine, or a simulation."""
+"""The world behind one port: Kubernetes, or one machine."""

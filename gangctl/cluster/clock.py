@@ -1,4 +1,4 @@
-"""The controller's clock: the wall time at the begin of a term, and the time that has passed since then.
+"""The controller's clock: the wall time at the start of a term, and the time that has passed since then.
 
 The rule: within a term the clock never jumps, whatever is done to the wall clock, and it goes on while the machine
 sleeps. So a wait that is counted on it is as long as it says. Two terms may have clocks that are hours apart: no wait
@@ -39,5 +39,5 @@ def now() -> float:
 
 
 def time_of(moment: float) -> float:
-    """When a moment was, in seconds since the epoch; ``moment``: what :func:`elapsed` gave then."""
+    """Return when a moment was, in seconds since the epoch; ``moment``: what :func:`elapsed` gave then."""
     return round(_TERM.offset + moment, 6)

@@ -1,4 +1,4 @@
-"""What the controller needs of a cluster: gangs, pods and nodes to read, and the few writes that it makes.
+"""The port of a cluster: gangs, pods and nodes for the controller to read, and the few writes that it makes.
 
 The rule: a read makes no request; it returns what :meth:`Cluster.watch` keeps fresh. A write is visible to all later
 reads of the same process. Every method may raise :class:`~gangctl.cluster.errors.ClusterError`; any other exception is
@@ -14,13 +14,11 @@ from typing import Protocol
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import Status
-from gangctl.core.facts.node_state import NodeState
 from gangctl.core.facts.printed import Printed, ReadOutput
-from gangctl.core.facts.queue import Queue
-from gangctl.core.facts.world import Pod
+from gangctl.core.facts.world import NodeState, Pod, Queue
 from gangctl.core.lifecycle.plan import Event
+from gangctl.core.policy.admission import TellQueue
 from gangctl.core.policy.pods import CreatePod, DeletePod
-from gangctl.core.policy.queueing import TellQueue
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +91,7 @@ class UnreadableGang:
 
 @dataclass(frozen=True, slots=True)
 class PlainPod:
-    """A pod that is no gang's."""
+    """A pod outside all gangs."""
 
     metadata: Identity
     """UID, namespace and name of the pod."""
@@ -103,7 +101,7 @@ class Cluster(Protocol):
     """One cluster. A gang is identified by its UID: a second one of the same name is another gang."""
 
     def listening_since(self, uid: str) -> float:
-        """Since when the gang has been watched without a break, in seconds since the epoch.
+        """Return since when the gang has been watched without a break, in seconds since the epoch.
 
         Another controller may have managed the gang before: its members can't have been heard here at that time.
         """
@@ -112,7 +110,7 @@ class Cluster(Protocol):
         """UIDs of all gangs that :meth:`gang` returns."""
 
     def exists(self, uid: str) -> bool:
-        """Whether the gang is stored. One that this release can't read exists, though :meth:`gang` returns None."""
+        """Say whether the gang is stored. One that this release can't read exists, though :meth:`gang` returns None."""
 
     def gang(self, uid: str) -> GangJob | None:
         """The stored gang; None if it is gone, or can't be read."""
@@ -127,17 +125,17 @@ class Cluster(Protocol):
         """Nodes that don't answer, and since when this leader's own fresh watches show them so."""
 
     def nodes(self) -> Mapping[str, NodeState]:
-        """What nodes show beside that they answer: the same object as long as it is the same."""
+        """Return what nodes show beside that they answer: the same object as long as it is the same."""
 
     def pod_rejections(self, uid: str) -> tuple[str, ...] | None:
-        """Why the cluster rejects pods of this gang, in the cluster's words, one sentence for each role or pod.
+        """Return why the cluster rejects pods of this gang, in the cluster's words, one sentence for each role or pod.
 
         Empty = the cluster admits them; None = not known yet. A rejection is checked again from time to time, since
         quotas and policies change without the gang.
         """
 
     def queue(self, uid: str) -> Queue:
-        """What the queue says that the gang names."""
+        """Return what the queue says that the gang names."""
 
     async def authenticate(self, token: str) -> MemberIdentity | Refusal:
         """The pod that this token belongs to, or why the token is refused."""
@@ -163,7 +161,7 @@ class Cluster(Protocol):
         """Delete a pod with its grace period; no effect if it is gone, is terminating, or has another UID."""
 
     async def printed(self, job: GangJob, query: ReadOutput) -> Printed:
-        """What a worker printed last in an attempt; nothing if that isn't to be read, or is gone."""
+        """Return what a worker printed last in an attempt; nothing if that isn't to be read, or is gone."""
 
     async def tell_queue(self, job: GangJob, tell: TellQueue) -> None:
         """Change the gang's Workload; no effect if that was done."""

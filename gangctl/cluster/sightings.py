@@ -54,7 +54,7 @@ def seen_again(pod: Pod, before: Pod, seen: Pod, now: float) -> Pod:
 
 
 def shown_since(written: float | None, now: float, *, came: bool) -> float:
-    """Since when a node shows something, in seconds since the epoch; 0 if that isn't known.
+    """Return since when a node shows something, in seconds since the epoch; 0 if that isn't known.
 
     Args:
         written: when it came, as its writer says.

@@ -1,13 +1,19 @@
-"""The actions of one gang, carried out beside its decisions: a slow request for one pod delays no decision.
+"""The requests of one gang, made beside its decisions: a slow request for one pod delays no decision.
 
 The rule: an action starts only while the newest plan wants it, and after the status that gives its reason is stored.
 They start in the plan's order, kind by kind; of a kind, one at a time for one pod, and ``AT_ONCE`` for a gang. The
-gang itself is deleted last of all. One that failed is tried again after a while, if it is still wanted, and so is a
-creation that something undoes. All gangs share slots, fairly by namespace (``cluster/fair_slots.py``); pods of a gang
-that has not started yet come after all else.
+gang itself is deleted last of all. All gangs share slots, fairly by namespace (``cluster/fair_slots.py``); pods of a
+gang that has not started yet come after all else.
+
+An action that failed is tried again after a while, if it is still wanted. So is a creation that was done and is wanted
+again, since it was in vain: something undoes it, or nothing shows it yet. Another controller that deletes new pods must
+not make this one create as many.
 
 An action must not start late: which one is next is decided when there is room for it, not before. One that is under way
 when the status moves on does no harm, since a pod is created by the name of its incarnation, and deleted by its UID.
+
+What workers at fault printed is read in the same way, and neither a restart nor a pod ever waits for it. A query of the
+newest plan is made once, what can't be read counts as nothing, and an answer to an older query is dropped.
 """
 
 from __future__ import annotations
@@ -18,22 +24,78 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 from contextlib import AbstractAsyncContextManager
-from typing import Final
+from typing import Final, NamedTuple
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import GangPhase, Status
 from gangctl.cluster.errors import ClusterError, Retryable
 from gangctl.cluster.fair_slots import FairSlots
 from gangctl.cluster.port import Cluster
-from gangctl.controller.backoff import Backoff
-from gangctl.core.lifecycle.failing import failing, undone
+from gangctl.core.facts.printed import OutputRead, Printed, ReadOutput
+from gangctl.core.lifecycle.events import failing, undone
 from gangctl.core.lifecycle.plan import DeleteGang, Event
+from gangctl.core.policy.admission import GIVES_BACK, TellQueue
 from gangctl.core.policy.pods import CreatePod, DeletePod
-from gangctl.core.policy.queueing import GIVES_BACK, TellQueue
 from gangctl.telemetry import logs
 from gangctl.telemetry.port import Telemetry
 
 log = logging.getLogger(__name__)
+
+FIRST_SECONDS: Final = 0.5
+LONGEST_SECONDS: Final = 60.0
+REMEMBERED_SECONDS: Final = 600.0
+"""What is wanted again so long after it was done has lasted for long enough."""
+
+
+class _Tried(NamedTuple):
+    times: int
+    """In a row."""
+    due: float
+    """When it may be tried again."""
+    done: bool = False
+
+
+class Backoff:
+    """The failed actions of one gang, and those that were done. Times are seconds on the caller's clock."""
+
+    def __init__(self) -> None:
+        self._tried: dict[Hashable, _Tried] = {}
+
+    def is_due(self, action: Hashable, now: float) -> bool:
+        """Return whether it may be tried now."""
+        return action not in self._tried or now >= self._tried[action].due
+
+    def failed(self, action: Hashable, now: float, at_least: float = 0.0) -> int:
+        """The action failed; returns how many times in a row. ``at_least``: seconds in which it is not tried again."""
+        return self._again(action, now, at_least, done=False)
+
+    def done(self, action: Hashable, now: float) -> int:
+        """The action succeeded; returns how many times in a row, each soon after the one before."""
+        return self._again(action, now, 0.0, done=True)
+
+    def keep(self, actions: set[Hashable], now: float) -> None:
+        """Forget the failures of all other actions, and what was done long ago: only these are still wanted."""
+        self._tried = {
+            action: tried
+            for action, tried in self._tried.items()
+            if (now < tried.due + REMEMBERED_SECONDS if tried.done else action in actions)
+        }
+
+    def succeeded(self, action: Hashable) -> None:
+        """The action succeeded, and may be repeated at once."""
+        self._tried.pop(action, None)
+
+    def next_in(self, now: float, waits: Callable[[Hashable], bool]) -> float | None:
+        """Seconds until the next action is due; None if there is none. ``waits``: whether an action waits to be due."""
+        return min((max(0.0, tried.due - now) for action, tried in self._tried.items() if waits(action)), default=None)
+
+    def _again(self, action: Hashable, now: float, at_least: float, *, done: bool) -> int:
+        before = self._tried.get(action)
+        times = 1 if before is None or before.done is not done else before.times + 1
+        pause = min(LONGEST_SECONDS, FIRST_SECONDS * 2.0 ** min(times - 1, 16))
+        self._tried[action] = _Tried(times, now + max(pause, at_least), done)
+        return times
+
 
 AT_ONCE: Final = 32
 """Requests of one kind for one gang at once."""
@@ -59,7 +121,7 @@ class Actions:
 
         Args:
             cluster: carries them out.
-            telemetry: is told how long each took.
+            telemetry: takes how long each took.
             tasks: runs them; when it is cancelled, because this process leads no more, so are they.
             slots: shared by all gangs.
             done: called after each action, since there may be something new to decide.
@@ -71,7 +133,7 @@ class Actions:
         self._done = done
         self._backoff = Backoff()
         self._job: GangJob | None = None
-        self._wanted: set[ClusterAction] = set()
+        self._requested: set[ClusterAction] = set()
         self._waiting: dict[type, deque[ClusterAction]] = {kind: deque() for kind in KINDS}
         self._under_way: set[Hashable] = set()
         self._workers = dict.fromkeys(KINDS, 0)
@@ -85,20 +147,20 @@ class Actions:
         begun = {action for waiting in self._waiting.values() for action in waiting}
         return self._backoff.next_in(
             time.monotonic(),
-            lambda action: action in self._wanted and action not in begun and _target(action) not in self._under_way,
+            lambda action: action in self._requested and action not in begun and _target(action) not in self._under_way,
         )
 
-    def keep(self, wanted: Iterable[ClusterAction]) -> None:
+    def keep(self, requested: Iterable[ClusterAction]) -> None:
         """Forget what waits and isn't wanted by the newest plan, whose status is not stored yet."""
-        kept = self._wanted = set(wanted)
+        kept = self._requested = set(requested)
         self._backoff.keep({*kept}, time.monotonic())
         for kind, waiting in self._waiting.items():
             self._waiting[kind] = deque(action for action in waiting if action in kept)
 
-    def want(self, job: GangJob, wanted: Iterable[ClusterAction]) -> None:
+    def want(self, job: GangJob, requested: Iterable[ClusterAction]) -> None:
         """Carry these out, and nothing else. ``job``: the stored object from which they follow."""
         self._job = job
-        actions, now = tuple(wanted), time.monotonic()
+        actions, now = tuple(requested), time.monotonic()
         self.keep(actions)
         for kind in KINDS:
             self._waiting[kind] = deque(
@@ -133,7 +195,7 @@ class Actions:
         return self._slots.slot(job.metadata.namespace, job.metadata.uid, first_start=first_start)
 
     def _next(self, kind: type) -> ClusterAction | None:
-        """What starts now; None if nothing of this kind does. A plan that came meanwhile may want something else."""
+        """Take what starts now; None if nothing of this kind does. A newer plan may want something else by now."""
         if not self._waiting[kind]:
             return None
         if kind is DeleteGang and (self._under_way or any(self._waiting[one] for one in KINDS if one is not kind)):
@@ -194,13 +256,13 @@ class Actions:
 
 
 def is_first_start(status: Status) -> bool:
-    """Whether the gang waits for its pods, and its attempt belongs to no incident."""
+    """Return whether the gang waits for its pods, and its attempt belongs to no incident."""
     newest = next(iter(status.incidents), None)
     return status.phase is GangPhase.PENDING and (newest is None or newest.attempt != status.attempt)
 
 
 def _target(action: ClusterAction) -> Hashable:
-    """What the action is done to: the same for two that differ in how it is done."""
+    """Return what the action is done to: the same for two that differ in how it is done."""
     match action:
         case TellQueue():
             return TellQueue
@@ -210,3 +272,54 @@ def _target(action: ClusterAction) -> Hashable:
             return DeletePod, action.uid
         case DeleteGang():
             return DeleteGang
+
+
+LOGS_AT_ONCE: Final = 8
+
+
+class OutputReader:
+    """The newest query and answer of each gang."""
+
+    def __init__(self, cluster: Cluster, wake: Callable[[str], None]) -> None:
+        """``wake``: called with a gang's UID when there is an answer that says something."""
+        self._cluster = cluster
+        self._wake = wake
+        self._slots = asyncio.Semaphore(LOGS_AT_ONCE)
+        self._queries: dict[str, ReadOutput] = {}
+        self._answers: dict[str, OutputRead] = {}
+
+    def want(self, tasks: asyncio.TaskGroup, job: GangJob, queries: Iterable[ReadOutput]) -> None:
+        """Make the query of a plan, unless it was made. ``job``: the stored object from which it follows."""
+        uid = job.metadata.uid
+        for query in queries:
+            if self._queries.get(uid) != query:
+                self._queries[uid] = query
+                tasks.create_task(self._read(job, query), name=f"output of gang {job.metadata.name}")
+
+    def answer(self, uid: str) -> OutputRead | None:
+        """The newest answer for a gang."""
+        return self._answers.get(uid)
+
+    def forget(self, uid: str) -> None:
+        """The gang is gone."""
+        self._queries.pop(uid, None)
+        self._answers.pop(uid, None)
+
+    async def _read(self, job: GangJob, query: ReadOutput) -> None:
+        uid, printed = job.metadata.uid, Printed()
+        logs.set_gang(job)
+        async with self._slots:
+            if self._queries.get(uid) != query:
+                return
+            try:
+                printed = await self._cluster.printed(job, query)
+            except ClusterError as error:
+                log.warning(
+                    "what %s printed last can't be read, and the incident does without: %s", query.member, error
+                )
+            except Exception:
+                log.exception("reading what %s printed last crashed, which is a bug", query.member)
+        if self._queries.get(uid) == query:
+            self._answers[uid] = OutputRead(query, printed)
+            if printed.lines:
+                self._wake(uid)

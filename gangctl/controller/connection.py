@@ -1,13 +1,14 @@
-"""One sidecar's connection: the messages that wait to be sent to it, and the last directive that was sent.
+"""The connections of sidecars: the messages that wait to be sent, the last directive, and which connection is a pod's.
 
-The rule: of each kind of message only the newest one waits, so a slow receiver costs the memory of one message. It must
-not delay any other connection. What waits must not be sent once this process leads no more: then the connection ends.
+The rule: of each kind of message only the newest waits, so a slow receiver costs the memory of one message and delays
+no other connection. What waits must not be sent once this process leads no more: then the connection ends. A pod has
+one connection, its newest; what ends late must not remove the connection that has taken its place.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,6 +16,7 @@ from aiohttp import web
 
 from gangctl.api.gangjob import GangJob
 from gangctl.cluster.port import MemberIdentity
+from gangctl.controller.gate import Gate
 from gangsidecar import wire
 
 CLOSE_SECONDS: Final = 1.0
@@ -49,7 +51,7 @@ class _Sent:
     directive: wire.Directive | None
 
     def is_for(self, job: GangJob, report: wire.Report) -> bool:
-        """Whether the inputs are the same."""
+        """Return whether the inputs are the same."""
         inputs = (self.session, self.attempt, self.phase)
         return self.job is job and inputs == (report.session, report.attempt, report.phase)
 
@@ -64,9 +66,9 @@ class Connection:
         transport: asyncio.BaseTransport | None,
         now: float,
         revision: int,
-        leads: Callable[[], bool],
+        gate: Gate,
     ) -> None:
-        """``transport``: None if it is broken already; ``revision``: of the wire, as the sidecar knows it."""
+        """``transport``: None if it is broken already; ``revision``: of the wire, as the sidecar has it."""
         self.identity = identity
         self.socket = socket
         self.last_report_at = now
@@ -76,7 +78,7 @@ class Connection:
         self.pauses = 0
         """Before how many of its messages in a row it was not read for a while."""
         self._revision = revision
-        self._leads = leads
+        self._gate = gate
         self._transport = transport
         self._closing: asyncio.Future[CloseFrame] = asyncio.get_running_loop().create_future()
         self._waiting: dict[str, str] = {}
@@ -117,7 +119,7 @@ class Connection:
 
     @property
     def was_asked(self) -> bool:
-        """Whether a scan was sent on it: answers are larger than reports."""
+        """Return whether a scan was sent on it: answers are larger than reports."""
         return self._scan is not None
 
     def send_scan(self, scan: wire.Scan, now: float) -> None:
@@ -150,10 +152,12 @@ class Connection:
             await self._wakeup.wait()
             self._wakeup.clear()
             while self._waiting:
-                if not self._leads():  # It was frozen since the message was made, or the receiver was slow.
+                if (
+                    not self._gate.is_open
+                ):  # The process was frozen since the message was made, or the receiver was slow.
                     self.abort()
                     return
-                # One at a time: while a slow receiver takes this one, the others can still be replaced by newer ones.
+                # One at a time: while a slow receiver takes it, newer messages can still replace the others.
                 # In the order of their kinds' first message: the ping that prolongs a lease comes before its Run.
                 text = self._waiting.pop(next(iter(self._waiting)))
                 await self.socket.send_str(text)
@@ -178,3 +182,59 @@ class Connection:
     def _abort_transport(self) -> None:
         if isinstance(self._transport, asyncio.WriteTransport):
             self._transport.abort()
+
+
+class Connections:
+    """All of them."""
+
+    def __init__(self) -> None:
+        self._by_pod: dict[str, Connection] = {}
+        self._by_gang: dict[str, dict[str, Connection]] = {}
+        """UID of the gang -> UID of the pod -> its connection."""
+        self.ended = 0
+        """How many have ended so far."""
+
+    def __len__(self) -> int:
+        """Return how many pods are connected."""
+        return len(self._by_pod)
+
+    def get(self, pod: str) -> Connection | None:
+        """The connection of a pod (UID)."""
+        return self._by_pod.get(pod)
+
+    def add(self, connection: Connection) -> Connection | None:
+        """Make it the connection of its pod, and return its former connection."""
+        who = connection.identity
+        before = self._by_pod.get(who.pod)
+        if before is not None:
+            self.remove(before)
+        self._by_pod[who.pod] = self._by_gang.setdefault(who.gang, {})[who.pod] = connection
+        return before
+
+    def remove(self, connection: Connection) -> bool:
+        """It has ended; return whether it was still the connection of its pod."""
+        who = connection.identity
+        if self._by_pod.get(who.pod) is not connection:
+            return False
+        self.ended += 1
+        del self._by_pod[who.pod], self._by_gang[who.gang][who.pod]
+        if not self._by_gang[who.gang]:
+            del self._by_gang[who.gang]
+        return True
+
+    def all(self) -> Iterator[Connection]:
+        """Those of now. One that ends before its turn is left out."""
+        return self._present(tuple(self._by_pod))
+
+    def of(self, gang: str) -> Iterator[Connection]:
+        """Those of a gang (UID). One that ends before its turn is left out."""
+        return self._present(tuple(self._by_gang.get(gang, ())))
+
+    def clear(self) -> None:
+        """Forget all."""
+        self.ended += len(self)
+        self._by_pod.clear()
+        self._by_gang.clear()
+
+    def _present(self, pods: tuple[str, ...]) -> Iterator[Connection]:
+        return (self._by_pod[pod] for pod in pods if pod in self._by_pod)

@@ -1,8 +1,8 @@
 """The loop of the device guard: it asks :mod:`gangctl.core.policy.device_guard` whom to evict, and requests that.
 
 The rule: it runs beside the gangs' loop while this process leads, and one request at a time. A request may take long,
-so each follows from a look of its own. Nothing is evicted while the watch is broken. A refusal is told once for each
-pod and fault, in an Event of the pod.
+so each follows from a look of its own. Nothing is evicted while the watch is broken. A refusal is reported once for
+each pod and fault, in an Event of the pod.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gangctl.cluster import clock
 from gangctl.cluster.errors import ClusterError, Held, Retryable
 from gangctl.cluster.kube.client import NoAnswer
 from gangctl.core.facts.world import Device
-from gangctl.core.lifecycle import guarding
+from gangctl.core.lifecycle import events
 from gangctl.core.lifecycle.plan import Event
 from gangctl.core.policy import device_guard
 from gangctl.core.policy.device_guard import GuardedPod, Memory
@@ -44,7 +44,7 @@ class GuardedPods(Protocol):
 
     @property
     def fresh(self) -> float | None:
-        """Since when every change was seen, in seconds since the epoch; None while a watch is broken."""
+        """Return since when every change was seen, in seconds since the epoch; None while a watch is broken."""
 
     async def evict(self, pod: GuardedPod) -> bool:
         """Request the eviction of a pod; return whether it was there.
@@ -118,10 +118,10 @@ class DeviceGuard:
         self.counts[answer.result] += 1
         now = clock.now()
         if answer.result == "evicted":
-            self._tell(pod, guarding.evicted(pod, device))
+            self._tell(pod, events.guard_evicted(pod, device))
             return device_guard.evicted(memory, pod, now)
         if answer.why and answer.is_known:
-            self._tell(pod, guarding.refused(memory, pod, device, answer.why))
+            self._tell(pod, events.guard_refused(memory, pod, device, answer.why))
         return device_guard.refused(memory, pod, now, at_least=answer.after, counts=not answer.is_known)
 
     async def _answer(self, pod: GuardedPod) -> _Answer:

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from gangctl.cluster.kube.leases.leadership import LeaseTiming
-from gangctl.cluster.kube.nodes.table import Row, rows_with
+from gangctl.cluster.kube.election import LeaseTiming
 from gangctl.cluster.kube.settings import KubeSettings
+from gangctl.kubernetes.signals import Row, rows_with
 from gangctl.telemetry import logs
 from gangsidecar.wire import CONNECT_PATH
 

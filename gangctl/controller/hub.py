@@ -1,9 +1,9 @@
 """The hub: one WebSocket for each sidecar. It takes reports and sends directives, and it decides nothing.
 
 The rule: a member's directive follows from the newest *stored* object of its gang (:meth:`Hub.publish`) and from the
-member's own report. A process that does not lead sends no directive: it answers sidecars with the leader's address, and
-when its term ends, it aborts every connection (:meth:`Hub.end_term`). Whatever a connection sends, at worst that one
-connection is closed, and the log gives the reason.
+member's own report. A process that does not lead sends nothing: each connection asks the gate before each message. It
+answers sidecars with the leader's address, and when its term ends, it aborts every connection (:meth:`Hub.end_term`).
+Whatever a connection sends, at worst that one connection is closed, and the log gives the reason.
 """
 
 from __future__ import annotations
@@ -25,15 +25,22 @@ from aiohttp import web
 from gangctl.api.gangjob import GangJob
 from gangctl.cluster import clock
 from gangctl.cluster.port import MemberIdentity
-from gangctl.controller.connection import CloseFrame, Connection, DirectiveOf
-from gangctl.controller.connections import Connections
+from gangctl.controller.connection import CloseFrame, Connection, Connections, DirectiveOf
+from gangctl.controller.gate import (
+    CLOSED,
+    CONTROL,
+    Authenticate,
+    ConnectionRefusal,
+    Gate,
+    Leader,
+    MessageError,
+    RefusalLog,
+    parse_message,
+)
 from gangctl.controller.intake import FLOODS, Intake
-from gangctl.controller.messages import CLOSED, CONTROL, MessageError, received
-from gangctl.controller.refusals import ConnectionRefusal, RefusalLog
+from gangctl.controller.listener import listen
 from gangctl.controller.reports import ReportChange, ReportStore, StaleReason
-from gangctl.controller.server import listen
-from gangctl.controller.slices import in_slices
-from gangctl.controller.upgrade import Authenticate, Leader, UpgradeGate
+from gangctl.controller.turns import in_slices
 from gangctl.core.facts.world import Heard
 from gangctl.core.lifecycle.plan import AskScan
 from gangctl.telemetry import logs
@@ -73,11 +80,10 @@ class Hub:
         self._refusals = RefusalLog()
         self.stale: Counter[str] = Counter(dict.fromkeys(StaleReason, 0))
         """How many messages came too late to change anything, by reason."""
-        self._gate = UpgradeGate(authenticate, leader, self._refusals)
+        self._gate = Gate(authenticate, leader, self._refusals)
         self._directives = directives
         self._wake = wake
         self._wake_later = wake_later
-        self._leader = leader
         self._reports = ReportStore()
         self.connections = Connections()
         self.intake = Intake()
@@ -86,12 +92,12 @@ class Hub:
 
     @property
     def refused(self) -> Counter[str]:
-        """How many connections were refused, or closed from this side, by reason."""
+        """Return how many connections were refused, or closed from this side, by reason."""
         return self._refusals.counts
 
     @property
     def connected(self) -> int:
-        """How many pods are connected."""
+        """Return how many pods are connected."""
         return len(self.connections)
 
     @asynccontextmanager
@@ -124,12 +130,13 @@ class Hub:
         while True:
             await asyncio.sleep(PING_SECONDS)
             self.intake.tidy()
-            in_slices(self.connections.all(), self._check)
+            if self._gate.is_open:
+                in_slices(self.connections.all(), self._check)
 
     def _check(self, connection: Connection) -> None:
         """Ping the sidecar, and notice whether its supervisor is silent."""
         self._ping(connection)
-        if self._leader() is None and time.monotonic() - connection.last_report_at > SILENT_SECONDS:
+        if time.monotonic() - connection.last_report_at > SILENT_SECONDS:
             self._disconnect(connection.identity)
 
     def publish(self, job: GangJob) -> None:
@@ -147,7 +154,7 @@ class Hub:
     def ask(self, gang: str, action: AskScan) -> None:
         """Send a scan to a pod. If the pod is not connected, a later plan asks again."""
         connection = self.connections.get(action.pod)
-        if connection is None or connection.identity.gang != gang or self._leader() is not None:
+        if connection is None or connection.identity.gang != gang:
             return
         try:
             connection.send_scan(action.scan, time.monotonic())
@@ -188,9 +195,8 @@ class Hub:
         await socket.prepare(request)
         admit()
         revision = wire.revision_of(request.headers.get(wire.REVISION_HEADER, ""))
-        now, leads = time.monotonic(), lambda: self._leader() is None
-        connection = Connection(identity, socket, request.transport, now, revision, leads)
-        if self._leader() is not None:
+        connection = Connection(identity, socket, request.transport, time.monotonic(), revision, self._gate)
+        if not self._gate.is_open:
             connection.abort()
             return socket
         self._register(connection)
@@ -255,7 +261,7 @@ class Hub:
             self.stale[StaleReason.SUPERSEDED] += 1
             return None
         try:
-            message = received(frame, sender, was_asked=connection.was_asked)
+            message = parse_message(frame, sender, was_asked=connection.was_asked)
         except MessageError as error:
             return self._refuse(connection, error.reason, CloseFrame(aiohttp.WSCloseCode.POLICY_VIOLATION, str(error)))
         match message:
@@ -285,13 +291,11 @@ class Hub:
 
     def _ping(self, connection: Connection, *, at_once: bool = False) -> None:
         now, who = time.monotonic(), connection.identity
-        if self._leader() is None and (at_once or now - connection.pinged_at >= PING_AGAIN * PING_SECONDS):
+        if at_once or now - connection.pinged_at >= PING_AGAIN * PING_SECONDS:
             connection.ping(self._reports.report(who.gang, who.pod) if connection.has_reported else None, now)
 
     def _direct(self, connection: Connection) -> None:
         """Send the directive that follows from the stored object and the member's newest report."""
-        if self._leader() is not None:  # It was frozen and has not noticed yet: another process directs them by now.
-            return
         who = connection.identity
         stored, report = self._jobs.get(who.gang), self._reports.report(who.gang, who.pod)
         if stored is None or report is None:
@@ -306,7 +310,7 @@ class Hub:
             self._wake(who.gang)
 
     def _set_log_context(self, connection: Connection) -> None:
-        """What this connection's task logs carries its gang and the attempt that the gang is in by now."""
+        """Return what this connection's task logs carries its gang and the attempt that the gang is in by now."""
         if (stored := self._jobs.get(connection.identity.gang)) is not None:
             logs.set_gang(stored[0])
 

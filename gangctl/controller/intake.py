@@ -1,7 +1,15 @@
-"""The intake: how the hub takes messages in, so that one pod or namespace delays no other.
+"""Take the hub's messages in so that one pod or namespace delays no other: each has a share of the controller's time.
 
-The rule: messages are taken in turns (``turns.py``), and what they cost is paid from shares (``shares.py``): who has
-used up a share is read later. A pod that goes on all the same is told why, by the close frame of its connection.
+The rule: messages are taken in turns (``turns.py``). What a message cost is paid after it, at the rate of the share;
+what has been saved up is at most ``burst``.
+
+    paid(x)  = max(paid(x), now) + cost / rate        for the pod and for its namespace
+    pause    = max(0, paid(x) - now - burst / rate)   the longer of the two
+
+So nothing is refused and nothing is lost: a connection whose messages cost more is read later, and its sidecar, which
+sends whole states, sends only the newest. A member that works must never be paused. What a pod owes must outlive its
+connection: else it would only have to connect again. A pod that goes on all the same reads why in the close frame of
+its connection.
 """
 
 from __future__ import annotations
@@ -11,18 +19,80 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
 import aiohttp
 
 from gangctl.controller.connection import CloseFrame, Connection
-from gangctl.controller.shares import SHARES, Owner, Pause, Shares
 from gangctl.controller.turns import Turns
 
 log = logging.getLogger(__name__)
 
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A part of the loop's time."""
+
+    rate: float
+    """Seconds per second, in the long run."""
+    burst: float
+    """Seconds that may be taken at once."""
+
+
+class Owner(StrEnum):
+    """Whose share is used up. Label values of a metric."""
+
+    POD = "Pod"
+    NAMESPACE = "Namespace"
+
+
+SHARES: Final = {Owner.POD: Share(0.05, 0.5), Owner.NAMESPACE: Share(0.5, 2.0)}
+"""A report costs about 0.1 ms, the largest possible one about 10 ms. A member sends one a second at most, and a few
+with each restart."""
+LONGEST_PAUSE: Final = 5.0
+"""Seconds: directives are still sent, and the connection must not look dead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """How long a connection is not read, and whose share is used up."""
+
+    seconds: float
+    owner: Owner
+
+
+class Shares:
+    """What all pods and namespaces have spent. Times are seconds on a monotonic clock."""
+
+    def __init__(self) -> None:
+        self._paid: dict[tuple[Owner, str], float] = {}
+        """Until when the share has been spent; left out once that has passed."""
+
+    def spend(self, pod: str, namespace: str, cost: float, now: float) -> None:
+        """A message of this pod took ``cost`` seconds."""
+        for one in ((Owner.POD, pod), (Owner.NAMESPACE, namespace)):
+            self._paid[one] = max(self._paid.get(one, now), now) + cost / SHARES[one[0]].rate
+
+    def pause(self, pod: str, namespace: str, now: float) -> Pause | None:
+        """The pause before the next message of this pod is read; None if there is none."""
+        pauses = (self._pause(Owner.POD, pod, now), self._pause(Owner.NAMESPACE, namespace, now))
+        longest = max(pauses, key=lambda pause: pause.seconds)
+        return longest if longest.seconds > 0 else None
+
+    def forget_paid(self, now: float) -> None:
+        """Forget those that owe nothing any more."""
+        self._paid = {one: until for one, until in self._paid.items() if until > now}
+
+    def _pause(self, owner: Owner, name: str, now: float) -> Pause:
+        share = SHARES[owner]
+        owed = self._paid.get((owner, name), now) - now - share.burst / share.rate
+        return Pause(min(LONGEST_PAUSE, max(0.0, owed)), owner)
+
+
 FLOOD: Final = 20
-"""A pod that was paused before so many messages in a row, for its own share, is told, and has to connect again."""
+"""A pod that was paused before so many messages in a row, for its own share, has to connect again."""
 FLOODS: Final = CloseFrame(
     aiohttp.WSCloseCode.POLICY_VIOLATION,
     f"its pod floods the controller: its messages take over {SHARES[Owner.POD].rate:.0%} of the controller's time",

@@ -22,26 +22,20 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wai
 from gangctl import __version__
 from gangctl.cluster import clock
 from gangctl.cluster.errors import ClusterError
-from gangctl.cluster.kube.auth.certificates import CertificateRotator
-from gangctl.cluster.kube.auth.gang_authorizer import GangAuthorizer
-from gangctl.cluster.kube.auth.request_authorizer import RequestAuthorizer
-from gangctl.cluster.kube.auth.token_authenticator import TokenAuthenticator
+from gangctl.cluster.kube.authorizers import GangAuthorizer, RequestAuthorizer
+from gangctl.cluster.kube.certificates import CertificateRotator
 from gangctl.cluster.kube.client import Client
 from gangctl.cluster.kube.cluster import KubeCluster
-from gangctl.cluster.kube.leases.election import BootClock, Election
-from gangctl.cluster.kube.leases.lease import KubeLease
-from gangctl.controller import file_descriptors, flags, metrics
+from gangctl.cluster.kube.election import BootClock, Election, KubeLease
+from gangctl.cluster.kube.tokens import TokenAuthenticator
+from gangctl.controller import flags, housekeeping
 from gangctl.controller.device_guard import DeviceGuard
+from gangctl.controller.endpoints import METRICS, PAGE, Health, MetricsServer, Security, serve_page
 from gangctl.controller.flags import Options
-from gangctl.controller.garbage import Garbage
-from gangctl.controller.health import Health
+from gangctl.controller.housekeeping import Garbage
 from gangctl.controller.hub import Hub
-from gangctl.controller.loop import Loop
-from gangctl.controller.metrics import MetricsServer, Security
-from gangctl.controller.page.routes import PATH, Page
-from gangctl.controller.page.server import RIGHT, serve_page
-from gangctl.controller.page.source import Source, traces_from_environment
-from gangctl.controller.wakes import Wakes
+from gangctl.controller.loop import Loop, Wakes
+from gangctl.controller.page.routes import PATH, Page, Source, traces_from_environment
 from gangctl.core.lifecycle.decide import decide
 from gangctl.core.lifecycle.directive import directives
 from gangctl.telemetry import logs
@@ -65,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the controller. Returns the exit code: 0 after a signal, 1 if it cannot run (2, for wrong flags, exits)."""
     options = flags.parse(arguments)
     logs.set_up(options.log_format, None, logging.getLevelNamesMapping()[options.log_level.upper()])
-    file_descriptors.raise_limit()
+    housekeeping.raise_limit()
     log.info("gangctl %s, %s in namespace %s", __version__, options.identity, options.settings.namespace)
     try:
         asyncio.run(control(options))
@@ -119,10 +113,8 @@ class Controller:
             ca=lambda: self._certificates.ca,
             authenticator=TokenAuthenticator(client, settings.audience),
         )
-        self._wakes: Wakes | None = None
-        """The wakes of this term; None while this process does not lead."""
         self._loop: Loop | None = None
-        """The loop of this term."""
+        """The loop of this term; None while this process doesn't lead."""
         self._hub = Hub(
             self._cluster.authenticate,
             partial(directives, self._cluster.pods),
@@ -146,12 +138,12 @@ class Controller:
                 events=lambda: self._cluster.event_counts,
                 spans=lambda: asdict(self._tracer.counts()),
                 brake=lambda: None if self._loop is None else self._loop.brake.state,
-                unreadable=lambda: None if self._loop is None else self._loop.unreadable.count,
+                unreadable=lambda: None if self._loop is None else self._loop.unreadable_count,
             )
         )
         self._telemetry = TelemetryFanout(self._tracer, self._metrics)
         self._health = Health(self.problems)
-        scrapers, viewers = (RequestAuthorizer(client, url) for url in (metrics.PATH, RIGHT))
+        scrapers, viewers = (RequestAuthorizer(client, url) for url in (METRICS, PAGE))
         scraped, seen = (Security(self._certificates.context, one.refusal) for one in (scrapers, viewers))
         self._metrics_server = MetricsServer(self._metrics.exposition, scraped if options.metrics_secure else None)
         source = Source(self._cluster, lambda: self._loop, self._leaders_page, traces_from_environment())
@@ -159,7 +151,7 @@ class Controller:
         self._serve_page = partial(serve_page, page, seen, options.host, options.page_port)
 
     def problems(self) -> tuple[str, ...]:
-        """Why this replica is not ready, a sentence each."""
+        """Return why this replica is not ready, a sentence each."""
         found = list(self._cluster.problems)
         if not self._certificates.ca:
             found.append(f"the certificate for sidecars is missing: {self._certificate_problem}")
@@ -222,10 +214,9 @@ class Controller:
                 wakes = Wakes()
                 clock.begin_term()
                 self._cluster.begin_term()
-                self._wakes = wakes
+                self._loop = Loop(self._cluster, self._hub, wakes, decide, self._telemetry)
                 for uid in self._cluster.uids():
                     wakes.wake(uid)
-                self._loop = Loop(self._cluster, self._hub, wakes, decide, self._telemetry)
                 tasks.create_task(self._loop.run())
                 tasks.create_task(self._tracer.run())
                 tasks.create_task(self._hub.keep_alive())
@@ -235,7 +226,7 @@ class Controller:
             finally:
                 # First of all: this process must not send directives any more.
                 self._hub.end_term()
-                self._wakes = self._loop = None
+                self._loop = None
                 self._cluster.resign()
                 self._tracer.term_ended()
                 self._metrics.term_ended()
@@ -251,12 +242,12 @@ class Controller:
                 await self._cluster.refresh()
 
     def _wake(self, uid: str) -> None:
-        if self._wakes is not None:
-            self._wakes.wake(uid)
+        if self._loop is not None:
+            self._loop.wakes.wake(uid)
 
     def _wake_later(self, uid: str) -> None:
-        if self._wakes is not None:
-            self._wakes.wake_later(uid)
+        if self._loop is not None:
+            self._loop.wakes.wake_later(uid)
 
     def _leader(self) -> str | None:
         """None = this process leads; else the leader's address, or empty if no leader is known."""

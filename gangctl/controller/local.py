@@ -2,43 +2,102 @@
 
 It ends on SIGTERM and SIGINT, and at the end of its standard input if that is a pipe (from ``gangctl run``). However it
 ends, gangs keep training, and the next controller takes them over. A state directory has at most one controller.
+
+Its live endpoint serves the page, and a snapshot of a gang at ``/v1/gangs/NAME``, to the user who runs the controller:
+the random token is in a file that only this user can read.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import hmac
 import logging
 import os
+import secrets
 import signal
 import stat
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Final
 
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
 from gangctl.api.gangjob import GangJob
+from gangctl.api.snapshot import Endpoint
+from gangctl.cluster import clock
 from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.local.atomic_files import write
 from gangctl.cluster.local.cluster import LocalCluster
 from gangctl.cluster.local.controller_lock import only_controller
 from gangctl.cluster.local.layout import DEFAULT_STATE_DIRECTORY, StateDirectory
 from gangctl.cluster.local.rotation import rotate_logs
-from gangctl.controller import live
 from gangctl.controller.hub import Hub
-from gangctl.controller.loop import Loop
-from gangctl.controller.page.routes import Page
-from gangctl.controller.page.source import Source, traces_from_environment
-from gangctl.controller.wakes import Wakes
+from gangctl.controller.loop import Loop, Wakes
+from gangctl.controller.page.routes import Page, Source, traces_from_environment
 from gangctl.core.facts.world import Observed
 from gangctl.core.lifecycle.decide import decide
 from gangctl.core.lifecycle.directive import directives
+from gangctl.core.record.snapshot import snapshot
 from gangctl.telemetry import logs
 from gangctl.telemetry.port import TelemetryFanout
 from gangctl.telemetry.tracing.tracer import IncidentTracer, tracer_from_environment
 
 log = logging.getLogger(__name__)
+
+LIVE: Final = "/v1/gangs/"
+SHUTDOWN_SECONDS: Final = 0.5
+
+Look = Callable[[str], tuple[GangJob, Observed] | None]
+"""Finds a gang by its name, with what the controller observes of it now."""
+
+
+@asynccontextmanager
+async def serve_live(host: str, look: Look, page: Page) -> AsyncIterator[Endpoint]:
+    """Serve the page and snapshots on a free port of ``host`` until the end.
+
+    Raises:
+        OSError: it can't listen there.
+    """
+    token = secrets.token_urlsafe(32)
+    expected = f"Bearer {token}".encode()
+
+    @web.middleware
+    async def authorized(request: web.Request, handler: Handler) -> web.StreamResponse:
+        given = request.headers.get("Authorization", "").encode(errors="replace")
+        if not hmac.compare_digest(given, expected):
+            raise web.HTTPUnauthorized(text="the request needs the token from the state directory\n")
+        return await handler(request)
+
+    async def answer(request: web.Request) -> web.Response:
+        name = request.match_info["name"]
+        found = look(name)
+        if found is None:
+            raise web.HTTPNotFound(text=f"this controller knows no gang {name!r:.80}\n")
+        text = snapshot(clock.now(), *found).model_dump_json(by_alias=True, exclude_none=True)
+        return web.Response(text=text, content_type="application/json")
+
+    application = web.Application(middlewares=[authorized])
+    application.router.add_get(LIVE + "{name}", answer)
+    page.add_to(application)
+    runner = web.AppRunner(
+        application,
+        access_log=None,
+        shutdown_timeout=SHUTDOWN_SECONDS,
+        handler_cancellation=True,  # A viewer that has left makes room at once.
+    )
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host, 0).start()
+        name, port = runner.addresses[0][:2]
+        yield Endpoint(url=f"http://{name}:{port}{LIVE}", token=token)
+    finally:
+        await runner.cleanup()
+
 
 FAILED: Final = 1
 HOST: Final = "127.0.0.1"
@@ -88,7 +147,7 @@ async def control(state: StateDirectory) -> IncidentTracer:
         return None if job is None else (job, loop.observed(job.metadata.uid))
 
     page = Page(Source(cluster, lambda: loop, traces=traces_from_environment()))
-    async with hub.serve(HOST, 0) as url, live.serve(HOST, look, page) as endpoint:
+    async with hub.serve(HOST, 0) as url, serve_live(HOST, look, page) as endpoint:
         write(state.url, url.encode(), durable=False)
         write(state.live, endpoint.model_dump_json().encode(), durable=False)
         log.info("controller %d is listening on %s", os.getpid(), url)

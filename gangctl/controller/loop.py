@@ -23,23 +23,85 @@ from gangctl.cluster import clock
 from gangctl.cluster.errors import ClusterError, Conflict, Retryable
 from gangctl.cluster.fair_slots import FairSlots
 from gangctl.cluster.port import Cluster, UnreadableGang
-from gangctl.controller.actions import SLOTS, Actions
-from gangctl.controller.brake_keeper import BrakeKeeper
-from gangctl.controller.groups import Groups
+from gangctl.controller.actions import SLOTS, Actions, OutputReader
+from gangctl.controller.fleet import BrakeKeeper, Groups
 from gangctl.controller.hub import Hub
-from gangctl.controller.output_reader import OutputReader
 from gangctl.controller.turns import Turns
-from gangctl.controller.unreadable import UnreadableGangs
-from gangctl.controller.wakes import Wakes
 from gangctl.core.facts.printed import ReadOutput
 from gangctl.core.facts.world import Observed
+from gangctl.core.lifecycle.events import unreadable
 from gangctl.core.lifecycle.plan import AskScan, Event, Plan
-from gangctl.core.record.snapshot import UNSTORED
 from gangctl.telemetry import logs
 from gangctl.telemetry.decision_log import DecisionLog
 from gangctl.telemetry.port import Telemetry
+from gangctl.words.decisions import unstored
 
 log = logging.getLogger(__name__)
+
+LATER_SECONDS: Final = 1.0
+"""How long a change may wait that happens all the time."""
+
+
+class Wakes:
+    """The flags. Setting one many times before the next round causes one round."""
+
+    def __init__(self) -> None:
+        self._flags: dict[str, asyncio.Event] = {}
+        self._new: asyncio.Queue[str] = asyncio.Queue()
+        self._later: dict[str, asyncio.TimerHandle] = {}
+
+    def wake(self, gang: str) -> None:
+        """Ask for another round of this gang (a UID). A gang without a task is announced by :meth:`new`."""
+        if gang not in self._flags:
+            self._flags[gang] = asyncio.Event()
+            self._new.put_nowait(gang)
+        self._flags[gang].set()
+
+    def wake_known(self, gang: str) -> None:
+        """Ask for another round of this gang, if it has a task."""
+        if gang in self._flags:
+            self._flags[gang].set()
+
+    def wake_later(self, gang: str) -> None:
+        """Ask for a round within :data:`LATER_SECONDS`, unless one begins before. However often: one round."""
+        if gang not in self._later:
+            self._later[gang] = asyncio.get_running_loop().call_later(LATER_SECONDS, self._wake_now, gang)
+
+    async def new(self) -> str:
+        """Wait for the next gang that needs a task."""
+        return await self._new.get()
+
+    def begin(self, gang: str) -> None:
+        """A round begins: a later wake-up asks for another one."""
+        self._cancel(gang)
+        self._flags[gang].clear()
+
+    def is_set(self, gang: str) -> bool:
+        """Return whether the gang was woken since its last round began."""
+        return self._flags[gang].is_set()
+
+    async def wait(self, gang: str, seconds: float | None) -> None:
+        """Wait until the gang is woken, at most so many seconds."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._flags[gang].wait()
+        except TimeoutError:
+            return
+
+    def forget(self, gang: str) -> None:
+        """The gang's task ends; the next wake-up announces the gang as new."""
+        self._cancel(gang)
+        del self._flags[gang]
+
+    def _wake_now(self, gang: str) -> None:
+        del self._later[gang]
+        self.wake(gang)
+
+    def _cancel(self, gang: str) -> None:
+        timer = self._later.pop(gang, None)
+        if timer is not None:
+            timer.cancel()
+
 
 FIRST_RETRY_SECONDS: Final = 0.01
 LONGEST_RETRY_SECONDS: Final = 5.0
@@ -57,16 +119,22 @@ class Loop:
     def __init__(self, cluster: Cluster, hub: Hub, wakes: Wakes, decide: Decide, telemetry: Telemetry) -> None:
         self._cluster = cluster
         self._hub = hub
-        self._wakes = wakes
+        self.wakes = wakes
         self._decide = decide
         self._telemetry = telemetry
         self.brake = BrakeKeeper(wakes.wake)
         self._turns = Turns()
-        self.unreadable = UnreadableGangs()
+        self._unreadable: dict[str, str] = {}
+        """UID of a gang that this release can't read -> why."""
         self._groups = Groups(cluster, wakes.wake_known)
         self._output = OutputReader(cluster, wakes.wake_known)
         self._unstored: dict[str, str] = {}
         """UID of a gang -> why its newest status could not be stored: until then, nothing is done for it."""
+
+    @property
+    def unreadable_count(self) -> int:
+        """Number of gangs that this release can't read now. Nothing is decided about them."""
+        return len(self._unreadable)
 
     async def run(self) -> None:
         """Reconcile gangs until cancelled."""
@@ -74,8 +142,8 @@ class Loop:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.brake.run(), name="brake")
             while True:
-                gang = await self._wakes.new()
-                wake = partial(self._wakes.wake_known, gang)
+                gang = await self.wakes.new()
+                wake = partial(self.wakes.wake_known, gang)
                 actions = Actions(self._cluster, self._telemetry, tasks, slots, wake)
                 tasks.create_task(self._reconcile(gang, actions, tasks), name=f"gang {gang}")
 
@@ -89,20 +157,20 @@ class Loop:
                 before_sleep=partial(self._failed, uid),
             ):
                 with attempt:
-                    self._wakes.begin(uid)
+                    self.wakes.begin(uid)
                     await self._count(uid)
                     pause = await self._round(uid, actions, decision_log, tasks)
                     self._unstored.pop(uid, None)
             if self._cluster.exists(uid):  # It may have gone before this round, which was a repetition.
-                await self._wakes.wait(uid, pause)
+                await self.wakes.wait(uid, pause)
         actions.stop()
         self.brake.forget(uid)
         self._groups.forget(uid)
-        self.unreadable.forget(uid)
+        self._unreadable.pop(uid, None)
         self._output.forget(uid)
         self._unstored.pop(uid, None)
         self._hub.forget(uid)
-        self._wakes.forget(uid)
+        self.wakes.forget(uid)
         self._telemetry.gang_gone(uid)
 
     async def _count(self, uid: str) -> None:
@@ -127,9 +195,9 @@ class Loop:
             self._hub.withhold(uid)
             self.brake.forget(uid)
             self._groups.forget(uid)
-            await self._tell_unreadable(uid)
+            await self._report_unreadable(uid)
             return None
-        self.unreadable.forget(uid)
+        self._unreadable.pop(uid, None)
         logs.set_gang(job)
         self._telemetry.round_began(job)
         found = await self._decided(uid, job.metadata.namespace)
@@ -138,18 +206,18 @@ class Loop:
         now, job, observed, plan, seconds = found
         decided = time.monotonic()
         self._telemetry.decided(seconds)
-        wanted = tuple(action for action in plan.actions if not isinstance(action, AskScan | ReadOutput))
-        actions.keep(wanted)
+        requested = tuple(action for action in plan.actions if not isinstance(action, AskScan | ReadOutput))
+        actions.keep(requested)
         await asyncio.sleep(0)  # A large gang must not keep the loop from all others.
         if plan.status is not None and plan.status != job.status:
             before, job = job, await self._cluster.write_status(job, plan.status)
             self.brake.status_written(now, before, job)
             self._telemetry.status_written(before, job, time.monotonic() - decided)
-            self._wakes.wake(uid)  # The new status may have consequences at once.
+            self.wakes.wake(uid)  # The new status may have consequences at once.
             logs.set_gang(job)
         decision_log.decided(job, plan)
         self._hub.publish(job)
-        actions.want(job, wanted)
+        actions.want(job, requested)
         self._output.want(tasks, job, (one for one in plan.actions if isinstance(one, ReadOutput)))
         for query in plan.actions:
             if isinstance(query, AskScan):
@@ -180,11 +248,12 @@ class Loop:
         await self._turns.take(namespace, decide)
         return next(iter(found), None)
 
-    async def _tell_unreadable(self, uid: str) -> None:
+    async def _report_unreadable(self, uid: str) -> None:
+        """Record an Event for a gang that this release can't read, once for each reason."""
         gang = self._cluster.unreadable(uid)
-        event = None if gang is None else self.unreadable.found(gang)
-        if gang is not None and event is not None:
-            await self._emit(gang, event)
+        if gang is not None and self._unreadable.get(uid) != gang.why:
+            self._unreadable[uid] = gang.why
+            await self._emit(gang, unreadable(gang.why))
 
     async def _emit(self, gang: GangJob | UnreadableGang, event: Event) -> None:
         try:
@@ -199,7 +268,7 @@ class Loop:
         _log_failure(error)
 
     def observed(self, uid: str) -> Observed:
-        """What is observed of one gang now."""
+        """Return what is observed of one gang now."""
         job = self._cluster.gang(uid)
         scanned, scanned_at = self._hub.scanned(uid)
         return Observed(
@@ -233,6 +302,6 @@ def _log_failure(error: BaseException | None) -> None:
         case Conflict():
             log.info("the decision is repeated: %s", error)
         case ClusterError():
-            log.warning("%s: %s", UNSTORED, error)
+            log.warning("%s", unstored(str(error)))
         case _:
             log.error("a round crashed, which is a bug; it is repeated", exc_info=error)

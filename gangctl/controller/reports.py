@@ -13,8 +13,7 @@ from enum import Enum, StrEnum, auto
 from operator import attrgetter
 from typing import Final
 
-from gangctl.core.facts.gaps import gaps
-from gangctl.core.facts.world import Heard
+from gangctl.core.facts.world import Heard, gaps
 from gangsidecar.wire import End, Loaded, Progress, RankBehind, Report, Request, Scanned
 
 SAME_SECONDS: Final = 1.0
@@ -110,7 +109,7 @@ class ReportStore:
 
 
 def substance(report: Report) -> tuple[object, ...]:
-    """What a report says, without sequence number, clock and ages, which change all the time; the steps come last.
+    """Say what a report says, without sequence number, clock and ages, which change all the time; the steps come last.
 
     It is made for each report that arrives, so nothing is copied.
     """

@@ -1,7 +1,9 @@
-"""Turns: short work of many namespaces, a few milliseconds of it in each turn of the event loop.
+"""Short pieces of work in turns of the event loop: of namespaces one after the other, of many members in slices.
 
-The rule: namespaces take turns, and within one the first comes first. However much arrives at once, everything else
-that the loop does waits for one turn at most, and a namespace's work for one piece of each other namespace.
+The rule: namespaces take turns, and within a namespace the first comes first. However much arrives at once, everything
+else that the loop does waits for one turn at most, and a namespace's work for one piece of each other namespace. Of a
+large gang's members, the first slice is served at once, each further slice in a later turn of the loop, in order; what
+has changed in between is for the work to see.
 """
 
 from __future__ import annotations
@@ -9,8 +11,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Final, TypeVar
 
 TURN_SECONDS: Final = 0.005
 """After so long the loop serves everything else before it goes on."""
@@ -58,3 +61,17 @@ def _do(done: asyncio.Future[None], work: Callable[[], None]) -> None:
         done.set_exception(error)
     else:
         done.set_result(None)
+
+
+_T = TypeVar("_T")
+SLICE: Final = 128
+"""So many members are served in one turn of the loop."""
+
+
+def in_slices(items: Iterator[_T], serve: Callable[[_T], None]) -> None:
+    """Serve every item. ``items`` must not change meanwhile."""
+    some = tuple(islice(items, SLICE))
+    for item in some:
+        serve(item)
+    if len(some) == SLICE:
+        asyncio.get_running_loop().call_soon(in_slices, items, serve)

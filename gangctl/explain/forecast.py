@@ -14,11 +14,10 @@ from gangctl.api.changes import changed
 from gangctl.api.checkpoint_status import RestorePoint
 from gangctl.api.gangjob import GangJob, NeverSucceeds, Roles, Rule, Unlimited
 from gangctl.api.status import GangPhase, Master, Status
-from gangctl.core.facts.layout import layout
-from gangctl.core.facts.numbering import numbered
-from gangctl.core.facts.text import counted
+from gangctl.core.facts.layout import layout, numbered
 from gangctl.core.policy import launch
 from gangctl.core.policy.restore import peers_tier
+from gangctl.words.text import counted
 from gangsidecar.wire import Phase, Report
 
 PORT: Final = "<port>"

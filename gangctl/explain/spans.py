@@ -256,7 +256,7 @@ def _within(parent: Span, time: float) -> float:
 
 
 def _failure(incident: Incident) -> str:
-    return incident.cause.message or incident.cause.reason
+    return incident.cause.seen() or incident.cause.reason
 
 
 def _order(span: Span) -> tuple[float, int, float, str]:

@@ -1,33 +1,73 @@
-"""Put the supervisor and gangclient together in a folder.
+"""Put the supervisor and gangclient together in a folder, and build ``supervisor.pyz``: the supervisor as one file.
 
 Usage: ``python -m gangsidecar.install DIRECTORY [EXECUTABLE]``. It writes ``supervisor.pyz``, ``client/gangclient/``
 and EXECUTABLE, as ``supervisor``: the static one. The build of the sidecar's image makes the folder, and ``supervisor
 install`` copies it into a pod. Local mode makes one in its state directory. Each file is written in one step, so it may
 run again under a running supervisor. Every user may read them. Exit codes: 0, 1 if it can't be done, 2 for bad usage.
+
+Local mode runs the archive. On a cluster the same sources are a static executable (sidecar/static), and the worker's
+own interpreter finds in the archive what starts a forked worker. The same sources give the same bytes.
 """
 
 from __future__ import annotations
 
+import os
 import sys
+import zipfile
 from importlib.util import find_spec
 from pathlib import Path
 
-from gangsidecar import bundle
-from gangsidecar.supervisor.installation import FOLDER_MODE, copy, told
+from gangsidecar.supervisor.__main__ import FOLDER_MODE, copy, failure
 from gangsidecar.wire import CLIENT_FOLDER, SUPERVISOR_ARCHIVE, SUPERVISOR_PROGRAM
 
 CLIENT = "gangclient"
+CONTENT = ("__init__.py", "common.py", "start/*.py", "supervisor/**/*.py", "wire/*.py")
+"""Files of this package. They import nothing but each other and the standard library."""
+ENTRY = """\
+import os
+import sys
+
+# Isolated (-I: no PYTHONPATH, which is the worker's) and without site packages (-S), which also saves megabytes.
+# An image that needs PYTHONHOME to find its Python is left as it is.
+if not (sys.flags.isolated and sys.flags.no_site) and sys.executable and "PYTHONHOME" not in os.environ:
+    os.execv(sys.executable, [sys.executable, "-IS", *sys.argv])
+
+from gangsidecar.supervisor.__main__ import main
+
+sys.exit(main(sys.argv[1:]))
+"""
+SHEBANG = b"#!/usr/bin/env python3\n"
+EPOCH = (1980, 1, 1, 0, 0, 0)
+"""The earliest time that a zip file can hold."""
+
+
+def sources() -> dict[str, bytes]:
+    """All that is in it but what starts it, by its path."""
+    here = Path(__file__).parent
+    paths = [path for pattern in CONTENT for path in here.glob(pattern)]
+    return {str(path.relative_to(here.parent)): path.read_bytes() for path in paths}
+
+
+def build_archive(destination: Path) -> None:
+    """Write the archive, in one step. OSError: it could not be written."""
+    files = {**sources(), "__main__.py": ENTRY.encode()}
+    temporary = destination.with_name(f"{destination.name}.{os.getpid()}.tmp")
+    with temporary.open("wb") as file:
+        file.write(SHEBANG)
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+            for name, content in sorted(files.items()):
+                entry = zipfile.ZipInfo(name, EPOCH)
+                entry.external_attr = 0o644 << 16
+                archive.writestr(entry, content)
+    temporary.chmod(0o755)
+    temporary.replace(destination)
 
 
 USAGE = "usage: python -m gangsidecar.install DIRECTORY [EXECUTABLE]\n"
 
 
 def install(directory: Path, executable: Path | None = None) -> None:
-    """Write them, with the folders that they need.
-
-    Raises:
-        OSError: something could not be written.
-    """
+    """Write them, with the folders that they need. OSError: something could not be written."""
     found = find_spec(CLIENT)  # Importing it would take longer than all the rest.
     if found is None or found.origin is None:
         raise FileNotFoundError(f"there is no {CLIENT} beside this program")
@@ -39,7 +79,7 @@ def install(directory: Path, executable: Path | None = None) -> None:
         for folder in (package.parent, package, target.parent):
             folder.chmod(FOLDER_MODE)
         copy(str(path), str(target), mode=0o644)
-    bundle.build(directory / SUPERVISOR_ARCHIVE)
+    build_archive(directory / SUPERVISOR_ARCHIVE)
     if executable is not None:
         copy(str(executable), str(directory / SUPERVISOR_PROGRAM), mode=0o755)
 
@@ -52,7 +92,7 @@ def main(arguments: list[str]) -> int:
     try:
         install(*map(Path, arguments))
     except OSError as error:
-        sys.stderr.write(told(arguments[0], error))
+        sys.stderr.write(failure(arguments[0], error))
         return 1
     return 0
 

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 HERE: Final = Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent))
 
-from gangsidecar import bundle  # noqa: E402 - it is found only now
+from gangsidecar import install  # noqa: E402 - it is found only now
 
 IN_EVERY_PYTHON: Final = frozenset({"_imp", "_string", "_warnings", "builtins", "marshal", "sys"})
 """main.c names them: their functions have names of their own."""
@@ -58,15 +58,15 @@ class Module(NamedTuple):
     is_package: bool
 
 
-def wanted() -> list[str]:
+def listed() -> list[str]:
     """The names in ``modules.txt``."""
     lines = (HERE / "modules.txt").read_text(encoding="ascii").splitlines()
     return [line for line in lines if line and not line.startswith("#")]
 
 
 def standard_library() -> tuple[dict[str, Module], set[str]]:
-    """The modules in Python, and the names of those in C, that the wanted ones are and import."""
-    command = [sys.executable, "-IS", "-c", PROBE, *wanted()]
+    """The modules in Python, and the names of those in C, that the listed modules are and import."""
+    command = [sys.executable, "-IS", "-c", PROBE, *listed()]
     probe = subprocess.run(command, check=True, stdout=subprocess.PIPE)  # noqa: S603 - our own words
     frozen: dict[str, Module] = {}
     built_in: set[str] = set()
@@ -81,7 +81,7 @@ def standard_library() -> tuple[dict[str, Module], set[str]]:
 def ours() -> dict[str, Module]:
     """The supervisor's modules."""
     found = {"__main__": Module(ENTRY.encode(), is_package=False)}
-    for path, source in bundle.sources().items():
+    for path, source in install.sources().items():
         name = path[: -len(".py")].replace("/", ".")
         is_package = name.endswith(".__init__")
         found[name[: -len(".__init__")] if is_package else name] = Module(source, is_package)

@@ -132,7 +132,7 @@ def _told(file: Path) -> Iterator[Reason]:
             case ast.Call(func=ast.Name(id=name), args=args) if name in TELLING:
                 for argument in args:
                     yield from _reasons(argument)
-            case ast.Assign(targets=[ast.Name(id="reason")], value=value) if file.stem in {"gathering", "plan_builder"}:
+            case ast.Assign(targets=[ast.Name(id="reason")], value=value) if file.stem in {"gathering", "plan"}:
                 yield from _reasons(value)
             case ast.Return(value=ast.Tuple(elts=[first, *_]) | ast.IfExp(body=ast.Tuple(elts=[first, *_]))) if (
                 file.stem == "degraded"

@@ -11,7 +11,7 @@ from kubernetes_asyncio import __version__
 from gangctl.api import pod_fields
 from gangctl.api.pod_fields import release, unknown_fields
 from gangctl.api.problems import path_of
-from gangctl.cluster.kube.pod.template_fields import table
+from gangctl.cluster.kube.template_fields import table
 
 
 def unknown(template: Any) -> dict[str, str]:

@@ -14,8 +14,7 @@ from gangctl.api.policy import OnReason
 from gangctl.api.reasons import Reason
 from gangctl.cli.failures import Failure, default_answer, documented_failures, faults_page
 from gangctl.cli.main import main
-from gangctl.core.facts.defaults import DEFAULTS
-from gangctl.core.facts.evidence import DISRUPTION_REASONS
+from gangctl.core.facts.evidence import DEFAULTS, DISRUPTION_REASONS
 
 ROOT: Final = Path(__file__).parents[2]
 ROWS: Final = documented_failures()

@@ -15,7 +15,7 @@ from gangctl.api.checkpoint import DirectorySource
 from gangctl.api.manifest import load
 from gangctl.cli.local.disk_checkpoints import checkpoint_folders, complete_steps, file_without_step
 from gangctl.cli.main import main
-from gangsidecar.supervisor import checkpoints
+from gangsidecar.supervisor import lookups
 from gangsidecar.wire import Tier
 
 FLAGS = ("--members", "2")
@@ -156,7 +156,7 @@ def test_check_and_the_supervisor_find_the_same_steps(here: Path, pattern: str, 
     source = DirectorySource(
         type="Directory", directory="c", layout="Pattern", pattern=pattern, complete=complete or None
     )
-    found, error = checkpoints.scan([Tier("shared", str(here / "c"), pattern, complete)])
+    found, error = lookups.scan([Tier("shared", str(here / "c"), pattern, complete)])
     assert not error
     steps = complete_steps(source, here)
     assert [(one.step, str(one.path)) for one in steps] == [(one.step, one.path) for one in found]

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 import gangclient
-from gangclient._parking import find
-from gangclient._random_states import RandomStates
+from gangclient._parking import RandomStates, find
 
 
 @pytest.fixture(autouse=True)

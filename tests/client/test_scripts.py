@@ -153,12 +153,12 @@ async def test_no_call_does_anything_outside_of_gangctl(module: Path) -> None:
 
 
 FAST = """
-import threading, gangclient._http
-threads, call = set(), gangclient._http.call
+import threading, gangclient._calls
+threads, call = set(), gangclient._calls.call
 def noted(*request):
     threads.add(threading.current_thread() is threading.main_thread())
     return call(*request)
-gangclient._http.call = noted
+gangclient._calls.call = noted
 gang = gangclient.connect()
 gang.checkpoint_loaded(1.5)
 for step in range(1201, 21201):

@@ -12,15 +12,12 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.status import Status
 from gangctl.cluster.errors import Conflict
 from gangctl.cluster.port import Identity, Refusal, RefusalReason, UnreadableGang
-from gangctl.controller.loop import Decide, Loop
-from gangctl.controller.wakes import Wakes
-from gangctl.core.facts.node_state import NodeState
+from gangctl.controller.loop import Decide, Loop, Wakes
 from gangctl.core.facts.printed import Printed, ReadOutput
-from gangctl.core.facts.queue import NO_QUEUE, Queue
-from gangctl.core.facts.world import Pod
+from gangctl.core.facts.world import NO_QUEUE, NodeState, Pod, Queue
 from gangctl.core.lifecycle.plan import DeleteGang, Event
+from gangctl.core.policy.admission import TellQueue
 from gangctl.core.policy.pods import CreatePod, DeletePod
-from gangctl.core.policy.queueing import TellQueue
 from gangctl.telemetry.port import Telemetry, TelemetryFanout
 from tests.controller.fake_sidecars import DirectiveFor, Served, Sidecar, held, job, report, served
 

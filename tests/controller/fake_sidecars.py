@@ -15,8 +15,8 @@ import aiohttp
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import GangPhase, Status
 from gangctl.cluster.port import MemberIdentity, Refusal, RefusalReason
+from gangctl.controller.gate import Authenticate
 from gangctl.controller.hub import Hub
-from gangctl.controller.upgrade import Authenticate
 from gangsidecar import wire
 from tests.wait import SECONDS
 

@@ -14,8 +14,7 @@ from aiohttp import web
 
 from gangctl.api.gangjob import GangJob
 from gangctl.controller.loop import Loop
-from gangctl.controller.page.routes import PATH, Page, Refusal, allowed
-from gangctl.controller.page.source import Source
+from gangctl.controller.page.routes import PATH, Page, Refusal, Source, allowed
 from gangctl.core.facts.world import Observed
 from gangctl.core.lifecycle.plan import Plan
 from tests.controller.fake_cluster import FakeCluster, running

@@ -21,8 +21,8 @@ from gangctl.cluster.fair_slots import FairSlots
 from gangctl.controller.actions import AT_ONCE, SLOTS, Actions, is_first_start
 from gangctl.core.facts.world import Observed, Pod
 from gangctl.core.lifecycle.plan import Action, DeleteGang, Event, Plan
+from gangctl.core.policy.admission import GIVES_BACK, QueueVerb, TellQueue
 from gangctl.core.policy.pods import CreatePod, DeletePod
-from gangctl.core.policy.queueing import GIVES_BACK, QueueVerb, TellQueue
 from gangctl.telemetry.port import TelemetryFanout
 from tests.controller.fake_cluster import FakeCluster, running
 from tests.controller.test_loop import CREATE, DELETE, attempt_after

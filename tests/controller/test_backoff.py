@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from gangctl.controller.backoff import FIRST_SECONDS, LONGEST_SECONDS, REMEMBERED_SECONDS, Backoff
+from gangctl.controller.actions import FIRST_SECONDS, LONGEST_SECONDS, REMEMBERED_SECONDS, Backoff
 
 
 def always(_action: object) -> bool:

@@ -8,7 +8,7 @@ import pytest
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import GangPhase
-from gangctl.controller import brake_keeper
+from gangctl.controller import fleet
 from gangctl.core.facts.world import Observed, Pod
 from gangctl.core.lifecycle.plan import Plan
 from gangctl.core.policy import brake
@@ -21,7 +21,7 @@ GANGS = ("uid-a", "uid-b", "uid-c")
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(brake_keeper, "COUNT_SECONDS", 0.05)
+    monkeypatch.setattr(fleet, "COUNT_SECONDS", 0.05)
     monkeypatch.setattr(brake, "SILENT_SECONDS", 0.2)
     monkeypatch.setattr(brake, "CALM_SECONDS", 0.2)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gangctl.api.gangjob import GangJob
-from gangctl.controller.brake_keeper import BrakeKeeper
+from gangctl.controller.fleet import BrakeKeeper
 from gangctl.core.policy.brake import LEAST, SILENT_SECONDS
 from tests.core.scenario import sentence
 from tests.core.world import World

@@ -17,7 +17,7 @@ from gangctl.api.status import Status
 from gangctl.cli.gang_view import GangView
 from gangctl.cli.printers import tables
 from gangctl.cli.printers.output import console
-from gangctl.cluster.kube.events.event import event_object
+from gangctl.cluster.kube.events import event_object
 from gangctl.core.facts.world import Device
 from gangctl.core.lifecycle.plan import Plan
 from gangctl.telemetry import logs

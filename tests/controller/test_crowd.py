@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 from gangctl.cluster.port import MemberIdentity
-from gangctl.controller import pending
+from gangctl.controller import listener
 from tests.controller.fake_sidecars import MEMBERS, serving
 from tests.controller.test_hub_tls import KEPT, dial, served
 from tests.wait import until_async
@@ -41,20 +41,20 @@ async def test_a_client_that_hung_up_before_its_turn_costs_no_handshake(tls: ssl
 async def test_connections_are_accepted_a_few_at_a_time(tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was begun is finished before more is begun."""
     entered, turn = Counter[int](), 0
-    enter = pending.PendingConnections.enter
+    enter = listener.PendingConnections.enter
 
-    def counting(self: pending.PendingConnections, connection: object, transport: asyncio.Transport) -> bool:
+    def counting(self: listener.PendingConnections, connection: object, transport: asyncio.Transport) -> bool:
         entered[turn] += 1
         return enter(self, connection, transport)
 
-    monkeypatch.setattr(pending.PendingConnections, "enter", counting)
+    monkeypatch.setattr(listener.PendingConnections, "enter", counting)
     async with served(tls) as here:
         address = urlsplit(here.url)
         clients = [socket.create_connection((address.hostname, address.port)) for _ in range(40)]
         while entered.total() < len(clients):
             await asyncio.sleep(0)
             turn += 1
-        assert max(entered.values()) <= pending.ACCEPTED_AT_ONCE
+        assert max(entered.values()) <= listener.ACCEPTED_AT_ONCE
         for client in clients:
             client.close()
 
@@ -63,9 +63,9 @@ async def test_a_client_that_hangs_up_while_its_token_is_checked_is_no_error(
     tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     asked, gone, checked = asyncio.Event(), asyncio.Event(), asyncio.Event()
-    remove = pending.PendingConnections.remove
+    remove = listener.PendingConnections.remove
 
-    def noticing(self: pending.PendingConnections, connection: object) -> None:
+    def noticing(self: listener.PendingConnections, connection: object) -> None:
         remove(self, connection)
         gone.set()
 
@@ -74,7 +74,7 @@ async def test_a_client_that_hangs_up_while_its_token_is_checked_is_no_error(
         await checked.wait()
         return MEMBERS[token]
 
-    monkeypatch.setattr(pending.PendingConnections, "remove", noticing)
+    monkeypatch.setattr(listener.PendingConnections, "remove", noticing)
     async with aiohttp.ClientSession() as session, serving(session, tls=tls, identify=check) as here:
         dialling = asyncio.create_task(dial(here))
         await asked.wait()

@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from gangctl.cluster.port import MemberIdentity, Refusal, RefusalReason
-from gangctl.controller.health import Health
+from gangctl.controller.endpoints import Health
 from gangctl.controller.hub import Hub
 from tests import ipv6
 from tests.controller.fake_sidecars import held

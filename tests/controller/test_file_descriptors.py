@@ -5,12 +5,12 @@ import sys
 
 PROGRAM = """
 import resource
-from gangctl.controller import file_descriptors
+from gangctl.controller import housekeeping
 hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
-assert file_descriptors.raise_limit() == hard
+assert housekeeping.raise_limit() == hard
 assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
-assert file_descriptors.raise_limit() == hard
+assert housekeeping.raise_limit() == hard
 """
 
 

@@ -15,9 +15,9 @@ import aiohttp
 import pytest
 
 from gangctl.cluster.port import MemberIdentity, Refusal, RefusalReason
-from gangctl.controller import intake, shares
-from gangctl.controller.refusals import ConnectionRefusal
-from gangctl.controller.shares import Owner
+from gangctl.controller import intake
+from gangctl.controller.gate import ConnectionRefusal
+from gangctl.controller.intake import Owner
 from gangsidecar import wire
 from tests.controller.fake_sidecars import MEMBERS, Served, Sidecar, job, report, serving
 from tests.controller.flooding import GANG, largest
@@ -94,8 +94,8 @@ async def test_a_flood_of_one_namespace_delays_no_other() -> None:
 
 async def test_the_pods_of_a_flood_are_paused_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
     # So small a share is used up on a busy machine too, where the hub itself gets a tenth of a processor.
-    monkeypatch.setitem(shares.SHARES, Owner.POD, shares.Share(rate=0.002, burst=0.02))
-    monkeypatch.setattr(shares, "LONGEST_PAUSE", 0.2)
+    monkeypatch.setitem(intake.SHARES, Owner.POD, intake.Share(rate=0.002, burst=0.02))
+    monkeypatch.setattr(intake, "LONGEST_PAUSE", 0.2)
     async with aiohttp.ClientSession() as session, serving(session, identify=known) as here:
         here.hub.publish(job())
         async with flooded(here, FLOODERS) as printed:

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from gangctl.controller.connections import Connections
-from gangctl.controller.garbage import FEW, Garbage
+from gangctl.controller.connection import Connections
+from gangctl.controller.housekeeping import FEW, Garbage
 
 
 class Node:

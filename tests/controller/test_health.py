@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import aiohttp
 import pytest
 
-from gangctl.controller import health, pending
-from gangctl.controller.health import Health
+from gangctl.controller import endpoints, listener
+from gangctl.controller.endpoints import Health
 from tests.wait import SECONDS
 
 
@@ -42,10 +42,10 @@ async def test_a_stuck_event_loop_is_not_healthy_until_it_runs_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = 0.0
-    monkeypatch.setattr(health, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(endpoints, "time", SimpleNamespace(monotonic=lambda: now))
     here = Health(list)
     async with here.serve("127.0.0.1", 0) as port:
-        now += health.LATE_SECONDS
+        now += endpoints.LATE_SECONDS
         assert (await answer(port, "/healthz"))[0] == 200
         now += 1
         assert await answer(port, "/healthz") == (503, "the event loop has been stuck for 16 s\n")
@@ -69,8 +69,8 @@ async def test_a_connection_carries_one_request() -> None:
 
 
 async def test_slow_clients_are_cut_off_and_keep_no_probe_from_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pending, "ADMISSION_SECONDS", 1)
-    monkeypatch.setattr(health, "MAX_CONNECTIONS", 8)
+    monkeypatch.setattr(listener, "ADMISSION_SECONDS", 1)
+    monkeypatch.setattr(endpoints, "MAX_PROBES", 8)
     async with Health(list).serve("127.0.0.1", 0) as port:
         crowd = [await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0)) for _ in range(40)]
         for _, writer in crowd:

@@ -10,7 +10,7 @@ from gangctl.api.gangjob import GangJob
 from gangctl.controller import hub as hub_module
 from gangctl.core.lifecycle.plan import AskScan
 from gangsidecar import wire
-from gangsidecar.wire import upgrade
+from gangsidecar.wire import coding
 from tests.controller.fake_sidecars import Served, held, job, report, served
 from tests.wait import until_async
 
@@ -201,8 +201,8 @@ async def test_before_the_first_report_a_ping_prolongs_no_lease(monkeypatch: pyt
 
 
 async def test_an_older_sidecar_gets_nothing_that_it_would_refuse(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upgrade, "REVISION", 2)
-    monkeypatch.setattr(upgrade, "ADDED", {wire.Directive: {"fencing": 2}})
+    monkeypatch.setattr(coding, "REVISION", 2)
+    monkeypatch.setattr(coding, "ADDED", {wire.Directive: {"fencing": 2}})
     async with served(numbered) as here:
         here.hub.publish(job())
         sidecar = await here.dial(revision=1)

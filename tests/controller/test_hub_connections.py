@@ -14,12 +14,10 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from gangctl.cluster.port import MemberIdentity
-from gangctl.controller.connection import Connection
-from gangctl.controller.connections import Connections
-from gangctl.controller.intake import CONTROL_SECONDS
-from gangctl.controller.refusals import ConnectionRefusal
-from gangctl.controller.shares import SHARES, Owner
+from gangctl.cluster.port import MemberIdentity, Refusal, RefusalReason
+from gangctl.controller.connection import Connection, Connections
+from gangctl.controller.gate import ConnectionRefusal, Gate, RefusalLog
+from gangctl.controller.intake import CONTROL_SECONDS, SHARES, Owner
 from gangctl.core.lifecycle.plan import AskScan
 from gangsidecar import wire
 from tests.controller.fake_sidecars import MEMBERS, Served, job, report, served, serving
@@ -135,8 +133,13 @@ async def test_what_is_done_for_a_gang_looks_at_its_own_connections_only() -> No
     assert list(served_in_turn) == [own[0], own[2]], "one that ends before its turn is left out"
 
 
+async def _unknown(_token: str) -> Refusal:
+    return Refusal(RefusalReason.UNKNOWN_POD, "")
+
+
 def _connection(gang: str, pod: str = "pod-0") -> Connection:
-    return Connection(MemberIdentity(gang, "worker-0", 0, pod), web.WebSocketResponse(), None, 0.0, 4, lambda: True)
+    gate = Gate(_unknown, lambda: None, RefusalLog())
+    return Connection(MemberIdentity(gang, "worker-0", 0, pod), web.WebSocketResponse(), None, 0.0, 4, gate)
 
 
 async def test_a_binary_frame_closes_its_connection() -> None:

@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 import aiohttp
 import pytest
 
-from gangctl.cluster.kube.auth.authority import CertificateBundle, rotate
-from gangctl.controller import pending, server
+from gangctl.cluster.kube.certificates import CertificateBundle, rotate
+from gangctl.controller import listener
 from gangsidecar import wire
 from tests.controller.fake_sidecars import Served, Sidecar, job, report, serving
 from tests.wait import SECONDS, until_async
@@ -96,7 +96,7 @@ async def test_large_messages_pass_the_small_tls_buffer_both_ways(tls: ssl.SSLCo
         sidecar = await dial(here)
         ends = tuple(wire.End(at, 0, 100, exit_code=3, message="m" * 3000) for at in range(wire.MAX_ENDS))
         text = wire.encode(report(ends=ends))
-        assert len(text) > 20 * pending.TLS_BUFFER_BYTES
+        assert len(text) > 20 * listener.TLS_BUFFER_BYTES
         await sidecar.say(text)
         assert (await sidecar.hear()).reason == reason
         assert here.hub.heard("uid-g")[0].report.ends == ends
@@ -169,7 +169,7 @@ async def test_a_sidecar_is_refused_when_the_lease_is_lost_during_its_authentica
 async def test_a_silent_or_slow_client_is_cut_off_in_time(tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch) -> None:
     async with served(tls) as here:
         sidecar = await dial(here)
-        monkeypatch.setattr(pending, "ADMISSION_SECONDS", 1)
+        monkeypatch.setattr(listener, "ADMISSION_SECONDS", 1)
         silent, one = await knock(here, tls=False)
         mute, two = await knock(here)
         dripping, tap = await knock(here)
@@ -209,7 +209,7 @@ async def test_a_silent_or_slow_client_is_cut_off_in_time(tls: ssl.SSLContext, m
 async def test_a_request_without_an_upgrade_gets_a_short_answer_and_its_connection_is_closed(
     tls: ssl.SSLContext, sent: bytes, answered: bytes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(pending, "ADMISSION_SECONDS", 2)
+    monkeypatch.setattr(listener, "ADMISSION_SECONDS", 2)
     async with served(tls) as here:
         reader, writer = await knock(here)
         writer.write(sent)
@@ -237,7 +237,7 @@ async def test_garbage_instead_of_tls_does_not_flood_the_log(
 async def test_above_the_bound_the_address_with_the_most_pending_connections_loses_one(
     tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "MAX_PENDING", 20)
+    monkeypatch.setattr(listener, "MAX_PENDING", 20)
     async with served(tls) as here:
         address = urlsplit(here.url)
 

@@ -17,8 +17,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gangctl.controller import intake, turns
-from gangctl.controller.intake import Intake
-from gangctl.controller.shares import SHARES, Owner
+from gangctl.controller.intake import SHARES, Intake, Owner
 
 COSTS = st.floats(0.0, 0.05)
 """Seconds. The largest report takes about 0.01 s."""

@@ -9,10 +9,9 @@ import pytest
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.snapshot import Endpoint, Snapshot
-from gangctl.controller import live
+from gangctl.controller import local
 from gangctl.controller.page import routes
-from gangctl.controller.page.routes import Page
-from gangctl.controller.page.source import Source
+from gangctl.controller.page.routes import Page, Source
 from gangctl.core.facts.world import Observed
 from tests.cli.here import manifest
 from tests.controller.fake_cluster import FakeCluster, running
@@ -35,20 +34,20 @@ async def asked(endpoint: Endpoint, name: str, token: str) -> tuple[int, str]:
 
 
 async def test_a_request_with_the_token_gets_a_snapshot() -> None:
-    async with live.serve("127.0.0.1", look, page()) as endpoint:
+    async with local.serve_live("127.0.0.1", look, page()) as endpoint:
         status, text = await asked(endpoint, "g", endpoint.token)
     assert status == 200
     assert [one.member for one in Snapshot.model_validate_json(text).members] == ["worker-0", "worker-1", "worker-2"]
 
 
 async def test_a_request_without_the_token_learns_nothing_not_even_which_gangs_exist() -> None:
-    async with live.serve("127.0.0.1", look, page()) as endpoint:
+    async with local.serve_live("127.0.0.1", look, page()) as endpoint:
         for name in ("g", "other"):
             assert (await asked(endpoint, name, "guess"))[0] == 401
 
 
 async def test_a_request_without_the_token_gets_no_file_and_no_stream_of_the_page() -> None:
-    async with live.serve("127.0.0.1", look, page()) as endpoint, aiohttp.ClientSession() as session:
+    async with local.serve_live("127.0.0.1", look, page()) as endpoint, aiohttp.ClientSession() as session:
         for path in ("/ui/", "/ui/page.js", "/ui/gangs", "/ui/gangs/default/g", "/nothing"):
             async with session.get(urljoin(endpoint.url, path)) as found:
                 assert found.status == 401, path
@@ -60,7 +59,7 @@ async def test_a_viewer_that_leaves_makes_room_at_once(monkeypatch: pytest.Monke
     world = FakeCluster()
     async with (
         running(world, nothing) as here,
-        live.serve("127.0.0.1", look, Page(Source(world, lambda: here.loop))) as endpoint,
+        local.serve_live("127.0.0.1", look, Page(Source(world, lambda: here.loop))) as endpoint,
         aiohttp.ClientSession(headers={"Authorization": f"Bearer {endpoint.token}"}) as session,
     ):
 
@@ -73,5 +72,5 @@ async def test_a_viewer_that_leaves_makes_room_at_once(monkeypatch: pytest.Monke
 
 
 async def test_an_unknown_gang_is_not_found() -> None:
-    async with live.serve("127.0.0.1", look, page()) as endpoint:
+    async with local.serve_live("127.0.0.1", look, page()) as endpoint:
         assert (await asked(endpoint, "other", endpoint.token))[0] == 404

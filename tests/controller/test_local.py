@@ -20,7 +20,7 @@ from gangctl.cluster.local import pod_record, process
 from gangctl.cluster.local.pod_processes import PodProcess, pod_of, processes
 from gangctl.cluster.local.pod_record import PodRecord
 from gangctl.cluster.local.process import Process
-from gangctl.core.record.snapshot import UNSTORED
+from gangctl.words.decisions import unstored
 from tests.cluster.local import Machine, left, machine, manifest
 from tests.wait import SECONDS, until_async
 
@@ -186,13 +186,13 @@ async def test_a_status_that_cannot_be_written_is_logged_and_nothing_happens_unt
         process.send(workers[0], signal.SIGKILL)
         assert running.stderr is not None
         async with asyncio.timeout(SECONDS):
-            await running.stderr.readuntil(f"{UNSTORED}: ".encode())
+            await running.stderr.readuntil(unstored("").encode())
             assert b"gangjob.json can't be written: File too large" in await running.stderr.readline()
         assert here.job == good
         seen = await asyncio.to_thread(live_snapshot, here.state, good.metadata.name)
         assert seen is not None
         assert "gangjob.json can't be written: File too large" in seen.unstored
-        assert seen.status.message == f"{UNSTORED}: {seen.unstored}"
+        assert seen.status.message == unstored(seen.unstored)
         assert seen.status.ready == "1/2", "the worker that has ended is not restarted"
         assert [one.phase for one in seen.members] == ["Ended", "Running"]
         assert process.is_alive(workers[1]), "no worker was stopped for an attempt that is not stored"

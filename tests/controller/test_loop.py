@@ -268,10 +268,10 @@ async def test_a_gang_that_cannot_be_read_is_told_of_once_for_each_reason() -> N
         world.broken["uid-g"] = "spec.roles: there are none"
         await look(here)
         await until_async("the next reason is told", lambda: len(told()) == 2)
-        assert here.loop.unreadable.count == 1
+        assert here.loop.unreadable_count == 1
         world.broken.clear()
         await look(here)
-        await until_async("it is counted no more", lambda: not here.loop.unreadable.count)
+        await until_async("it is counted no more", lambda: not here.loop.unreadable_count)
         assert len(told()) == 2
 
 

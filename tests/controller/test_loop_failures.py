@@ -14,8 +14,8 @@ from gangctl.cluster.errors import Retryable, Terminal
 from gangctl.core.facts.world import Observed
 from gangctl.core.lifecycle.plan import Event, Plan
 from gangctl.core.policy.pods import CreatePod
-from gangctl.core.record.snapshot import UNSTORED
 from gangctl.telemetry import logs
+from gangctl.words.decisions import unstored
 from tests.controller.fake_cluster import FakeCluster, running
 from tests.controller.fake_sidecars import job
 from tests.controller.test_loop import CREATE, attempt_after, once
@@ -63,7 +63,7 @@ async def test_a_failed_status_write_is_retried_and_delays_no_other_gang(
     with caplog.at_level(logging.INFO):
         async with running(world, once):
             await until_async("both gangs have a status, a pod and an event", lambda: len(world.done) == 6)
-    assert caplog.text.count(f"{UNSTORED}: the disk is full") == 4
+    assert caplog.text.count(unstored("the disk is full")) == 4
     begun = [vars(entry)["gang"] for entry in caplog.records if entry.message == "Gathering: it begins"]
     assert begun == ["h", "g"]
 

@@ -12,8 +12,8 @@ from aiohttp import web
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
 from prometheus_client.parser import text_string_to_metric_families as plain
 
-from gangctl.cluster.kube.auth.request_authorizer import HttpRefusal
-from gangctl.controller.metrics import MetricsServer, Security
+from gangctl.cluster.kube.authorizers import HttpRefusal
+from gangctl.controller.endpoints import MetricsServer, Security
 from gangctl.telemetry.metrics import exposition
 from gangctl.telemetry.metrics.exposition import Exposition
 from tests.cluster.kube.fakeapi import serving, status
@@ -103,7 +103,7 @@ async def test_a_scrape_needs_a_token_of_a_user_who_may_get_the_metrics() -> Non
 
 
 async def test_a_right_that_was_taken_away_ends_with_the_cached_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gangctl.cluster.kube.auth.reviews.ACCEPTED_SECONDS", 0.0)
+    monkeypatch.setattr("gangctl.cluster.kube.tokens.ACCEPTED_SECONDS", 0.0)
     async with serving() as (api, _), aiohttp.ClientSession() as session:
         reviewer = Reviewer()
         api.faults.append(reviewer)

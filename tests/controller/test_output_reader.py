@@ -12,7 +12,7 @@ import pytest
 
 from gangctl.api.gangjob import GangJob
 from gangctl.cluster.errors import Retryable
-from gangctl.controller.output_reader import AT_ONCE, OutputReader
+from gangctl.controller.actions import AT_ONCE, OutputReader
 from gangctl.core.facts.printed import OutputRead, Printed, ReadOutput
 from tests.controller.fake_cluster import FakeCluster
 from tests.controller.fake_sidecars import job

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gangctl.controller.shares import LONGEST_PAUSE, SHARES, Owner, Shares
+from gangctl.controller.intake import LONGEST_PAUSE, SHARES, Owner, Shares
 
 POD, NAMESPACE = SHARES[Owner.POD], SHARES[Owner.NAMESPACE]
 

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from gangctl.api.gangjob import GangJob
-from gangctl.controller import slices
-from gangctl.controller.slices import SLICE, in_slices
+from gangctl.controller import turns
+from gangctl.controller.turns import SLICE, in_slices
 from gangsidecar import wire
 from tests.controller.fake_sidecars import held, job, report, served
 from tests.wait import until_async
@@ -29,7 +29,7 @@ async def test_other_work_comes_between_slices_and_every_item_is_served_once_in_
 async def test_a_job_that_is_published_between_slices_is_what_the_rest_is_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(slices, "SLICE", 2)
+    monkeypatch.setattr(turns, "SLICE", 2)
     told: list[tuple[str, str]] = []
 
     def tell(stored: GangJob, said: wire.Report) -> wire.Directive | None:
@@ -42,10 +42,10 @@ async def test_a_job_that_is_published_between_slices_is_what_the_rest_is_told(
             await sidecar.say(report(at))
         await until_async("all reports arrive", lambda: len(here.hub.heard("uid-g")) == len(sidecars))
         here.hub.publish(job(version="1"))
-        assert len(told) == slices.SLICE, "the others are told in later turns"
+        assert len(told) == turns.SLICE, "the others are told in later turns"
         here.hub.publish(job(version="2"))
         for sidecar in sidecars:
             while (await sidecar.hear()).reason != "version 2":
                 pass
         last = [pod for pod, version in told if version == "1"]
-        assert len(last) == slices.SLICE, "what is stored no longer is told to no member"
+        assert len(last) == turns.SLICE, "what is stored no longer is told to no member"

@@ -22,11 +22,11 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from gangctl.cluster.kube.auth.authority import CertificateBundle, rotate
-from gangctl.cluster.kube.auth.token_authenticator import TokenAuthenticator
-from gangctl.cluster.kube.watch.projections import KubePod
+from gangctl.cluster.kube.certificates import CertificateBundle, rotate
+from gangctl.cluster.kube.projections import KubePod
+from gangctl.cluster.kube.tokens import TokenAuthenticator
 from gangctl.cluster.port import MemberIdentity, Refusal
-from gangctl.controller import pending
+from gangctl.controller import listener
 from gangsidecar import wire
 from tests.cluster.kube.auth.tokens import AUDIENCE, GANG, NAMESPACE, Issuer, bound, claims, pod, rsa_key, sign, token
 from tests.cluster.kube.fakeapi import serving as api_serving
@@ -165,7 +165,7 @@ async def test_two_thousand_garbage_connections_do_not_delay_a_report(
     here: Guarded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A report that waited for the end of these connections would come too late.
-    monkeypatch.setattr(pending, "ADMISSION_SECONDS", FOREVER)
+    monkeypatch.setattr(listener, "ADMISSION_SECONDS", FOREVER)
     member = await here.dial(token())
     await here.goes_on(member)
     address = urlsplit(here.served.url)
@@ -211,14 +211,14 @@ async def test_slow_clients_are_cut_off_and_a_member_connects_meanwhile(
             writer.write(b"X: y\r\n")
             await asyncio.sleep(0.1)
 
-    monkeypatch.setattr(pending, "ADMISSION_SECONDS", FOREVER)
+    monkeypatch.setattr(listener, "ADMISSION_SECONDS", FOREVER)
     patient = await knock(50)
     drips = [asyncio.create_task(drip(writer)) for writer in patient]
     late = await here.dial(token(1))
     await late.say(report(1))
     assert await here.goes_on(member) < BOUND_SECONDS
     assert here.served.hub.refused["TooSlow"] == 0, "they are still there"
-    monkeypatch.setattr(pending, "ADMISSION_SECONDS", 2)
+    monkeypatch.setattr(listener, "ADMISSION_SECONDS", 2)
     hurried = await knock(50)
     drips += [asyncio.create_task(drip(writer)) for writer in hurried]
     await until_async("every slow client is cut off", lambda: all(writer.is_closing() for writer in hurried))

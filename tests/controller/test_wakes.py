@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from gangctl.controller import wakes
+from gangctl.controller import loop
+from gangctl.controller.loop import Wakes
 from gangctl.controller.reports import ReportChange, ReportStore
-from gangctl.controller.wakes import Wakes
 from gangsidecar.wire import Phase, Progress
 from tests.controller.fake_sidecars import report
 from tests.moved_clock import MovedClock
@@ -23,12 +23,12 @@ async def test_many_late_wake_ups_cause_one_round_in_time(clock: MovedClock) -> 
     here.begin(await here.new())
     for _ in range(99):
         here.wake_later("g")
-        await clock.move(0.01 * wakes.LATER_SECONDS)
+        await clock.move(0.01 * loop.LATER_SECONDS)
     assert not here.is_set("g")
-    await clock.move(0.02 * wakes.LATER_SECONDS)
+    await clock.move(0.02 * loop.LATER_SECONDS)
     assert here.is_set("g")
     here.begin("g")
-    await clock.move(1.5 * wakes.LATER_SECONDS)
+    await clock.move(1.5 * loop.LATER_SECONDS)
     assert not here.is_set("g"), "there was one for all of them"
 
 
@@ -40,7 +40,7 @@ async def test_an_urgent_round_covers_late_wake_ups(clock: MovedClock) -> None:
     here.wake("g")
     assert here.is_set("g"), "at once"
     here.begin("g")
-    await clock.move(1.5 * wakes.LATER_SECONDS)
+    await clock.move(1.5 * loop.LATER_SECONDS)
     assert not here.is_set("g")
 
 
@@ -51,7 +51,7 @@ async def test_a_late_wake_up_does_not_reach_a_forgotten_gang(clock: MovedClock)
     here.wake_later("g")
     here.forget("g")
     fresh = asyncio.ensure_future(here.new())
-    await clock.move(1.5 * wakes.LATER_SECONDS)
+    await clock.move(1.5 * loop.LATER_SECONDS)
     assert not fresh.done()
     fresh.cancel()
 

@@ -13,8 +13,18 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.roles_hash import roles_hash
 from gangctl.core.facts.gang import incarnation
 from gangctl.core.facts.layout import members_of
-from gangctl.core.facts.node_state import NodeAnswer, NodeSignal, NodeState
-from gangctl.core.facts.world import Device, Heard, Observed, Pod, Replica, SidecarEnd, StartFailure
+from gangctl.core.facts.world import (
+    Device,
+    Heard,
+    NodeAnswer,
+    NodeSignal,
+    NodeState,
+    Observed,
+    Pod,
+    Replica,
+    SidecarEnd,
+    StartFailure,
+)
 from gangsidecar.wire import (
     Checkpoint,
     End,

@@ -11,7 +11,7 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.names import pod_name
 from gangctl.api.status import GangPhase, Status
 from gangctl.core.facts.gang import Gang
-from gangctl.core.facts.numbering import numbered
+from gangctl.core.facts.layout import numbered
 from gangctl.core.facts.world import Heard, Observed, Pod
 from gangctl.core.lifecycle.decide import decide
 from gangctl.core.lifecycle.plan import Plan

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gangctl.core.facts.node_state import NodeAnswer, NodeSignal, NodeState, Shortage
+from gangctl.core.facts.world import NodeAnswer, NodeSignal, NodeState, Shortage
 from tests.core.world import World
 
 

@@ -12,8 +12,7 @@ from gangctl.api.gangjob import Action, GangJob, Windowed
 from gangctl.api.incident import Cause
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase
-from gangctl.core.facts.defaults import DEFAULTS, Strength
-from gangctl.core.facts.evidence import VAGUE_REASONS
+from gangctl.core.facts.evidence import DEFAULTS, VAGUE_REASONS, Strength
 from gangctl.core.facts.world import Heard, Observed, Pod
 from gangsidecar.wire import Phase
 

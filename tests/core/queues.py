@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gangctl.api.roles_hash import roles_hash
-from gangctl.core.facts.queue import Queue, Workload
-from gangctl.core.policy.queueing import QueueVerb
+from gangctl.core.facts.world import Queue, Workload
+from gangctl.core.policy.admission import QueueVerb
 
 if TYPE_CHECKING:
     from tests.core.world import World

@@ -35,6 +35,7 @@ KNOWN: Final = {
     "maxItems",
     "x-kubernetes-list-type",
     "x-kubernetes-list-map-keys",
+    "x-kubernetes-preserve-unknown-fields",
 }
 _DATE_TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z").fullmatch
 
@@ -99,6 +100,8 @@ def _compiled(node: dict[str, Any]) -> Check:
 
 
 def _object(node: dict[str, Any]) -> Check:
+    if node.get("x-kubernetes-preserve-unknown-fields"):
+        return lambda value: "" if type(value) is dict else f": {value!r} is no object"
     fields = {name: _compiled(below) for name, below in node["properties"].items()}
     required = frozenset(node.get("required", ()))
 

@@ -9,12 +9,10 @@ import pytest
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import GangPhase
 from gangctl.api.step_gaps import StepGaps
-from gangctl.core.facts import adaptive
-from gangctl.core.facts.adaptive import ENOUGH, FLOOR_SECONDS
+from gangctl.core.facts import progress
 from gangctl.core.facts.gang import Gang
-from gangctl.core.facts.gaps import gaps
-from gangctl.core.facts.hangs import hang
-from gangctl.core.facts.world import Gaps, Heard
+from gangctl.core.facts.progress import ENOUGH, FLOOR_SECONDS, hang
+from gangctl.core.facts.world import Gaps, Heard, gaps
 from gangsidecar.wire import Phase, Progress, Report
 from tests.core.scenario import sentence
 from tests.core.world import World
@@ -59,7 +57,7 @@ def steps(made: World, times: list[float], first: int = 1) -> None:
 
 
 def limit(made: World) -> float:
-    found = adaptive.deadline(look(made))
+    found = progress.adaptive_deadline(look(made))
     return MOST if found is None else found.seconds
 
 
@@ -98,7 +96,7 @@ def test_fast_steps_have_the_floor() -> None:
     made = started()
     steps(made, [0.2] * 40)
     assert limit(made) == FLOOR_SECONDS
-    found = adaptive.deadline(look(made))
+    found = progress.adaptive_deadline(look(made))
     assert found is not None
     assert found.text.endswith("(0.2 s), and at least 15 s")
 
@@ -265,4 +263,4 @@ def test_what_the_status_shows_is_what_is_in_force() -> None:
     sentence(made, "31 s pass")
     decided(made)
     job: GangJob = made.job
-    assert adaptive.stored_deadline(job) == adaptive.deadline(look(made))
+    assert progress.stored_deadline(job) == progress.adaptive_deadline(look(made))

@@ -12,17 +12,17 @@ from gangctl.api.incident import Incident, IncidentMember, LedgerEntry, Output, 
 from gangctl.api.reasons import Reason
 from gangctl.api.roles_hash import roles_hash
 from gangctl.api.status import Awaited, Condition, GangPhase, HeldRank, Replaced, Status
-from gangctl.core.facts import awaiting, layout, printed, ranks
+from gangctl.core.facts import barrier, layout, printed
 from gangctl.core.facts.evidence import Fault
 from gangctl.core.facts.fitness import Defect
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.world import Observed, Pod
 from gangctl.core.lifecycle.decide import decide
-from gangctl.core.policy import budget, pods, replacement, restore
+from gangctl.core.policy import pods, recovery, restore
 from gangctl.core.policy.cause import judged
-from gangctl.core.policy.ladder import LEVELS
 from gangctl.core.policy.pods import CreatePod
-from gangctl.core.record import fitting, incidents, stragglers
+from gangctl.core.policy.recovery import LEVELS
+from gangctl.core.record import conditions, incidents, timings
 from tests.core.fleet import Fleet
 from tests.core.world import START, World
 
@@ -40,13 +40,13 @@ def world(replicas: int) -> World:
 
 def test_more_replaced_members_than_are_remembered_recreate_the_gang() -> None:
     made = world(1000)
-    members = [f"worker-{at}" for at in range(replacement.MAX_REPLACED)]
+    members = [f"worker-{at}" for at in range(pods.MAX_REPLACED)]
     entries = tuple(Replaced(member=name, incarnation=1, time=START) for name in members)
     status = made.job.status.model_copy(update={"replaced": entries})
     gang = Gang(START, made.job.model_copy(update={"status": status}), Observed())
     why = Defect(Reason.POD_DELETED, "it is gone")
-    assert replacement.most(gang, {"worker-999": why})
-    assert not replacement.most(Gang(START, made.job, Observed()), {"worker-999": why})
+    assert pods.most(gang, {"worker-999": why})
+    assert not pods.most(Gang(START, made.job, Observed()), {"worker-999": why})
 
 
 def test_a_recreated_gang_has_incarnations_that_were_never_used() -> None:
@@ -54,7 +54,7 @@ def test_a_recreated_gang_has_incarnations_that_were_never_used() -> None:
     entries = (Replaced(member="worker-1", incarnation=4, time=START),)
     status = made.job.status.model_copy(update={"replaced": entries, "base_incarnation": 2})
     gang = Gang(START, made.job.model_copy(update={"status": status}), Observed())
-    after = replacement.recreated(gang, status, {})
+    after = pods.recreated(gang, status, {})
     assert (after.base_incarnation, after.replaced) == (5, ())
 
 
@@ -62,10 +62,10 @@ def test_the_ledger_forgets_uncharged_entries_before_charged_ones() -> None:
     made = world(2)
     charged = LedgerEntry(time=START, attempt=2, charged=True)
     status = made.job.status.model_copy(update={"ledger": (charged,)})
-    for attempt in range(3, budget.LEDGER_ENTRIES + 10):
+    for attempt in range(3, recovery.LEDGER_ENTRIES + 10):
         entry = LedgerEntry(time=START, attempt=attempt, charged=False)
-        status = status.model_copy(update={"ledger": budget.entered(made.job.spec, status, entry)})
-    assert len(status.ledger) == budget.LEDGER_ENTRIES
+        status = status.model_copy(update={"ledger": recovery.ledger_with(made.job.spec, status, entry)})
+    assert len(status.ledger) == recovery.LEDGER_ENTRIES
     assert status.ledger[0] == charged
 
 
@@ -120,7 +120,7 @@ def test_a_gang_of_ten_thousand_is_suspended_and_resumed_within_the_size_of_a_st
 
 
 def test_more_bad_pods_than_a_status_can_name_recreate_the_gang_and_back_off() -> None:
-    fleet = Fleet({"roles": [{"replicas": replacement.MAX_REPLACED + 1}]})
+    fleet = Fleet({"roles": [{"replicas": pods.MAX_REPLACED + 1}]})
     fleet.starts = lambda _member: False
     fleet.turn()
     for number in range(1, 4):
@@ -129,14 +129,14 @@ def test_more_bad_pods_than_a_status_can_name_recreate_the_gang_and_back_off() -
         fleet.pods = {uid: replace(pod, terminated=True) for uid, pod in fleet.pods.items()}
         fleet.turn()
         assert (fleet.status.phase, fleet.status.base_incarnation) == (GangPhase.PENDING, number)
-        assert len(fleet.status.replaced) <= replacement.MAX_REPLACED
+        assert len(fleet.status.replaced) <= pods.MAX_REPLACED
         assert fleet.status.recreated is not None
         assert fleet.status.recreated.failures == number - 1
     assert not fleet.pods, "the next pods wait"
     fleet.now += 10
     assert not fleet.turn().actions
     fleet.now += 10
-    assert len(fleet.turn().actions) == replacement.MAX_REPLACED + 1
+    assert len(fleet.turn().actions) == pods.MAX_REPLACED + 1
 
 
 def test_members_that_are_replaced_at_one_moment_keep_their_order() -> None:
@@ -144,13 +144,13 @@ def test_members_that_are_replaced_at_one_moment_keep_their_order() -> None:
     entries = tuple(Replaced(member=f"worker-{at}", incarnation=1, attempt=1, time=START) for at in range(3))
     made.job = changed(made.job, status=changed(made.job.status, replaced=entries))
     gang = Gang(START, made.job, Observed())
-    assert replacement.replaced(gang, gang.status, {}).replaced == entries
+    assert pods.replaced(gang, gang.status, {}).replaced == entries
 
 
 def test_spares_take_as_many_places_as_a_status_can_name_and_the_others_wait() -> None:
     fleet = Fleet({"roles": [{"replicas": 600, "spares": 220}]})
     fleet.settle()
-    lost = {f"worker-{at}" for at in range(ranks.MAX_TAKEN + 10)}
+    lost = {f"worker-{at}" for at in range(barrier.MAX_TAKEN + 10)}
     fleet.starts = lambda member: member not in lost
     fleet.pods = {uid: pod for uid, pod in fleet.pods.items() if pod.member not in lost}
     fleet.heard = {uid: heard for uid, heard in fleet.heard.items() if uid in fleet.pods}
@@ -159,7 +159,7 @@ def test_spares_take_as_many_places_as_a_status_can_name_and_the_others_wait() -
     fleet.pods = {uid: replace(pod, started_at=fleet.now) for uid, pod in fleet.pods.items()}
     fleet.settle()
     assert (fleet.status.phase, fleet.status.attempt) == (GangPhase.RUNNING, 2)
-    assert len(fleet.status.ranks) <= ranks.MAX_TAKEN
+    assert len(fleet.status.ranks) <= barrier.MAX_TAKEN
 
 
 def fullest(node: str, path: str) -> Status:
@@ -186,7 +186,7 @@ def fullest(node: str, path: str) -> Status:
                 attempt=at,
                 time=START,
                 cause=cause,
-                members=(member,) * stragglers.LISTED,
+                members=(member,) * timings.LISTED,
                 trace_id="0" * 32,
                 linked_trace_id="0" * 32,
                 stacks=Stacks(member="worker-9999", text="s" * 8192),
@@ -196,17 +196,17 @@ def fullest(node: str, path: str) -> Status:
         ),
         ledger=tuple(
             LedgerEntry(time=START, attempt=at, member="worker-9999", charged=at % 5 > 0, restored_step=10**6)
-            for at in range(budget.LEDGER_ENTRIES)
+            for at in range(recovery.LEDGER_ENTRIES)
         ),
         replaced=tuple(
             Replaced(member=f"worker-{at}", incarnation=1, time=START, since=START, avoid=(node,))
-            for at in range(replacement.MAX_REPLACED)
+            for at in range(pods.MAX_REPLACED)
         ),
         awaited=tuple(
             Awaited(member=f"worker-{at}", incarnation=1, pod="u" * 36, node=node, vanished_time=START)
-            for at in range(awaiting.MAX_AWAITED)
+            for at in range(barrier.MAX_AWAITED)
         ),
-        ranks=tuple(HeldRank(place=f"worker-{at}", member=f"worker-{at + 9000}") for at in range(ranks.MAX_TAKEN)),
+        ranks=tuple(HeldRank(place=f"worker-{at}", member=f"worker-{at + 9000}") for at in range(barrier.MAX_TAKEN)),
         rejected_steps=tuple(RejectedStep(tier="shared", step=at, marker="m" * 100) for at in range(32)),
         recorded_steps=tuple(RecordedStep(tier="api", step=at, path=path, marker="attempt-1") for at in range(16)),
         restore_point=RestorePoint(step=1, tier="shared", path=path),
@@ -220,11 +220,13 @@ def fullest(node: str, path: str) -> Status:
 
 def test_a_status_in_which_every_list_is_full_is_still_small_enough() -> None:
     full = fullest("n" * 63, "/" + "p" * 300)
-    assert fitting.size(full) > 2 * LARGEST, "this is meant to be too large"
-    kept = fitting.fitted(full)
-    assert fitting.size(kept) < 2 * LARGEST, fitting.size(kept)
-    read = tuple(changed(one, stacks=None, output=None) for one in full.incidents[: fitting.RECENT])
-    assert kept.incidents[: fitting.RECENT] == read, "decisions read them, but not their stacks, nor what was printed"
+    assert conditions.size(full) > 2 * LARGEST, "this is meant to be too large"
+    kept = conditions.with_size_limited(full)
+    assert conditions.size(kept) < 2 * LARGEST, conditions.size(kept)
+    read = tuple(changed(one, stacks=None, output=None) for one in full.incidents[: conditions.RECENT])
+    assert kept.incidents[: conditions.RECENT] == read, (
+        "decisions read them, but not their stacks, nor what was printed"
+    )
     same = ("attempt", "phase", "base_incarnation", "ranks", "finished", "recorded_steps", "restore_point")
     assert all(getattr(kept, name) == getattr(full, name) for name in same)
     assert [(one.member, one.incarnation) for one in kept.replaced] == [
@@ -236,7 +238,7 @@ def test_a_status_in_which_every_list_is_full_is_still_small_enough() -> None:
 
 def test_a_status_that_is_small_enough_gives_up_nothing() -> None:
     small = changed(world(2).job.status, message="small")
-    assert fitting.fitted(small) is small
+    assert conditions.with_size_limited(small) is small
 
 
 def test_a_step_that_was_rejected_is_not_tried_again_while_it_is_the_newest() -> None:
@@ -245,7 +247,7 @@ def test_a_step_that_was_rejected_is_not_tried_again_while_it_is_the_newest() ->
     kept = restore.highest(rejected, restore.MAX_REJECTED)
     assert sorted(one.step for one in kept) == list(range(301 - restore.MAX_REJECTED, 301))
     long = tuple(changed(one, marker="m" * 8000) for one in kept)
-    fit = fitting.fitted(changed(fullest("n" * 63, "/p"), rejected_steps=long)).rejected_steps
+    fit = conditions.with_size_limited(changed(fullest("n" * 63, "/p"), rejected_steps=long)).rejected_steps
     assert {one.step for one in fit} == set(range(293, 301))
 
 
@@ -253,10 +255,10 @@ def test_rejected_steps_are_given_up_after_nodes_to_avoid() -> None:
     full = fullest("n" * 250, "/p")
     full = changed(full, incidents=(), ledger=(), ranks=(), finished=None, awaited=(), conditions=())
     full = changed(full, rejected_steps=full.rejected_steps * 5)
-    assert fitting.size(full) > LARGEST
-    kept = fitting.fitted(full)
+    assert conditions.size(full) > LARGEST
+    kept = conditions.with_size_limited(full)
     assert kept.rejected_steps == full.rejected_steps
-    assert sum(bool(one.avoid) for one in kept.replaced) == fitting.REMEMBERED
+    assert sum(bool(one.avoid) for one in kept.replaced) == conditions.REMEMBERED
 
 
 def test_a_gang_of_ten_thousand_costs_as_little_as_a_small_one_before_the_cluster_takes_its_pods() -> None:

@@ -14,7 +14,6 @@ from gangctl.api.changes import changed
 from gangctl.api.checkpoint_status import LineageEntry, RecordedStep
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import HeldRank, Replaced
-from gangctl.core.facts import lineage
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.world import Heard, Observed, Pod
 from gangctl.core.policy import checkpoints
@@ -195,14 +194,14 @@ def test_the_core_agrees_on_which_registered_steps_exist(gang: Gang) -> None:
 def test_a_lineage_is_bounded_and_never_lets_exist_what_a_restart_has_undone(restarts: Sequence[int | None]) -> None:
     told, line = list(enumerate(restarts, 2)), JOB.status.lineage
     for attempt, step in told:
-        line = lineage.extended(line, attempt, step)
-    assert len(line) <= lineage.KEPT
+        line = checkpoints.extended_lineage(line, attempt, step)
+    assert len(line) <= checkpoints.LINEAGE_KEPT
     assert [one.attempt for one in line] == sorted({one.attempt for one in line})
     depths = [-1 if one.step is None else one.step for one in line]
     assert depths == sorted(set(depths))
     for step, attempt in product(range(52), range(1, 62)):
         undone = any(at > attempt and (to is None or to < step) for at, to in told)
-        if lineage.exists(line, step, attempt):
+        if checkpoints.step_exists(line, step, attempt):
             assert not undone
-        elif len(line) < lineage.KEPT:
+        elif len(line) < checkpoints.LINEAGE_KEPT:
             assert undone

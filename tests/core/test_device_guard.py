@@ -10,7 +10,7 @@ from itertools import pairwise
 import pytest
 
 from gangctl.core.facts.world import Device
-from gangctl.core.lifecycle import guarding
+from gangctl.core.lifecycle import events
 from gangctl.core.policy import device_guard
 from gangctl.core.policy.device_guard import (
     CLUSTER_EVICTIONS,
@@ -92,7 +92,7 @@ class World:
 @pytest.mark.parametrize(("words", "told"), [("", ""), ("too many ECC errors", " (too many ECC errors)")])
 def test_an_event_says_what_the_driver_says_of_the_device(words: str, told: str) -> None:
     device = Device("claim:gpu", "gpu-7", "Unhealthy", words)
-    note = guarding.evicted(pod("a"), device).message
+    note = events.guard_evicted(pod("a"), device).message
     assert note.startswith(f"Device gpu-7 (claim:gpu) on node n1 is unhealthy{told}. The pod was evicted")
 
 

@@ -9,7 +9,7 @@ from gangctl.api.gangjob import Windowed
 from gangctl.api.incident import Cause
 from gangctl.api.status import GangPhase
 from gangctl.core.facts.world import StartFailure
-from gangctl.core.policy.failed_starts import failed_alike
+from gangctl.core.policy.recovery import failed_alike
 from tests.core.scenario import sentence
 from tests.core.test_restart_backoff import seconds_until_it_runs
 from tests.core.world import START, World

@@ -10,7 +10,7 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.status import GangPhase, Spent, Status
 from gangctl.core.facts.world import Observed
 from gangctl.core.lifecycle.decide import decide
-from gangctl.core.record.goodput import goodput, spent_until, total
+from gangctl.core.record.conditions import goodput, spent_until, total
 from tests.core.arbitrary import jobs, worlds
 from tests.core.scenario import sentence
 from tests.core.test_random_walks import GO_ON, JOB, OF_ALL, OF_ONE

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gangctl.core.facts.gang import Gang
-from gangctl.core.facts.held_up import held_up
+from gangctl.core.facts.progress import held_up
 from gangsidecar.wire import Stacks
 from tests.core.test_stacks import play
 from tests.core.world import World

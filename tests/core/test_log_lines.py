@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import GangPhase
-from gangctl.core.facts.ends import faults_of_ends
+from gangctl.core.facts.faults import faults_of_ends
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.world import LastWords
 from gangctl.core.policy.rules import log_patterns, verdict

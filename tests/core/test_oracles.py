@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from gangctl.api.changes import changed
 from gangctl.api.incident import Cause
-from gangctl.core.facts import barrier, ranks
+from gangctl.core.facts import barrier
 from gangctl.core.facts.faults import faults
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.world import Heard, Pod
-from gangctl.core.policy import cause, failed_starts, ladder
+from gangctl.core.policy import cause, recovery
 from gangsidecar.wire import Phase, Report
 from tests.core import oracles
 from tests.core.arbitrary import jobs, worlds
@@ -69,7 +69,7 @@ def the_barrier_blocks_the_same_pods(gang: Gang) -> None:
 
 def the_same_members_get_the_ranks(gang: Gang) -> None:
     """The rule of ranks."""
-    assert ranks.assign(gang) == oracles.assign(facts(gang))
+    assert barrier.assign(gang) == oracles.assign(facts(gang))
 
 
 def the_incident_has_the_same_cause_and_outcome(gang: Gang) -> None:
@@ -79,7 +79,7 @@ def the_incident_has_the_same_cause_and_outcome(gang: Gang) -> None:
     expected = oracles.strongest(facts(gang), gang.status.incidents[0].cause, causes)
     settlement = cause.settle(gang, cause.strongest(gang))
     if len(settlement.cause.tied) <= 1:
-        end = ladder.rung(gang) is ladder.Rung.END or failed_starts.again(gang, expected)
+        end = recovery.rung(gang) is recovery.Rung.END or recovery.is_row_of_failed_starts(gang, expected)
         assert changed(settlement.cause, tied=(), alike=False) == changed(expected, tied=(), alike=False)
         assert (settlement.outcome, settlement.charged) == oracles.outcome(facts(gang), expected, again_and_again=end)
 

@@ -10,7 +10,7 @@ from gangctl.api.reasons import Reason
 from gangctl.api.status import Status
 from gangctl.core.lifecycle.plan import EventType
 from gangctl.core.policy.cause import describe
-from gangctl.core.record import fitting
+from gangctl.core.record import conditions
 from tests.core.scenario import sentence
 from tests.core.test_bounds import fullest
 from tests.core.world import World
@@ -136,22 +136,22 @@ def test_the_newest_two_keep_the_lines_and_all_keep_the_line_that_tells_most() -
 def test_output_is_given_up_after_stacks_and_before_anything_else() -> None:
     full = changed(fullest("n", "/p"), ledger=(), replaced=(), awaited=(), ranks=(), rejected_steps=(), conditions=())
     small = changed(full, incidents=tuple(changed(one, stacks=None) for one in full.incidents))
-    assert fitting.fitted(small) == small
-    larger = changed(small, message="m" * (fitting.LARGEST - fitting.size(small) + len(small.message) + 1))
+    assert conditions.with_size_limited(small) == small
+    larger = changed(small, message="m" * (conditions.LARGEST - conditions.size(small) + len(small.message) + 1))
     plain = tuple(changed(one, output=None) for one in larger.incidents)
-    assert fitting.fitted(larger) == changed(larger, incidents=plain)
+    assert conditions.with_size_limited(larger) == changed(larger, incidents=plain)
 
 
 def test_output_that_is_stored_alone_leaves_the_status_small_and_accounts_for_the_time() -> None:
     world = failed()
     play(world, "everyone is Ready", "decide", "everyone runs", "decide", "30 s pass", "decide", "1 s pass")
-    full = changed(world.job.status, hosts=("h" * (fitting.LARGEST - fitting.size(world.job.status) - 99),))
+    full = changed(world.job.status, hosts=("h" * (conditions.LARGEST - conditions.size(world.job.status) - 99),))
     world.job = changed(world.job, status=full)
     play(world, f"the log of worker-1 ends with {ERROR}")
     stored = world.plan().status
     assert stored is not None
     assert stored.incidents[0].cause.printed == ERROR
-    assert fitting.size(stored) <= fitting.LARGEST
+    assert conditions.size(stored) <= conditions.LARGEST
     assert stored.accounted_time == world.now
 
 
@@ -169,7 +169,7 @@ def test_an_event_on_a_node_which_others_may_read_does_not_have_it() -> None:
 
 def test_a_message_that_quotes_it_already_says_it_once() -> None:
     world = failed(printed=ERROR)
-    cause = changed(world.job.status.incidents[0].cause, message=f"exit code 1: {ERROR}", printed=ERROR)
+    cause = changed(world.job.status.incidents[0].cause, words=ERROR, printed=ERROR)
     assert describe(cause) == f"worker-1: exit code 1: {ERROR}"
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gangctl.core.facts.gang import Gang
-from gangctl.core.lifecycle.plan_builder import wait
+from gangctl.core.lifecycle.plan import wait
+from gangctl.words.decisions import submitted_suspended
 from tests.core.scenario import parse, sentence
 from tests.core.test_scenarios import FILES
 from tests.core.world import World
@@ -47,5 +48,5 @@ def test_no_plan_of_a_scenario_asks_to_be_repeated_at_once(part: int) -> None:
 def test_a_time_that_has_passed_asks_for_nothing() -> None:
     world = World()
     gang = Gang(world.now, world.job, world.observed())
-    assert wait(gang, "it waits", [world.now - 1, world.now]).requeue_after is None
-    assert wait(gang, "it waits", [world.now - 1, world.now + 9, None]).requeue_after == pytest.approx(9.0)
+    assert wait(gang, submitted_suspended(), [world.now - 1, world.now]).requeue_after is None
+    assert wait(gang, submitted_suspended(), [world.now - 1, world.now + 9, None]).requeue_after == pytest.approx(9.0)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase
-from gangctl.core.policy.restart_backoff import LONGEST_SECONDS, wait_seconds
+from gangctl.core.policy.recovery import LONGEST_SECONDS, wait_seconds
 from tests.core.scenario import sentence
 from tests.core.world import World
 

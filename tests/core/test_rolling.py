@@ -15,7 +15,7 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase
 from gangctl.cluster.port import Cluster
-from gangctl.controller.groups import Groups
+from gangctl.controller.fleet import Groups
 from gangctl.core.facts.world import Pod
 from gangctl.core.lifecycle.plan import Plan
 from tests.core import groups

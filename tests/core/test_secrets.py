@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from gangctl.core.facts.secrets import READ, masked
+from gangctl.core.facts.printed import READ, masked
 
 KEY = "Zm9v" * 16
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from gangctl.core.facts.slowness import DEVIATIONS, FEW, MANY, SHARE, outliers
+from gangctl.core.facts.progress import DEVIATIONS, FEW, MANY, SHARE, outliers
 
 
 def names(times: list[int], *, stays: bool = False) -> list[str]:

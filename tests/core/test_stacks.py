@@ -6,8 +6,8 @@ import pytest
 
 from gangctl.api.changes import changed
 from gangctl.api.incident import Stacks
-from gangctl.core.record import fitting
-from gangctl.core.record.stacks import innermost
+from gangctl.core.record import conditions
+from gangctl.core.record.incidents import innermost
 from gangsidecar import wire
 from tests.core.scenario import sentence
 from tests.core.test_bounds import fullest
@@ -86,12 +86,12 @@ def test_stacks_are_given_up_before_anything_else_and_the_newest_last() -> None:
     full = changed(fullest("n", "/p"), ledger=(), replaced=(), awaited=(), ranks=(), rejected_steps=(), conditions=())
     newest, *earlier = full.incidents
     larger = changed(newest, stacks=Stacks(member="worker-0", text="s" * 8_000))
-    kept = fitting.fitted(changed(full, incidents=(larger, *earlier)))
+    kept = conditions.with_size_limited(changed(full, incidents=(larger, *earlier)))
     assert kept.incidents == (larger, *(changed(one, stacks=None) for one in earlier))
-    rest = fitting.LARGEST - fitting.size(kept)
+    rest = conditions.LARGEST - conditions.size(kept)
     padded = changed(full, incidents=(larger, *earlier), message="m" * (rest + 2_000))
     plain = tuple(changed(one, stacks=None) for one in full.incidents)
-    assert fitting.fitted(padded).incidents == plain
+    assert conditions.with_size_limited(padded).incidents == plain
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gangctl.core.facts.starts import cannot_work, correction
+from gangctl.core.facts.fitness import cannot_work, correction
 from gangctl.core.facts.world import StartFailure
 
 RUNC = "failed to create containerd task: OCI runtime create failed: runc create failed: unable to start container"

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gangctl.api.status import GangPhase
-from gangctl.core.facts.gang import Gang
-from gangctl.core.facts.stored_times import believed
+from gangctl.core.facts.gang import Gang, believed
 from gangctl.core.policy.pods import DeletePod
 from tests.core.arbitrary import jobs, worlds
 from tests.core.scenario import sentence

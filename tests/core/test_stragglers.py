@@ -8,8 +8,8 @@ from gangctl.api.incident import Incident
 from gangctl.api.status import GangPhase, Status
 from gangctl.core.facts.trace_context import trace_id
 from gangctl.core.lifecycle.running import SUMMARY_SECONDS
-from gangctl.core.record import stragglers
-from gangctl.core.record.goodput import total
+from gangctl.core.record import timings
+from gangctl.core.record.conditions import total
 from gangctl.core.record.timings import REPORT_SECONDS
 from gangctl.explain.spans import incident_spans
 from gangsidecar.wire import Phase
@@ -79,9 +79,9 @@ def test_each_later_phase_has_a_place_of_its_own_and_no_more_than_eight_are_list
         sentence(made, "0.1 s pass")
     sentence(made, "31 s pass")
     decided(made)
-    listed = [(one.phase, one.member) for one in newest(made).members][stragglers.AT_SETTLING :]
+    listed = [(one.phase, one.member) for one in newest(made).members][timings.AT_SETTLING :]
     assert listed == [("Start", "worker-11"), ("FirstStep", "worker-11"), ("CheckpointLoad", "worker-11")]
-    assert len(newest(made).members) == stragglers.LISTED
+    assert len(newest(made).members) == timings.LISTED
 
 
 def test_timings_wait_only_a_moment_for_members_without_a_first_step() -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from gangctl.api.fencing import Fencing
 from gangctl.api.incident import Incident
-from gangctl.api.status import Status
+from gangctl.api.status import Condition, Status
 from gangctl.core.facts.printed import ReadOutput
 from gangctl.core.lifecycle.plan import AskScan, DeleteGang, Plan
+from gangctl.core.policy.admission import TellQueue
 from gangctl.core.policy.pods import CreatePod, DeletePod
-from gangctl.core.policy.queueing import TellQueue
-from gangctl.core.record.goodput import goodput
-from gangctl.core.record.stacks import innermost
+from gangctl.core.record.conditions import goodput
+from gangctl.core.record.incidents import innermost
 from gangctl.explain.spans import incident_spans, is_complete
+from gangctl.words.message import Message, said_again
 from gangsidecar.wire import Directive
 from tests.core.world import World
 
@@ -31,7 +32,7 @@ def decide(world: World) -> list[str]:
 def show(before: Status, plan: Plan) -> list[str]:
     """One decision: why, what is written, what is done."""
     after = plan.status
-    lines = [plan.because if after is not None else f"nothing is written: {plan.because}"]
+    lines = [shown(plan.because) if after is not None else f"nothing is written: {shown(plan.because)}"]
     if after is not None:
         lines += [f"  {line}" for line in changes(before, after)]
     for action in plan.actions:
@@ -48,11 +49,18 @@ def show(before: Status, plan: Plan) -> list[str]:
             case AskScan(pod):
                 lines.append(f"  ask {pod} for the checkpoints")
     lines += [
-        f"  {event.type} {event.reason}: {event.message}" for event in plan.events if event.message != plan.because
+        f"  {event.type} {event.reason}: {shown(event.message)}"
+        for event in plan.events
+        if event.message != plan.because
     ]
     if after is None and plan.requeue_after is not None:
         lines.append(f"  looks again in {plan.requeue_after:g} s")
     return lines
+
+
+def shown(text: str) -> str:
+    """A message as a value, so that a scenario doesn't change with its words."""
+    return text.shown() if isinstance(text, Message) else text
 
 
 def changes(before: Status, after: Status) -> list[str]:
@@ -218,10 +226,16 @@ def read(world: World) -> list[str]:
 def conditions(world: World) -> list[str]:
     """The conditions that hold, with Accepted in any case."""
     return [
-        f"{one.type} is {one.status} ({one.reason}): {one.message}"
+        f"{one.type} is {one.status} ({one.reason}): {_said(world.job.status, one)}"
         for one in world.job.status.conditions
         if one.status == "True" or one.type == "Accepted"
     ]
+
+
+def _said(status: Status, condition: Condition) -> str:
+    said = {"Degraded": status.warning, "Accepted": status.refusal}.get(condition.type) or status.said
+    again = None if said is None else said_again(said)
+    return condition.message if again is None else again.shown()
 
 
 def environment(world: World, member: str) -> list[str]:

@@ -11,17 +11,14 @@ from typing import Any
 import yaml
 
 from gangctl.api.gangjob import GangJob
-from gangctl.core.facts.gaps import gaps
-from gangctl.core.facts.node_state import NodeState
 from gangctl.core.facts.printed import OutputRead
-from gangctl.core.facts.queue import NO_QUEUE, Queue
-from gangctl.core.facts.world import Brake, Heard, Observed, Pod, Replica
+from gangctl.core.facts.world import NO_QUEUE, Brake, Heard, NodeState, Observed, Pod, Queue, Replica, gaps
 from gangctl.core.lifecycle.decide import decide
 from gangctl.core.lifecycle.directive import Directives, directives
 from gangctl.core.lifecycle.plan import AskScan, DeleteGang, Plan
+from gangctl.core.policy.admission import TellQueue
 from gangctl.core.policy.brake import applied
 from gangctl.core.policy.pods import CreatePod, DeletePod
-from gangctl.core.policy.queueing import TellQueue
 from gangsidecar.wire import Directive, End, Phase, Report, Scanned, aged
 from tests.core import queues
 

@@ -15,7 +15,7 @@ import yaml
 
 import gangclient
 from gangsidecar import wire
-from gangsidecar.supervisor import checkpoints, ports
+from gangsidecar.supervisor import lookups
 from tests.wait import SECONDS, until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,7 +33,7 @@ def complete(manifest: str, directory: Path) -> tuple[wire.Found, ...]:
     """The checkpoints that gangctl would find, newest first, by what the manifest says of its first tier."""
     job = yaml.safe_load((EXAMPLES / manifest).read_text())
     source = job["spec"]["checkpoint"]["tiers"][0]["source"]
-    found, error = checkpoints.scan([wire.Tier("shared", str(directory), source["pattern"], source["complete"])])
+    found, error = lookups.scan([wire.Tier("shared", str(directory), source["pattern"], source["complete"])])
     assert not error, error
     return found
 
@@ -54,7 +54,7 @@ class Gang:
     def start(self) -> None:
         """Begin the next attempt, at the newest complete checkpoint."""
         self.attempt += 1
-        port = ports.free(28_000, 512, str(self.folder), self.attempt)[0]
+        port = lookups.free(28_000, 512, str(self.folder), self.attempt)[0]
         env = {
             **os.environ,
             **{entry["name"]: entry["value"] for entry in container(self.manifest)["env"]},

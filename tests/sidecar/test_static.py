@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gangsidecar import bundle
+from gangsidecar import install
 from tests.pythons import every
 from tests.sidecar.supervisor.frozen import OF_ARCHIVES, only, refusing
 from tests.wait import SECONDS
@@ -45,8 +45,8 @@ def listed() -> tuple[set[str], set[str]]:
 
 def sources() -> dict[str, ast.Module]:
     """Module -> its tree, of all that the archive has."""
-    names = {path: path.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for path in bundle.sources()}
-    return {names[path]: ast.parse(source) for path, source in bundle.sources().items()}
+    names = {path: path.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for path in install.sources()}
+    return {names[path]: ast.parse(source) for path, source in install.sources().items()}
 
 
 def imports(tree: ast.AST, *, functions: bool) -> Iterator[str]:
@@ -114,16 +114,16 @@ def test_the_list_has_each_codec_that_the_supervisor_asks_for() -> None:
 
 
 def test_a_codec_that_is_not_in_the_list_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = bundle.sources()
+    before = install.sources()
     source = b"def left(one):\n    return one.encode('unicode_escape')\n"
-    monkeypatch.setattr(bundle, "sources", lambda: {**before, "gangsidecar/supervisor/memory.py": source})
+    monkeypatch.setattr(install, "sources", lambda: {**before, "gangsidecar/supervisor/kernel.py": source})
     assert asked_for() - listed()[1] == {"encodings.unicode_escape"}
 
 
 def test_a_module_that_is_not_in_the_list_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = bundle.sources()
-    changed = {**before, "gangsidecar/supervisor/memory.py": b"def left():\n    import decimal\n    return decimal\n"}
-    monkeypatch.setattr(bundle, "sources", lambda: changed)
+    before = install.sources()
+    changed = {**before, "gangsidecar/supervisor/kernel.py": b"def left():\n    import decimal\n    return decimal\n"}
+    monkeypatch.setattr(install, "sources", lambda: changed)
     assert "decimal" in supervisors()[1]
 
 

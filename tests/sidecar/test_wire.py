@@ -27,7 +27,7 @@ from gangsidecar.wire import (
     Run,
     Verb,
     WireError,
-    upgrade,
+    coding,
 )
 
 MESSAGES = [
@@ -245,8 +245,8 @@ class TestRevisions:
 
     @pytest.fixture(autouse=True)
     def second(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(upgrade, "REVISION", 2)
-        monkeypatch.setattr(upgrade, "ADDED", {Report: {"loaded": 2}, Progress: {"first_ms": 2}, End: {"signal": 2}})
+        monkeypatch.setattr(coding, "REVISION", 2)
+        monkeypatch.setattr(coding, "ADDED", {Report: {"loaded": 2}, Progress: {"first_ms": 2}, End: {"signal": 2}})
 
     @pytest.mark.parametrize("revision", [2, 3])
     def test_a_peer_that_knows_all_fields_gets_the_message_itself(self, revision: int) -> None:
@@ -267,9 +267,9 @@ class TestRevisions:
 
 
 def test_every_field_that_came_after_revision_1_has_a_default() -> None:
-    revisions = [revision for added in upgrade.ADDED.values() for revision in added.values()]
+    revisions = [revision for added in coding.ADDED.values() for revision in added.values()]
     assert max(revisions, default=1) == wire.REVISION
-    for kind, added in upgrade.ADDED.items():
+    for kind, added in coding.ADDED.items():
         later = [field for field in fields(kind) if field.name in added]
         assert len(later) == len(added)
         assert all(field.default is not MISSING for field in later)

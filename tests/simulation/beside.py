@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from gangctl.api.names import ANNOTATION_WORKER, SIDECAR
-from gangctl.cluster.kube.watch.projections import PODS
+from gangctl.cluster.kube.projections import PODS
 from gangctl.core.facts.world import Pod
 from tests.cluster.kube import objects
 from tests.simulation.violations import require

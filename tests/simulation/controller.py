@@ -14,8 +14,8 @@ from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.world import Pod
 from gangctl.core.lifecycle.plan import AskScan
 from gangctl.core.policy import brake
+from gangctl.core.policy.admission import TellQueue
 from gangctl.core.policy.pods import CreatePod, DeletePod
-from gangctl.core.policy.queueing import TellQueue
 from tests.simulation import beside, invariants, queues, sidecars, signals, truth
 from tests.simulation.engine import observed
 from tests.simulation.hub import tell_all

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from gangctl.api.gangjob import ApiSource, Tier
 from gangctl.core.facts.gang import holders, incarnation
-from gangctl.core.facts.numbering import numbered
+from gangctl.core.facts.layout import numbered
 from gangsidecar.wire import Found
 
 if TYPE_CHECKING:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gangctl.controller.reports import SAME_SECONDS, substance
-from gangctl.core.facts.gaps import gaps
-from gangctl.core.facts.world import NO_GAPS, Heard
+from gangctl.core.facts.world import NO_GAPS, Heard, gaps
 from gangctl.core.lifecycle.directive import Begun, Directives
 from gangsidecar.supervisor import machine
 from gangsidecar.wire import Phase, Ping, Report, Scanned, aged

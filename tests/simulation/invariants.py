@@ -17,8 +17,8 @@ from gangctl.core.facts.layout import layout
 from gangctl.core.lifecycle.table import TRANSITIONS, Attempt
 from gangctl.core.policy.cause import NAMED
 from gangctl.core.policy.pods import DeletePod
-from gangctl.core.record.goodput import total
-from gangctl.core.record.stragglers import LISTED
+from gangctl.core.record.conditions import total
+from gangctl.core.record.timings import LISTED
 from gangsidecar.supervisor import machine
 from gangsidecar.wire import Directive, End, Phase, Verb
 from tests.core.edges import is_allowed

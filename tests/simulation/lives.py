@@ -8,9 +8,9 @@ from random import Random
 
 from gangctl.api.restart import RestartFrom
 from gangctl.api.status import GangPhase
+from gangctl.core.facts.fitness import SETTLING_SECONDS
 from gangctl.core.facts.gang import holders, incarnation
-from gangctl.core.facts.silence import SETTLING_SECONDS
-from gangctl.core.policy.restart_backoff import LONGEST_SECONDS
+from gangctl.core.policy.recovery import LONGEST_SECONDS
 from gangsidecar.wire import Progress
 from tests.simulation import controller, invariants, moves, power, queues
 from tests.simulation.engine import plain

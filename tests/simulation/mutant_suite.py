@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 from hypothesis import Phase, settings
 
-from gangctl.core.facts import awaiting
+from gangctl.core.facts import barrier
 from tests.conftest import PROFILE
 from tests.simulation.exhaustive import MANY, QUICK, explore
 from tests.simulation.seeds import drawn
@@ -57,7 +57,7 @@ WITH_PYTEST = {
 """Kind -> folder and files of tests with real sockets and processes, and those with this in their name are left out."""
 PYTEST = ("-x", "-q", "-p", "no:cacheprovider", "--tb=short", "-W", "ignore::pytest.PytestAssertRewriteWarning")
 LIVES = 300
-MAX_AWAITED = awaiting.MAX_AWAITED
+MAX_AWAITED = barrier.MAX_AWAITED
 SCENARIOS = "scenarios"
 ORACLE_EXAMPLES = 400
 """Of the test of all oracles, which draws less in a run of all tests."""
@@ -175,11 +175,11 @@ def _does_not_end(_signum: int, _frame: object) -> None:
 
 
 def _search(number: int) -> None:
-    awaiting.MAX_AWAITED = 0 if number >= len(QUICK) else MAX_AWAITED  # type: ignore[misc]
+    barrier.MAX_AWAITED = 0 if number >= len(QUICK) else MAX_AWAITED  # type: ignore[misc]
     try:
         explore([*QUICK, *MANY][number])
     finally:
-        awaiting.MAX_AWAITED = MAX_AWAITED  # type: ignore[misc]
+        barrier.MAX_AWAITED = MAX_AWAITED  # type: ignore[misc]
 
 
 def _with_pytest(kind: str) -> Iterator[Check]:

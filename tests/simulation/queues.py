@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 from gangctl.api.roles_hash import roles_hash
 from gangctl.api.status import GangPhase
-from gangctl.core.facts.queue import Queue, Workload
+from gangctl.core.facts.world import Queue, Workload
 from gangctl.core.lifecycle.plan import Plan
+from gangctl.core.policy.admission import GIVES_BACK, QueueVerb, TellQueue
 from gangctl.core.policy.pods import CreatePod
-from gangctl.core.policy.queueing import GIVES_BACK, QueueVerb, TellQueue
 from tests.simulation.values import Fault, Leader
 from tests.simulation.violations import require
 

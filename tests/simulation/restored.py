@@ -18,7 +18,7 @@ from gangctl.api.gangjob import ApiSource, Tier
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase, Status
 from gangctl.core.facts.gang import holders, incarnation
-from gangctl.core.facts.numbering import numbered
+from gangctl.core.facts.layout import numbered
 from gangsidecar.wire import Run
 from tests.simulation import disks
 from tests.simulation.disks import File, Line

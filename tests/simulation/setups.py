@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from gangctl.api.gangjob import GangJob
-from gangctl.core.facts.queue import NO_QUEUE, Queue
+from gangctl.core.facts.world import NO_QUEUE, Queue
 
 SHARED = {"name": "shared", "scope": "Shared", "source": {"type": "Directory", "directory": "/c", "layout": "TorchDCP"}}
 RAM = {"name": "ram", "scope": "Member", "source": {"type": "API"}}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gangctl.cluster.sightings import shown_since
-from gangctl.core.facts.node_state import NodeAnswer, NodeSignal, NodeState
+from gangctl.core.facts.world import NodeAnswer, NodeSignal, NodeState
 from tests.simulation.values import Box, Fault, Leader, Seen, Signal, seconds
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gangctl.api.changes import changed
 from gangctl.api.status import RoleStatus
-from gangctl.core.facts import awaiting
+from gangctl.core.facts import barrier
 from gangctl.core.lifecycle.decide import decide
 from gangctl.core.policy import pods
 from tests.core.arbitrary import jobs, worlds
@@ -38,7 +38,7 @@ def test_the_invariants_hold_in_every_state(search: Search, capsys: pytest.Captu
 def test_the_invariants_hold_in_every_state_when_awaited_pods_are_not_named(
     search: Search, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(awaiting, "MAX_AWAITED", 0)
+    monkeypatch.setattr(barrier, "MAX_AWAITED", 0)
     found = explore(search)
     with capsys.disabled():
         print(f"\n{search.name()}: {found.text()} ", end="")

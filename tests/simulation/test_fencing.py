@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from gangctl.api.status import Awaited, GangPhase, Status
-from gangctl.core.facts.awaiting import GivenUp, awaiting
+from gangctl.core.facts.barrier import GivenUp, awaiting
 from gangctl.core.facts.world import Device
 from gangsidecar.wire import Directive, Verb
 from tests.simulation import controller, kubelets, sidecars

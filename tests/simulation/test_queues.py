@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from random import Random
 
-from gangctl.core.policy.queueing import QueueVerb
+from gangctl.core.policy.admission import QueueVerb
 from tests.simulation.faults import DRAWN
 from tests.simulation.lives import Injection, simulate
 from tests.simulation.queues import DELETED, EVICTED, UNKNOWN

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gangctl.core.facts.node_state import NodeAnswer
+from gangctl.core.facts.world import NodeAnswer
 from tests.simulation import controller
 from tests.simulation.test_regressions import go_on, running
 from tests.simulation.test_silence_regressions import passes, trains

@@ -15,8 +15,7 @@ from gangctl.api.gangjob import GangJob, Spec
 from gangctl.api.status import GangPhase, Status
 from gangctl.core.facts.gang import holders
 from gangctl.core.facts.layout import Member, layout
-from gangctl.core.facts.queue import NO_QUEUE, Queue
-from gangctl.core.facts.world import Pod
+from gangctl.core.facts.world import NO_QUEUE, Pod, Queue
 from gangsidecar.supervisor import machine
 from gangsidecar.supervisor.machine import history as histories
 from gangsidecar.wire import Phase

@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gangctl.api.gangjob import Spec
 from gangctl.api.status import Status
-from gangctl.core.facts.node_state import NodeAnswer
-from gangctl.core.facts.queue import NO_QUEUE, Queue
-from gangctl.core.facts.world import Heard, Pod
+from gangctl.core.facts.world import NO_QUEUE, Heard, NodeAnswer, Pod, Queue
 from gangctl.core.lifecycle.directive import Begun
 from gangctl.core.lifecycle.plan import Action, Plan
 from gangctl.core.policy.brake import BrakeState

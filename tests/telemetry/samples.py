@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass, field
 
 from prometheus_client import CollectorRegistry
 
-from gangctl.cluster.kube.events.recorder import EventCounts
-from gangctl.cluster.kube.watch.namespaces import WatchHealth
+from gangctl.cluster.kube.events import EventCounts
+from gangctl.cluster.kube.reflector import WatchHealth
 from gangctl.controller.device_guard import RESULTS
-from gangctl.controller.refusals import RefusalLog
+from gangctl.controller.gate import RefusalLog
+from gangctl.controller.intake import Owner
 from gangctl.controller.reports import StaleReason
-from gangctl.controller.shares import Owner
 from gangctl.core.policy.brake import BrakeState
 from gangctl.telemetry.metrics.process import Metrics
 from gangctl.telemetry.metrics.sources import Sources

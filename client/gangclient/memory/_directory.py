@@ -1,7 +1,7 @@
 """The directory at rank 0: who is where, who has what, and which steps are safe.
 
-Each rank keeps one connection to it. When all have joined, each one is told its peer, and where its part of the restore
-point is if a peer has it. Then they tell what they have kept and skipped, and all hear the verdicts.
+Each rank keeps one connection to it. When all have joined, each learns its peer, and where its part of the restore
+point is if a peer has it. Then they report what they have kept and skipped, and all get the verdicts.
 """
 
 from __future__ import annotations
@@ -12,19 +12,18 @@ import socket
 from contextlib import suppress
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
-from gangclient.memory._keeping import Ledger, Verdict
-from gangclient.memory._lines import LIMIT, Identity, LineError, Message, decoded, encoded
-from gangclient.memory._ring import Where, peers
+from gangclient.memory._keeping import Ledger, Where, peers
+from gangclient.memory._link import LIMIT, Identity, LineError, Message, decoded, encoded
 
 FEW_SECONDS = 5.0
-"""For a connection to say who it is, and for it to read what it is told."""
+"""For a connection to say who it is, and for it to read a message."""
 _log = logging.getLogger("gangclient")
 Holding = Tuple[int, int]
 """The rank whose part it is, and the attempt that wrote it."""
 
 
 class Joined(NamedTuple):
-    """What a rank has told of itself."""
+    """A rank that has joined."""
 
     where: Where
     host: str
@@ -33,21 +32,17 @@ class Joined(NamedTuple):
     """Parts of the restore point in its member's folder."""
 
 
-def joined(told: Message, host: str) -> Joined:
-    """What a rank tells first.
-
-    Raises:
-        KeyError, TypeError, ValueError: something is missing or wrong.
-    """
-    where = Where(int(told["rank"]), str(told["member"]), str(told["node"]))
-    holding = tuple((int(rank), int(attempt)) for rank, attempt in told["holding"])
-    return Joined(where, host, int(told["port"]), holding)
+def joined(hello: Message, host: str) -> Joined:
+    """Read the first message of a rank. KeyError, TypeError, ValueError: something is missing or wrong."""
+    where = Where(int(hello["rank"]), str(hello["member"]), str(hello["node"]))
+    holding = tuple((int(rank), int(attempt)) for rank, attempt in hello["holding"])
+    return Joined(where, host, int(hello["port"]), holding)
 
 
 def table(all_ranks: List[Joined]) -> Dict[int, Message]:
-    """Rank -> what it is told when all have joined.
+    """Return, by rank, the message that it gets when all have joined.
 
-    A part counts only if it is of the newest attempt that any part of the restore point is of: an older one is of a
+    A part counts only if it is of the newest attempt that any part of the restore point is of: an older part is of a
     history that was undone.
     """
     by_rank = {one.where.rank: one for one in all_ranks}
@@ -58,16 +53,16 @@ def table(all_ranks: List[Joined]) -> Dict[int, Message]:
         for rank, attempt in one.holding:
             if attempt == newest:
                 holders.setdefault(rank, []).append(one)
-    told: Dict[int, Message] = {}
+    messages: Dict[int, Message] = {}
     for rank in by_rank:
         peer = ring[rank]
         to = None if peer is None else by_rank[peer]
-        told[rank] = {
+        messages[rank] = {
             "peer": None if to is None else [to.host, to.port],
             "attempt": newest,
             "holders": [[one.host, one.port] for one in holders.get(rank, ()) if one.where.rank != rank][:8],
         }
-    return told
+    return messages
 
 
 class Directory:
@@ -99,7 +94,7 @@ class Directory:
         try:
             rank = await self._join(reader, writer)
             while rank is not None:
-                await self._hear(rank, decoded(await reader.readline()))
+                await self._take(rank, decoded(await reader.readline()))
         except (OSError, KeyError, TypeError, ValueError, asyncio.TimeoutError) as error:
             if rank is None:
                 _log.warning("a connection to the memory of rank 0 was refused: %s", error)
@@ -109,10 +104,10 @@ class Directory:
             writer.close()
 
     async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> int:
-        told = decoded(await asyncio.wait_for(reader.readline(), FEW_SECONDS))
-        if not self._own.knows(told):
-            raise LineError(f"{str(told)[:200]} is of no rank of this attempt")
-        one = joined(told, writer.get_extra_info("peername")[0])
+        hello = decoded(await asyncio.wait_for(reader.readline(), FEW_SECONDS))
+        if not self._own.knows(hello):
+            raise LineError(f"{str(hello)[:200]} isn't from a rank of this attempt")
+        one = joined(hello, writer.get_extra_info("peername")[0])
         self._joined[one.where.rank] = one
         self._writers[one.where.rank] = writer
         if len(self._joined) == self._own.ranks:
@@ -120,10 +115,11 @@ class Directory:
                 await self._tell(rank, message)
         return one.where.rank
 
-    async def _hear(self, rank: int, told: Message) -> None:
-        verdict = self._ledger.told(rank, int(told["step"]), kept=bool(told["kept"]))
+    async def _take(self, rank: int, message: Message) -> None:
+        verdict = self._ledger.note(rank, int(message["step"]), kept=bool(message["kept"]))
         if verdict is not None:
-            await asyncio.gather(*(self._tell(each, _message(verdict)) for each in list(self._writers)))
+            judged = {"step": verdict.step, "safe": verdict.safe}
+            await asyncio.gather(*(self._tell(each, judged) for each in list(self._writers)))
 
     async def _tell(self, rank: int, message: Message) -> None:
         writer = self._writers.get(rank)
@@ -134,8 +130,4 @@ class Directory:
             await asyncio.wait_for(writer.drain(), FEW_SECONDS)
         except (OSError, asyncio.TimeoutError):
             with suppress(OSError):
-                writer.close()  # It keeps what it has: it hears no verdict.
-
-
-def _message(verdict: Verdict) -> Message:
-    return {"step": verdict.step, "safe": verdict.safe}
+                writer.close()  # It keeps what it has: it gets no verdict.

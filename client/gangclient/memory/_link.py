@@ -1,56 +1,124 @@
-"""A rank's connection to the directory at rank 0; rank 0 has the directory itself beside it."""
+"""The messages between ranks, and a rank's connection to the directory at rank 0, which rank 0 itself serves.
+
+TCP, a line of JSON for each message; the bytes of a part follow the line that announces them. The first line names the
+gang and the attempt. Peers of another gang, or of an attempt that is over, are sent away.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
+import os
 import socket
 import threading
 import time
 from contextlib import suppress
-from typing import BinaryIO, Callable, Optional, Tuple, cast
+from typing import Any, BinaryIO, Callable, Dict, NamedTuple, Optional, Tuple, cast
 
-from gangclient._http import GangError
+from gangclient import GangError
 from gangclient.memory._keeping import Verdict
-from gangclient.memory._lines import Identity, LineError, Message, dial, encoded, read
 
+LIMIT = 64 << 10
+"""Bytes of a line."""
+SECONDS = 20.0
+"""For one send or receive between two ranks; what takes longer is given up."""
+Message = Dict[str, Any]
 JOIN_SECONDS = 120.0
 """For all ranks to join; imports take long."""
 PAUSE = 0.1
 _log = logging.getLogger("gangclient")
 
 
+class LineError(ValueError):
+    """The line isn't a message of ours."""
+
+
+class Identity(NamedTuple):
+    """A rank of a gang in an attempt."""
+
+    gang: str
+    attempt: int
+    rank: int
+    ranks: int
+    member: str
+    node: str
+
+    def hello(self) -> Message:
+        """The fields that begin each connection."""
+        return {"gang": self.gang, "attempt": self.attempt, "rank": self.rank}
+
+    def knows(self, hello: Message) -> bool:
+        """Return whether the message is from a rank of this gang and attempt."""
+        rank = hello.get("rank")
+        same = (hello.get("gang"), hello.get("attempt")) == (self.gang, self.attempt)
+        return same and isinstance(rank, int) and 0 <= rank < self.ranks
+
+
+def identity() -> Identity:
+    """The identity of this process, by its environment. KeyError, ValueError: a variable is missing, or wrong."""
+    name = os.environ
+    ranks = int(name["RANK"]), int(name["WORLD_SIZE"])
+    return Identity(
+        name["GANG_UID"], int(name["GANG_ATTEMPT"]), *ranks, name.get("GANG_MEMBER", ""), name.get("GANG_NODE", "")
+    )
+
+
+def encoded(message: Message) -> bytes:
+    """One line."""
+    return json.dumps(message).encode() + b"\n"
+
+
+def decoded(line: bytes) -> Message:
+    """Read a line. LineError: the connection has ended, or it isn't a message."""
+    if not line.endswith(b"\n"):
+        raise LineError("the connection has ended" if len(line) < LIMIT else "a line is too long")
+    try:
+        message = json.loads(line)
+    except ValueError as error:
+        raise LineError(f"{line[:80]!r} isn't JSON") from error
+    if not isinstance(message, dict):
+        raise LineError(f"{line[:80]!r} isn't a message")
+    return message
+
+
+def read(file: BinaryIO) -> Message:
+    """Read the next message. LineError, OSError: there is none."""
+    return decoded(file.readline(LIMIT))
+
+
+def address(text: str) -> Tuple[str, int]:
+    """Host and port of ``10.0.0.3:29433`` or ``[fd00::1]:29433``."""
+    host, _, port = text.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def dial(host: str, port: int) -> socket.socket:
+    """Connect, with the time limit. OSError: there is no connection."""
+    connection = socket.create_connection((host, port), timeout=SECONDS)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
+
+
 class Link:
-    """Joins, and hears the verdicts."""
+    """Joins the directory, and receives its verdicts."""
 
     def __init__(
         self, own: Identity, address: Tuple[str, int], join: Message, judge: Callable[[Verdict], None]
     ) -> None:
-        """Begin to connect, in a thread.
-
-        Args:
-            own: who this is.
-            address: host and port of the directory; rank 0 listens there.
-            join: what this rank tells of itself.
-            judge: is called in the thread with each verdict.
-        """
+        """Begin to connect, in a thread. It sends ``join`` first, and calls ``judge`` with each verdict."""
         self._address, self._join, self._judge = address, {**own.hello(), **join}, judge
         self._table: Optional[Message] = None
         self._changed = threading.Condition()
         self._connection: Optional[socket.socket] = None
         self._over: Optional[Callable[[], object]] = None
-        self.broken = ""
-        """Why nothing can be kept any more."""
+        self.broken = ""  # Why nothing can be kept any more.
         self._closed = False
         if own.rank == 0:
             self._serve(own)
         threading.Thread(target=self._run, name="gangclient-memory-link", daemon=True).start()
 
     def table(self) -> Message:
-        """What this rank is told when all have joined; waits for it.
-
-        Raises:
-            GangError: not all have joined in time, or the connection broke.
-        """
+        """Wait until all have joined; return the message that this rank gets then. GangError: it doesn't come."""
         with self._changed:
             self._changed.wait_for(lambda: self._table is not None or self.broken, JOIN_SECONDS)
             if self._table is not None and not self.broken:
@@ -60,12 +128,7 @@ class Link:
         raise GangError("MemoryUnreachable", why)
 
     def tell(self, step: int, *, kept: bool) -> None:
-        """Tell the directory what this rank has done with a step.
-
-        Raises:
-            GangError: as for :meth:`table`.
-            OSError: the connection breaks.
-        """
+        """Tell the directory what this rank has done with a step. GangError, OSError: the connection is broken."""
         self.table()
         if self._connection is not None:
             self._connection.sendall(encoded({"step": step, "kept": kept}))
@@ -109,12 +172,12 @@ class Link:
 
     def _run(self) -> None:
         try:
-            with self._dial() as connection, connection.makefile("rb") as told:
+            with self._dial() as connection, connection.makefile("rb") as incoming:
                 self._connection = connection
                 connection.sendall(encoded(self._join))
                 connection.settimeout(None)  # Verdicts come when they come.
                 while not self._closed:
-                    self._hear(read(cast("BinaryIO", told)))
+                    self._take(read(cast("BinaryIO", incoming)))
         except (OSError, LineError, KeyError, TypeError) as error:
             with self._changed:
                 self.broken = self.broken or f"the connection to the memory of rank 0 broke: {error}"
@@ -133,10 +196,10 @@ class Link:
                     raise
                 time.sleep(PAUSE)  # Rank 0 is not there yet.
 
-    def _hear(self, told: Message) -> None:
-        if "safe" in told:
-            self._judge(Verdict(int(told["step"]), bool(told["safe"])))
+    def _take(self, message: Message) -> None:
+        if "safe" in message:
+            self._judge(Verdict(int(message["step"]), bool(message["safe"])))
             return
         with self._changed:
-            self._table = told
+            self._table = message
             self._changed.notify_all()

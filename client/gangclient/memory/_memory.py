@@ -1,8 +1,8 @@
-"""One rank's memory in one attempt: what is saved, loaded and dropped, and in which order it is told.
+"""One rank's memory in one attempt: what is saved, loaded and dropped, and in which order the others learn it.
 
-The rule: a step is told as kept when the own part is whole and registered and the peer has the copy and has registered
-it. What can't be kept is skipped, and said. Nothing here ends a training, and ``save`` waits for nothing but the bytes
-to be written.
+The rule: a step is reported as kept when the own part is whole and registered, and the peer has the copy and has
+registered it. What can't be kept is skipped, and logged. Nothing here ends a training, and ``save`` waits for nothing
+but the bytes to be written.
 """
 
 from __future__ import annotations
@@ -14,13 +14,10 @@ from functools import partial
 from queue import SimpleQueue
 from typing import BinaryIO, Callable, List, Optional, Set, Tuple
 
-from gangclient._client import Client
-from gangclient._http import GangError
+from gangclient import Client, GangError
 from gangclient.memory._keeping import Keeper, Verdict
-from gangclient.memory._lines import Identity, address, identity
-from gangclient.memory._link import Link
-from gangclient.memory._parts import Data, Folder, Part, TornError
-from gangclient.memory._transfer import Server, fetch, put
+from gangclient.memory._link import Identity, Link, address, identity
+from gangclient.memory._parts import Data, Folder, Part, Server, TornError, fetch, put
 
 COPIES = 4
 """Parts of each rank that a member needs room for: two of its own, two of the rank whose copies it holds."""
@@ -84,7 +81,7 @@ class Memory:
 
 
 class Store:
-    """What is behind :class:`Memory` where there is a tier."""
+    """The memory where there is a tier; :class:`Memory` has its methods."""
 
     def __init__(self, gang: Client, own: Identity, tier: str, folder: Folder, directory: Tuple[str, int]) -> None:
         restore = gang.restore
@@ -94,7 +91,7 @@ class Store:
         self._keeper = Keeper(self._restored)
         self._lock = threading.Lock()
         self._jobs: SimpleQueue[Optional[Job]] = SimpleQueue()
-        self._said: Set[str] = set()
+        self._warned: Set[str] = set()
         folder.clear_unfinished(own.attempt)
         holding = self._begin(-1 if restore is None else restore.step)
         self._server = Server(own, folder, self._hold, self._lose)
@@ -165,9 +162,8 @@ class Store:
                 self._jobs.put(partial(self._copy, part))
                 return file
         self._lose(step, rank)
-        wanted = {"step": step, "attempt": table["attempt"]}
         for host, port in table["holders"]:
-            fetched = fetch(self._own, self._folder, wanted, host, int(port))
+            fetched = fetch(self._own, self._folder, (step, int(table["attempt"])), host, int(port))
             if fetched is not None:
                 self._register("Completed", step, rank)
                 self._jobs.put(partial(self._copy, fetched))
@@ -258,5 +254,5 @@ class Store:
 
     def _warn(self, kind: str, why: str) -> None:
         """Once of each kind: a line for each step would hide all others."""
-        (_log.info if kind in self._said else _log.warning)("%s", why)
-        self._said.add(kind)
+        (_log.info if kind in self._warned else _log.warning)("%s", why)
+        self._warned.add(kind)

@@ -1,23 +1,33 @@
-"""The parts in a member's folder: whole or absent.
+"""The parts in a member's folder, whole or absent, and on their way between two ranks.
 
 A part is two files: ``STEP.RANK`` with the bytes as they were given, and ``STEP.RANK.json``, written last, with the
 gang, the attempt that wrote the bytes, their number and their checksum. What has no second file, or doesn't agree with
-it, is none. There is no fsync: it is memory.
+it, isn't a part. There is no fsync: it is memory.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
+import socket
+import socketserver
+import threading
 import zlib
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO, Callable, Iterable, List, NamedTuple, Optional, Union
+from typing import Any, BinaryIO, Callable, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple, Union, cast
+
+from gangclient.memory._link import SECONDS, Identity, LineError, dial, encoded, read
 
 PIECE = 4 << 20
 """Bytes that are read or checked at a time."""
 Bytes = Union[bytes, bytearray, memoryview]
 Data = Union[Bytes, Iterable[Bytes], Callable[[BinaryIO], object]]
+AT_ONCE = 16
+"""Connections; more are sent away."""
+_log = logging.getLogger("gangclient")
+_BROKEN = (OSError, ValueError, KeyError, TypeError)
 
 
 class TornError(ValueError):
@@ -59,11 +69,6 @@ class Folder:
     """The parts of one gang in one folder."""
 
     def __init__(self, path: str, gang: str) -> None:
-        """Create it, closed to others.
-
-        Raises:
-            OSError: it can't be created.
-        """
         self.path = Path(path)
         self._gang = gang
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -85,8 +90,7 @@ class Folder:
     def write(self, step: int, rank: int, attempt: int, data: Data) -> Part:
         """Keep a part, in place of the one that was there.
 
-        Raises:
-            OSError: there is no room, or the folder is gone. Nothing is left of the part.
+        OSError: there is no room, or the folder is gone. After an error nothing is left of the part.
         """
         whole, part = self.place(step, rank), self.path / f"{step}.{rank}.{attempt}.part"
         try:
@@ -107,12 +111,7 @@ class Folder:
         return made
 
     def open(self, part: Part) -> BinaryIO:
-        """The bytes, after they were checked.
-
-        Raises:
-            TornError: they are not those that were saved.
-            OSError: they are gone.
-        """
+        """Open the bytes after checking them. TornError: they are not those that were saved. OSError: they are gone."""
         file = self.place(part.step, part.rank).open("rb")
         crc = size = 0
         for piece in iter(lambda: file.read(PIECE), b""):
@@ -155,9 +154,164 @@ class Folder:
 
     def _read(self, meta: Path) -> Optional[Part]:
         try:
-            told = json.loads(meta.read_bytes())
-            part = Part(*(int(told[name]) for name in Part._fields))
+            meta_data = json.loads(meta.read_bytes())
+            part = Part(*(int(meta_data[name]) for name in Part._fields))
             size = self.place(part.step, part.rank).stat().st_size
         except (OSError, ValueError, KeyError, TypeError):
             return None
-        return part if told["gang"] == self._gang and size == part.size and meta == self._meta(*part[:2]) else None
+        return part if meta_data["gang"] == self._gang and size == part.size and meta == self._meta(*part[:2]) else None
+
+
+class Server(socketserver.ThreadingTCPServer):
+    """Takes copies, and gives parts back."""
+
+    daemon_threads = True
+    block_on_close = False
+    allow_reuse_address = True
+    request_queue_size = 64
+
+    def __init__(
+        self, own: Identity, folder: Folder, hold: Callable[[Part], bool], lose: Callable[[int, int], object]
+    ) -> None:
+        """Listen on a free port. ``hold`` registers a whole copy (False: drop it), ``lose`` drops what is not whole."""
+        self.own, self.folder, self.hold, self.lose = own, folder, hold, lose
+        self._slots = threading.BoundedSemaphore(AT_ONCE)
+        self._open: Set[socket.socket] = set()
+        self.address_family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
+        super().__init__(("", 0), _Handler)
+        threading.Thread(target=self.serve_forever, args=(0.2,), name="gangclient-memory", daemon=True).start()
+
+    def server_bind(self) -> None:
+        """Bind both families."""
+        if self.address_family == socket.AF_INET6:
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        super().server_bind()
+
+    @property
+    def port(self) -> int:
+        """The port on which it listens."""
+        return int(self.server_address[1])
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Serve one connection, if there are not too many."""
+        if not self._slots.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        self._open.add(request)
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._open.discard(request)
+            self._slots.release()
+
+    def server_close(self) -> None:
+        """Stop listening, and end the transfers: the next attempt may save the same step in this process."""
+        super().server_close()
+        for connection in list(self._open):
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def handle_error(self, _request: Any, client_address: Any) -> None:
+        """A connection broke: the other side tries again, or doesn't need it any more."""
+        _log.debug("a transfer with %s broke", client_address, exc_info=True)
+
+
+class _Handler(socketserver.StreamRequestHandler):
+    timeout = SECONDS
+
+    def handle(self) -> None:
+        server = cast("Server", self.server)
+        hello = read(cast("BinaryIO", self.rfile))
+        if not server.own.knows(hello):
+            raise LineError("it isn't a rank of this attempt")
+        if "put" in hello:
+            self._take(server, Part(*(int(number) for number in hello["put"])))
+        else:
+            self._give(server, *(int(number) for number in hello["get"]))
+
+    def _take(self, server: Server, part: Part) -> None:
+        if server.folder.find(part.step, part.rank) == part:
+            self._say(kept=server.hold(part))
+            return
+        if part.size > server.folder.free():
+            self._say(kept=False, why=f"{part.size} bytes don't fit into the peer's {server.folder.free()}")
+            return
+        self._say(wanted=True)
+        try:
+            written = server.folder.write(*part[:3], _pieces(cast("BinaryIO", self.rfile), part.size))
+        except OSError as error:
+            self._say(kept=False, why=f"the peer can't keep it: {error.strerror or error}")
+            return
+        kept = written == part and server.hold(part)
+        if not kept:
+            server.lose(part.step, part.rank)  # The sidecar may hear later that it was complete.
+        self._say(kept=kept)
+
+    def _give(self, server: Server, step: int, rank: int) -> None:
+        part = server.folder.find(step, rank)
+        try:
+            if part is None:
+                raise TornError(f"the copy of step {step} of rank {rank} is gone")  # noqa: TRY301 - one way out
+            with server.folder.open(part) as file:
+                self._say(part=part)
+                _send(self.request, file, part.size)
+        except TornError as error:
+            _log.warning("%s; it is dropped", error)
+            server.lose(step, rank)
+            self._say(part=None)
+
+    def _say(self, **message: Any) -> None:
+        self.wfile.write(encoded(message))
+
+
+def _send(connection: socket.socket, file: BinaryIO, size: int) -> None:
+    if size:  # sendfile takes no count of 0.
+        connection.sendfile(file, count=size)
+
+
+def _pieces(file: BinaryIO, size: int) -> Iterator[memoryview]:
+    buffer, left = memoryview(bytearray(min(PIECE, max(size, 1)))), size
+    while left:
+        count = file.readinto(buffer[: min(left, len(buffer))])  # type: ignore[attr-defined]  # a BufferedReader
+        if not count:
+            raise ConnectionError("the connection has ended in the middle of a part")
+        left -= count
+        yield buffer[:count]
+
+
+def put(own: Identity, folder: Folder, part: Part, host: str, port: int) -> str:
+    """Give a copy to a peer; returns why it has none (empty: it has it)."""
+    try:
+        with dial(host, port) as connection, connection.makefile("rb") as answers:
+            connection.sendall(encoded({**own.hello(), "put": list(part)}))
+            answer = read(cast("BinaryIO", answers))
+            if answer.get("wanted"):
+                with folder.place(part.step, part.rank).open("rb") as file:
+                    _send(connection, file, part.size)
+                answer = read(cast("BinaryIO", answers))
+            return "" if answer.get("kept") else str(answer.get("why", "the peer could not register it"))
+    except _BROKEN as error:
+        return f"the connection to the peer at {host} broke: {error}"
+
+
+def fetch(own: Identity, folder: Folder, place: Tuple[int, int], host: str, port: int) -> Optional[Part]:
+    """Get this rank's part back into the own folder; None = it isn't there, or not whole.
+
+    ``place``: its step, and the attempt that wrote it.
+    """
+    (step, attempt), rank = place, own.rank
+    try:
+        with dial(host, port) as connection, connection.makefile("rb") as answers:
+            connection.sendall(encoded({**own.hello(), "get": [step, rank]}))
+            numbers = read(cast("BinaryIO", answers))["part"]
+            part = None if numbers is None else Part(*(int(number) for number in numbers))
+            if part is None or (part.step, part.rank, part.attempt) != (step, rank, attempt):
+                return None
+            written = folder.write(*part[:3], _pieces(cast("BinaryIO", answers), part.size))
+            if written != part:
+                folder.drop(step, rank)
+                raise TornError(f"the copy at {host} is not what was saved")
+            return part
+    except _BROKEN as error:
+        _log.warning("the copy of step %d at %s can't be used: %s", step, host, error)
+        return None

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from gangctl.api.checkpoint import DirectorySource
-from gangctl.core.policy.layouts import LAYOUTS, folder_rule
+from gangctl.core.policy.checkpoints import LAYOUTS, folder_rule
 from gangsidecar.wire import step_name
 
 MAX_DEPTH: Final = 3

@@ -25,7 +25,7 @@ from gangctl.cluster.local.gang_store import GangStore
 from gangctl.cluster.local.layout import StateDirectory
 from gangctl.cluster.local.teardown import teardown
 from gangctl.core.facts.printed import TRACEBACK
-from gangctl.core.policy.failed_starts import failed_alike
+from gangctl.core.policy.recovery import failed_alike
 from gangctl.explain.why.resting import FAILED_ALIKE
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from rich.text import Text
 
 from gangctl.cli.printers.text import clean
 from gangctl.explain.doctor.links import Link, LinkName, LinkState
-from gangctl.explain.doctor.pools import Difference, Pool
-from gangctl.explain.doctor.survey import FleetSurvey, NodeSurvey, PodSurvey, Survey
+from gangctl.explain.doctor.survey import Difference, FleetSurvey, NodeSurvey, PodSurvey, Pool, Survey
 
 NARROW: Final = 70
 """Below this width a table would leave no room for sentences."""

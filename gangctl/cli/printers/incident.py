@@ -12,7 +12,7 @@ from gangctl.api.incident import Incident, IncidentMember, WarmStart
 from gangctl.api.names import LOCAL_NODE
 from gangctl.cli.printers.text import clean
 from gangctl.core.policy.cause import describe
-from gangctl.core.record.kept_signal import advice
+from gangctl.core.record.incidents import advice
 from gangctl.explain.costs import cost
 from gangctl.explain.durations import took
 from gangctl.explain.rule_words import judged_by, level_words

@@ -19,7 +19,7 @@ from gangctl.cli.printers.fitting_table import FittingTable
 from gangctl.cli.printers.text import clean, duration, seconds, shown
 from gangctl.core.policy.cause import describe
 from gangctl.core.record.conditions import hangs, warned_of
-from gangctl.core.record.stacks import innermost
+from gangctl.core.record.incidents import innermost
 from gangctl.explain.page.members import state
 
 STYLES: Final = {

@@ -10,13 +10,13 @@ from typing import Final
 from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import IncidentLevel
 from gangctl.cli.printers.text import clean, duration
-from gangctl.core.facts.text import counted
 from gangctl.explain.durations import took
 from gangctl.explain.rule_words import level_words
 from gangctl.explain.why.answer import Answer, has_ended
 from gangctl.explain.why.findings import Finding, NodeRow
 from gangctl.explain.why.restarts import Restart, Restarts
 from gangctl.explain.why.world import MissingRight
+from gangctl.words.text import counted
 
 MOST_NODES: Final = 12
 """Nodes that are listed one by one; of the others it is said how many they are."""

@@ -1,11 +1,10 @@
-"""Reads what `gangctl doctor` needs of a cluster. What this user may not read is told with the right that is missing.
+"""Read for `gangctl doctor` the nodes and pods of a cluster; where the user lacks a right, the answer names the right.
 
 The fleet needs no list of all pods: those that the table of vendors knows are selected by their labels.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections import defaultdict
 from collections.abc import Sequence
@@ -14,21 +13,25 @@ from typing import Final, TypeVar
 from pydantic import TypeAdapter
 
 from gangctl.cli.errors import UserError, hint
-from gangctl.cli.targets import device_facts as facts
-from gangctl.cli.targets.gangjobs import LIST_SECONDS
 from gangctl.cli.targets.pod_exec import PERMISSIONS, run_python
 from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.kube import paths
 from gangctl.cluster.kube.client import Client, NotFound, Rejected
-from gangctl.cluster.kube.nodes.table import SignalTable, default_rows
-from gangctl.cluster.kube.watch.decoding import Raw
-from gangctl.explain.doctor.facts import DaemonSet, Inside, Node, Pod, Surroundings, Unread
+from gangctl.cluster.kube.decoding import Decoder
+from gangctl.cluster.kube.projections import nodes
+from gangctl.cluster.kube.reflector import list_all
+from gangctl.explain.doctor.links import Inside, NodeSurroundings, Unread
 from gangctl.explain.doctor.survey import FleetSurvey, NodeSurvey, PodSurvey, Survey
 from gangctl.explain.doctor.table import ANY, vendor_of, vendors
+from gangctl.kubernetes.objects import DaemonSet, Node, WholePod, read_daemon_set, read_pod
+from gangctl.kubernetes.schema import Raw, RawDaemonSet, RawNamed, RawWholePod
+from gangctl.kubernetes.signals import SignalTable, default_rows
 
-R = TypeVar("R", bound=Raw)
-PAGE: Final = "500"
-"""Objects in one answer."""
+V = TypeVar("V")
+_NODES: Final = nodes(SignalTable(default_rows()))
+_PODS: Final = Decoder(RawWholePod, read_pod)
+_DAEMON_SETS: Final = Decoder(RawDaemonSet, read_daemon_set)
+_NAMES: Final = Decoder(RawNamed, lambda raw: raw.metadata.name)
 LOOK_SECONDS: Final = 30.0
 _NAME: Final = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
 _KINDS: Final = {kind: word for word in ("node", "pod") for kind in (word, f"{word}s", word[:2])}
@@ -79,26 +82,25 @@ async def survey(client: Client, namespace: str, subject: str, *, execute: bool)
 
 
 async def _fleet(client: Client) -> FleetSurvey:
-    nodes = await _list(client, paths.NODES, "list nodes", facts.RawDeviceNode)
-    if isinstance(nodes, Unread):
-        raise UserError(f"you lack the right to {nodes.right}: doctor NODE and doctor POD need less")
-    table = SignalTable(default_rows())
+    found = await _list(client, paths.NODES, "list nodes", _NODES)
+    if isinstance(found, Unread):
+        raise UserError(f"you lack the right to {found.right}: doctor NODE and doctor POD need less")
     pods = await _vendor_pods(client)
     daemon_sets, runtime_classes = await _daemon_sets(client), await _runtime_classes(client)
-    by_node = defaultdict[str, list[Pod]](list)
+    by_node = defaultdict[str, list[WholePod]](list)
     for one in () if isinstance(pods, Unread) else pods:
         by_node[one.node].append(one)
     members = tuple(
         (
-            facts.node(one, table),
-            Surroundings(
-                pods=pods if isinstance(pods, Unread) else tuple(by_node[one.metadata.name]),
+            one,
+            NodeSurroundings(
+                pods=pods if isinstance(pods, Unread) else tuple(by_node[one.name]),
                 all_pods=False,
                 daemon_sets=daemon_sets,
                 runtime_classes=runtime_classes,
             ),
         )
-        for one in nodes
+        for one in found
     )
     unread = tuple(one for one in (pods, daemon_sets, runtime_classes) if isinstance(one, Unread))
     return FleetSurvey(members, unread)
@@ -106,15 +108,15 @@ async def _fleet(client: Client) -> FleetSurvey:
 
 async def _node_survey(client: Client, name: str, node: Node | Unread) -> NodeSurvey:
     right = "list pods in all namespaces"
-    pods = await _list(client, paths.pods(), right, facts.RawDevicePod, fieldSelector=f"spec.nodeName={name}")
-    here = pods if isinstance(pods, Unread) else tuple(one for raw in pods if (one := facts.pod(raw)).node == name)
-    around = Surroundings(
+    pods = await _list(client, paths.pods(), right, _PODS, fieldSelector=f"spec.nodeName={name}")
+    here = pods if isinstance(pods, Unread) else tuple(one for one in pods if one.node == name)
+    around = NodeSurroundings(
         pods=here, daemon_sets=await _daemon_sets(client), runtime_classes=await _runtime_classes(client)
     )
     return NodeSurvey(name, node, around)
 
 
-async def _pod_survey(client: Client, pod: Pod, *, execute: bool) -> PodSurvey:
+async def _pod_survey(client: Client, pod: WholePod, *, execute: bool) -> PodSurvey:
     inside = await _inside(client, pod) if execute else None
     if not pod.node:
         return PodSurvey(pod, None, inside)
@@ -124,9 +126,9 @@ async def _pod_survey(client: Client, pod: Pod, *, execute: bool) -> PodSurvey:
     return PodSurvey(pod, await _node_survey(client, pod.node, found), inside)
 
 
-async def _inside(client: Client, pod: Pod) -> Inside:
-    container = next((one.name for one in pod.containers if one.requests), pod.containers[0].name)
-    known = [vendor for resource in pod.requests if (vendor := vendor_of(resource)) is not None]
+async def _inside(client: Client, pod: WholePod) -> Inside:
+    container = next((one.name for one in pod.containers if one.devices), pod.containers[0].name)
+    known = [vendor for resource in pod.device_requests if (vendor := vendor_of(resource)) is not None]
     patterns = sorted({glob for one in known for glob in one.files.glob})
     program = _LOOK.format(patterns=patterns, names=list(_VARIABLES))
     try:
@@ -153,27 +155,27 @@ async def _node(client: Client, name: str) -> Node | Unread | None:
         return None
     except Rejected:
         return Unread("get nodes")
-    return facts.node(facts.RawDeviceNode.model_validate_json(body), SignalTable(default_rows()))
+    return _NODES.item(body)
 
 
-async def _pod(client: Client, namespace: str, name: str) -> Pod | None:
+async def _pod(client: Client, namespace: str, name: str) -> WholePod | None:
     """None if there is no such pod."""
     try:
         body = await client.request("GET", paths.pod(namespace, name))
     except NotFound:
         return None
-    return facts.pod(facts.RawDevicePod.model_validate_json(body))
+    return _PODS.item(body)
 
 
-async def _vendor_pods(client: Client) -> tuple[Pod, ...] | Unread:
+async def _vendor_pods(client: Client) -> tuple[WholePod, ...] | Unread:
     """The pods that the table of vendors knows, of all nodes."""
-    found: dict[str, Pod] = {}
+    found: dict[str, WholePod] = {}
     for selector in _selectors():
         right = "list pods in all namespaces"
-        page = await _list(client, paths.pods(), right, facts.RawDevicePod, labelSelector=selector)
+        page = await _list(client, paths.pods(), right, _PODS, labelSelector=selector)
         if isinstance(page, Unread):
             return page
-        found |= {one.full_name: one for one in map(facts.pod, page)}
+        found |= {one.full_name: one for one in page}
     return tuple(found.values())
 
 
@@ -187,41 +189,27 @@ def _selectors() -> list[str]:
 
 
 async def _daemon_sets(client: Client) -> tuple[DaemonSet, ...] | Unread:
-    right = "list daemonsets.apps in all namespaces"
-    found = await _list(client, "/apis/apps/v1/daemonsets", right, facts.RawDaemonSet)
-    return found if isinstance(found, Unread) else tuple(map(facts.daemon_set, found))
+    return await _list(client, "/apis/apps/v1/daemonsets", "list daemonsets.apps in all namespaces", _DAEMON_SETS)
 
 
 async def _runtime_classes(client: Client) -> tuple[str, ...] | Unread:
-    right = "list runtimeclasses.node.k8s.io"
-    found = await _list(client, "/apis/node.k8s.io/v1/runtimeclasses", right, facts.RawNamed)
-    return found if isinstance(found, Unread) else tuple(one.metadata.name for one in found)
+    return await _list(client, "/apis/node.k8s.io/v1/runtimeclasses", "list runtimeclasses.node.k8s.io", _NAMES)
 
 
-async def _list(client: Client, path: str, right: str, kind: type[R], **query: str) -> list[R] | Unread:
-    """All pages of a list."""
-    found: list[R] = []
-    page = {**query, "limit": PAGE}
-    items = TypeAdapter(list[kind])  # type: ignore[valid-type]
-    while True:
-        try:
-            answer = json.loads(await client.request("GET", path, query=page, timeout=LIST_SECONDS))
-        except NotFound:
-            raise
-        except Rejected:
-            return Unread(right)
-        found += items.validate_python(answer.get("items") or [])
-        token = (answer.get("metadata") or {}).get("continue")
-        if not token:
-            return found
-        page = {**query, "limit": PAGE, "continue": token}
+async def _list(client: Client, path: str, right: str, decoder: Decoder[V], **query: str) -> tuple[V, ...] | Unread:
+    try:
+        return (await list_all(client, path, decoder, query)).items
+    except NotFound:
+        raise
+    except Rejected:
+        return Unread(right)
 
 
 def _parsed(subject: str) -> tuple[str, str]:
     """Kind and name; an empty kind is a node or a pod."""
     kind, slash, name = subject.rpartition("/")
     if slash and kind.lower() not in _KINDS:
-        raise UserError(f"{subject!r:.80} is no node and no pod: use NAME, node/NAME or pod/NAME")
+        raise UserError(f"{subject!r:.80} isn't a node or a pod: use NAME, node/NAME or pod/NAME")
     if not _NAME.fullmatch(name):
         raise UserError(
             f"{name!r:.80} is not a valid name of a node or pod: use lower-case letters, digits, dashes and dots"
@@ -236,10 +224,10 @@ def _there(found: Node | Unread | None, name: str) -> Node | Unread:
 
 
 async def _missing(client: Client, namespace: str, name: str, kind: str) -> str:
-    """The message that there is no such node or pod, with similar names as far as this user may list them."""
+    """Return the message that there is no such node or pod, with similar names as far as this user may list them."""
     known: Sequence[str] = ()
     for path in (paths.pods(namespace), *(() if kind == "pod" else (paths.NODES,))):
-        found = await _list(client, path, "", facts.RawNamed)
-        known = [*known, *(() if isinstance(found, Unread) else (one.metadata.name for one in found))]
+        found = await _list(client, path, "", _NAMES)
+        known = [*known, *(() if isinstance(found, Unread) else found)]
     what = "pod" if kind == "pod" else "node, and no pod"
     return f"there is no {what} {name!r} in namespace {namespace}: {hint(name, known, 'it has no pods')}"

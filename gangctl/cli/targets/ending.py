@@ -34,7 +34,7 @@ from gangctl.cluster.local.pod_record import PodRecord
 from gangctl.cluster.local.settlement import settle
 from gangctl.cluster.local.teardown import teardown
 from gangctl.cluster.local.termination import find_processes, processes_of
-from gangctl.core.facts.text import listed
+from gangctl.words.text import listed
 
 if TYPE_CHECKING:
     from gangctl.cli.targets.gangjobs import GangJobs  # it imports aiohttp, which gangs of this machine don't need

@@ -17,7 +17,7 @@ from gangctl.api.version import API_VERSION, PLURAL
 from gangctl.cli.errors import UserError, hint
 from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.kube.client import MERGE_PATCH, Client, NotFound
-from gangctl.cluster.kube.watch.projections import GANGS, KubeGang
+from gangctl.cluster.kube.projections import GANGS, KubeGang
 
 LIST_SECONDS: Final = 60.0
 _API: Final = f"/apis/{API_VERSION}"

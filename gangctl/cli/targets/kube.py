@@ -26,8 +26,8 @@ from gangctl.cli.targets.port import InjectedFault, LogOptions, PageAccess, RunH
 from gangctl.cli.targets.surroundings import surroundings
 from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.kube.client import Client
-from gangctl.cluster.kube.watch.projections import GANGS, PODS, KubePod
-from gangctl.cluster.kube.watch.reflector import Reflector
+from gangctl.cluster.kube.projections import GANGS, PODS, KubePod
+from gangctl.cluster.kube.reflector import Reflector
 from gangctl.explain.doctor.survey import Survey
 from gangctl.explain.why.world import Surroundings
 

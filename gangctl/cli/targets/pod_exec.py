@@ -20,8 +20,8 @@ from gangctl.cli.errors import UserError
 from gangctl.cli.targets.port import InjectedFault
 from gangctl.cluster.errors import Retryable
 from gangctl.cluster.kube.client import Client, NotFound, Rejected
-from gangctl.cluster.kube.pod.reserved import STATE_DIRECTORY
-from gangctl.cluster.kube.watch.projections import KubePod
+from gangctl.cluster.kube.injection import STATE_DIRECTORY
+from gangctl.cluster.kube.projections import KubePod
 from gangctl.cluster.local.pod_processes import PodProcess
 from gangsidecar.wire import SUPERVISOR_PROGRAM, WORKERS_FILE
 

@@ -9,7 +9,7 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.names import parse_member_name
 from gangctl.api.status import GangPhase
 from gangctl.cli.gang_view import GangView
-from gangctl.cluster.kube.watch.projections import KubePod
+from gangctl.cluster.kube.projections import KubePod
 from gangctl.core.facts.world import Observed
 from gangctl.core.record.snapshot import snapshot
 

@@ -26,10 +26,10 @@ from gangctl.cli.printers.output import as_json, print_out
 from gangctl.cli.printers.text import clean
 from gangctl.cluster.local.gang_store import ANNOTATION_DIRECTORY
 from gangctl.cluster.local.worker_command import Command, command, ignored, refusals
-from gangctl.core.facts.text import counted
-from gangctl.core.policy.layouts import folder_rule
+from gangctl.core.policy.checkpoints import folder_rule
 from gangctl.explain import forecast
 from gangctl.explain.forecast import ForecastMember
+from gangctl.words.text import counted
 from gangsidecar.wire import PRELOAD_VARIABLE
 
 _LISTED_STEPS: Final = 5

@@ -11,8 +11,7 @@ from gangctl.cli.printers import doctor as doctor_text
 from gangctl.cli.printers.output import as_json, as_yaml, console, print_out
 from gangctl.cli.targets import selection
 from gangctl.explain.doctor.links import Link, LinkState, worst
-from gangctl.explain.doctor.pools import Pool
-from gangctl.explain.doctor.survey import FleetSurvey, NodeSurvey, PodSurvey, Survey
+from gangctl.explain.doctor.survey import FleetSurvey, NodeSurvey, PodSurvey, Pool, Survey
 
 _EPILOG: Final = """\
 examples:

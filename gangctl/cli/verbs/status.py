@@ -22,7 +22,7 @@ from gangctl.cli.printers.text import clean
 from gangctl.cli.printers.watched_lines import watch_lines
 from gangctl.cli.targets import selection
 from gangctl.cli.targets.port import Target
-from gangctl.core.facts.adaptive import stored_deadline
+from gangctl.core.facts.progress import stored_deadline
 
 _EPILOG: Final = """\
 examples:

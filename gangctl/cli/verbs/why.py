@@ -12,7 +12,7 @@ from gangctl.cli.errors import ExitCode, UserError
 from gangctl.cli.printers.output import as_json, as_yaml, print_out
 from gangctl.cli.printers.why import lines
 from gangctl.cli.targets import selection
-from gangctl.cluster.kube.watch.decoding import first_error
+from gangctl.cluster.kube.decoding import first_error
 from gangctl.explain.why.answer import answer
 from gangctl.explain.why.document import document
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace, TracebackType
@@ -18,8 +19,58 @@ import aiohttp
 from gangctl import __version__
 from gangctl.cluster.errors import ClusterError, Conflict, Held, Retryable, Terminal
 from gangctl.cluster.kube import credentials
-from gangctl.cluster.kube.content import lines, read, status_parts
 from gangctl.cluster.kube.credentials import Credentials
+
+
+class TooLarge(Retryable):
+    """The answer is larger than the caller takes. The rest was not read."""
+
+
+async def read(content: aiohttp.StreamReader, most: int) -> bytes:
+    """All of it.
+
+    Raises:
+        TooLarge: it has more than ``most`` bytes.
+    """
+    chunks, size = [], 0
+    async for chunk in content.iter_any():
+        chunks.append(chunk)
+        size += len(chunk)
+        if size > most:
+            raise TooLarge(f"an answer is larger than {most} bytes")
+    return b"".join(chunks)
+
+
+async def lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    """Lines of any length: aiohttp's own reader fails for an object of a megabyte."""
+    pending: list[bytes] = []
+    async for chunk in content.iter_any():
+        first, *others = chunk.split(b"\n")
+        pending.append(first)
+        for following in others:
+            line = b"".join(pending)
+            pending = [following]
+            if line:
+                yield line
+    if line := b"".join(pending):
+        yield line
+
+
+def status_parts(body: bytes) -> tuple[str, str, str]:
+    """Reason, message and disruption budget of a Status; of a proxy's page its beginning as the message."""
+    try:
+        parsed = json.loads(body)
+    except ValueError:
+        return "", " ".join(body[:300].decode(errors="replace").split()), ""
+    if not isinstance(parsed, dict):
+        return "", "", ""
+    details = parsed.get("details")
+    causes = details.get("causes") if isinstance(details, dict) else None
+    found = causes if isinstance(causes, list) else []
+    named = [one for one in found if isinstance(one, dict) and one.get("reason") == "DisruptionBudget"]
+    budget = str(named[0].get("message") or named[0]["reason"]) if named else ""
+    return str(parsed.get("reason") or ""), str(parsed.get("message") or ""), budget
+
 
 USER_AGENT: Final = f"gangctl/{__version__}"
 REQUEST_SECONDS: Final = 10.0
@@ -198,7 +249,7 @@ class Client:
             raise NoAnswer(f"{path} didn't reach the API server: {_network(error)}") from error
 
     async def _refusal(self, path: str, query: Sequence[tuple[str, str]], status: int) -> ClusterError:
-        """Why a WebSocket was refused: aiohttp drops the body of that answer, so ask without an upgrade.
+        """Return why a WebSocket was refused: aiohttp drops the body of that answer, so ask without an upgrade.
 
         ``exec`` needs the rights to get and to create; the missing one decides which method is refused.
         """
@@ -298,7 +349,7 @@ def status_error(status: int, body: bytes, request: str) -> ClusterError:
 
 
 def _seconds(retry_after: str) -> float:
-    """What the header asks for; 0 if it is a date, which the API server never sends."""
+    """Return what the header asks for; 0 if it is a date, which the API server never sends."""
     return min(float(retry_after), LONGEST_PAUSE_SECONDS) if retry_after.isascii() and retry_after.isdigit() else 0.0
 
 

@@ -8,40 +8,33 @@ from typing import Any, Final
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.names import parse_member_name
-from gangctl.api.status import ENDED, Status
+from gangctl.api.status import ENDED
 from gangctl.cluster import clock
 from gangctl.cluster.errors import Terminal
-from gangctl.cluster.kube.auth.service_address import ServiceAddress
-from gangctl.cluster.kube.auth.token_authenticator import TokenAuthenticator
+from gangctl.cluster.kube.admission import PodAdmission
 from gangctl.cluster.kube.client import Client, Rejected
-from gangctl.cluster.kube.events.recorder import EventRecorder
-from gangctl.cluster.kube.gang_writer import GangWriter
-from gangctl.cluster.kube.kueue.queues import Queues
-from gangctl.cluster.kube.nodes.table import SignalTable
-from gangctl.cluster.kube.pod.admission import PodAdmission
-from gangctl.cluster.kube.pod.builder import build
-from gangctl.cluster.kube.pod.contact import ContactUpdater
-from gangctl.cluster.kube.pod.disruption_budget import DisruptionBudgets
-from gangctl.cluster.kube.pod.eligible_nodes import EligibleNodes
-from gangctl.cluster.kube.pod.guarded import GuardedPods
-from gangctl.cluster.kube.pod.pod_group import PodGroups
-from gangctl.cluster.kube.pod.worker_output import WorkerOutput
-from gangctl.cluster.kube.pod.writer import PodWriter
+from gangctl.cluster.kube.contact import ContactUpdater, ServiceAddress
+from gangctl.cluster.kube.events import EventRecorder
+from gangctl.cluster.kube.guarded import GuardedPods
+from gangctl.cluster.kube.informers import Informers
+from gangctl.cluster.kube.owned import DisruptionBudgets, PodGroups
+from gangctl.cluster.kube.pod_builder import EligibleNodes, build
+from gangctl.cluster.kube.projections import HubContact
+from gangctl.cluster.kube.queues import Queues
+from gangctl.cluster.kube.reflector import WatchHealth
 from gangctl.cluster.kube.settings import KubeSettings
-from gangctl.cluster.kube.watch.informers import Informers
-from gangctl.cluster.kube.watch.namespaces import WatchHealth
-from gangctl.cluster.kube.watch.projections import HubContact
+from gangctl.cluster.kube.tokens import TokenAuthenticator
+from gangctl.cluster.kube.worker_output import WorkerOutput
+from gangctl.cluster.kube.writers import GangWriter, PodWriter
 from gangctl.cluster.port import Identity, MemberIdentity, PlainPod, Refusal, UnreadableGang
-from gangctl.core.facts.node_state import NodeState
-from gangctl.core.facts.printed import Printed, ReadOutput
-from gangctl.core.facts.queue import NO_QUEUE, Queue
-from gangctl.core.facts.world import Pod
+from gangctl.core.facts.world import NO_QUEUE, NodeState, Pod, Queue
 from gangctl.core.lifecycle.plan import Event
-from gangctl.core.policy.pods import CreatePod, DeletePod
-from gangctl.core.policy.queueing import TellQueue
+from gangctl.core.policy.admission import TellQueue
+from gangctl.core.policy.pods import CreatePod
+from gangctl.kubernetes.signals import SignalTable
 
 MAX_TEMPLATE_BYTES: Final = 256 * 1024
-"""A gang with larger pod templates, all roles together and as JSON, gets no pods; one that has pods goes on."""
+"""A gang with larger pod templates, all roles together and as JSON, gets no pods; a gang that has pods goes on."""
 _TOO_LARGE: Final = (
     "the pod templates have {0} bytes together, and gangctl takes at most {1}; put large values into a ConfigMap and "
     "mount it"
@@ -72,15 +65,21 @@ class KubeCluster:
         self._service_address = ServiceAddress(client, settings)
         self._contact_updater = ContactUpdater(client, self._informers.pods, self._informers.pod, settings.url)
         self._eligible_nodes = EligibleNodes()
-        self._output = WorkerOutput(client, self.gang, enabled=settings.worker_output)
         self._recorder = EventRecorder(client)
+        self.gang = self._informers.gang
+        self.write_status = self._gang_writer.write_status
+        self.delete_gang = self._gang_writer.delete
+        self.delete_pod = self._pod_writer.delete
+        self.printed = WorkerOutput(client, self.gang, enabled=settings.worker_output).printed
+        self.flush_events = self._recorder.flush
+        """Sends the recorded Events, for at most so many seconds. Call it while this process still leads."""
         self.guarded = GuardedPods(client, settings.watch_namespaces, self._record_of_pod)
         """The pods of the device guard; none are watched if it is off."""
         self._queues = Queues(client, settings.watch_namespaces, self._queue_changed, self._unplaced)
 
     @property
     def has_synced(self) -> bool:
-        """Whether everything was listed."""
+        """Return whether everything was listed."""
         return self._informers.has_synced
 
     @property
@@ -90,12 +89,12 @@ class KubeCluster:
 
     @property
     def watches(self) -> tuple[WatchHealth, ...]:
-        """How fresh each watch is."""
+        """Return how fresh each watch is."""
         return (*self._informers.watches, *((self.guarded.health,) if self._settings.device_guard else ()))
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Why the reads aren't fresh, or show nothing, in sentences."""
+        """Return why the reads aren't fresh, or show nothing, in sentences."""
         return self._informers.problems
 
     @property
@@ -124,21 +123,13 @@ class KubeCluster:
         self._pod_admission.forget_all()
         self._recorder.drop_waiting()
 
-    async def flush_events(self, seconds: float) -> None:
-        """Send the recorded Events, for at most ``seconds``. Call it while this process still leads."""
-        await self._recorder.flush(seconds)
-
     def uids(self) -> tuple[str, ...]:
         """UIDs of all gangs that exist."""
         return tuple(uid for uid in self._informers.gangs.items if self.gang(uid) is not None)
 
     def exists(self, uid: str) -> bool:
-        """Whether the gang is stored, readable or not; see the port."""
+        """Return whether the gang is stored, readable or not; see the port."""
         return self._informers.stored(uid) is not None
-
-    def gang(self, uid: str) -> GangJob | None:
-        """The stored gang; None if it is gone, is being deleted, or can't be read."""
-        return self._informers.gang(uid)
 
     def unreadable(self, uid: str) -> UnreadableGang | None:
         """The stored gang that can't be read, and why; see the port."""
@@ -152,7 +143,7 @@ class KubeCluster:
         return tuple(one.pod for one in self._informers.pods_of(uid))
 
     def listening_since(self, uid: str) -> float:
-        """Since when this process has led and watched this gang without a break; now, while a watch is broken."""
+        """Say since when this process has led and watched this gang without a break; now, while a watch is broken."""
         return max(self._informers.synced_since(uid), self._informers.appeared(uid), self.leading_since)
 
     def lost_nodes(self) -> Mapping[str, float]:
@@ -164,11 +155,11 @@ class KubeCluster:
         return {name: max(at, since) for name, at in self._informers.lost.items()}
 
     def nodes(self) -> Mapping[str, NodeState]:
-        """What nodes show beside that they answer; see the port."""
+        """Return what nodes show beside that they answer; see the port."""
         return self._informers.node_states.states
 
     def pod_rejections(self, uid: str) -> tuple[str, ...] | None:
-        """Why the API server rejects pods of this gang, in its words; see the port."""
+        """Return why the API server rejects pods of this gang, in its words; see the port."""
         job = self.gang(uid)
         if job is None or job.status.phase in ENDED:
             self._pod_admission.forget(uid)
@@ -179,13 +170,9 @@ class KubeCluster:
         return self._pod_admission.rejections(job)
 
     def queue(self, uid: str) -> Queue:
-        """What the queue says that the gang names; none if this controller takes no notice of queues."""
+        """Return what the queue says that the gang names; none if this controller takes no notice of queues."""
         stored = self._informers.stored(uid) if self._settings.kueue else None
         return NO_QUEUE if stored is None else self._queues.queue(stored)
-
-    async def printed(self, job: GangJob, query: ReadOutput) -> Printed:
-        """What a worker printed last in an attempt; see the port."""
-        return await self._output.printed(job, query)
 
     async def tell_queue(self, job: GangJob, tell: TellQueue) -> None:
         """Change the gang's Workload; see the port."""
@@ -220,10 +207,6 @@ class KubeCluster:
         await self._informers.refresh()
         await self._queues.refresh()
 
-    async def write_status(self, job: GangJob, status: Status) -> GangJob:
-        """Store the status; see the port."""
-        return await self._gang_writer.write_status(job, status)
-
     async def create_pod(self, job: GangJob, create: CreatePod) -> None:
         """Create a member's pod; see the port.
 
@@ -240,14 +223,6 @@ class KubeCluster:
             self._pod_admission.rejected(job, create.member, f"{create.member}: {words}")
             raise
         self._pod_admission.admitted(job.metadata.uid, create.member)
-
-    async def delete_pod(self, job: GangJob, delete: DeletePod) -> None:
-        """Delete a pod; see the port."""
-        await self._pod_writer.delete(job, delete)
-
-    async def delete_gang(self, job: GangJob) -> None:
-        """Delete the gang; see the port."""
-        await self._gang_writer.delete(job)
 
     async def emit(self, gang: GangJob | UnreadableGang, event: Event) -> None:
         """Record an Event; it is sent in the background.

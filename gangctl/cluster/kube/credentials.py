@@ -51,7 +51,7 @@ class Credentials:
 
 
 async def load(kubeconfig: Path | None, context: str | None) -> Credentials:
-    """What kubectl would use: the given kubeconfig, ``KUBECONFIG``, ``~/.kube/config``, or the pod's service account.
+    """Load what kubectl would use: that kubeconfig, ``KUBECONFIG``, ``~/.kube/config``, or the pod's service account.
 
     Raises:
         Terminal: none of them exists, or it can't be used; the text says which and why.

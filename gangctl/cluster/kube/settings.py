@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gangctl.cluster.kube.nodes.table import Row, default_rows
+from gangctl.kubernetes.signals import Row, default_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +41,9 @@ class KubeSettings:
     worker_output: bool = False
     """Whether the logs of workers at fault are read, to tell what they printed last."""
     device_guard: bool = False
-    """Whether pods that are no gang's are evicted from unhealthy devices, if their label asks for it."""
+    """Whether pods outside all gangs are evicted from unhealthy devices, if their label asks for it."""
     url: str
-    """URL that sidecars dial: ``wss://gangctl.NAMESPACE.svc:8443/v1/connect``. It is told in a file, since another
+    """URL that sidecars dial: ``wss://gangctl.NAMESPACE.svc:8443/v1/connect``. A file has it, since another
     controller may take over the gang."""
     server_name: str
     """Host name in the serving certificate, whichever address is dialled: ``gangctl.NAMESPACE.svc``."""

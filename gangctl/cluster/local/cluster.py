@@ -34,13 +34,11 @@ from gangctl.cluster.local.termination import find_processes, processes_of
 from gangctl.cluster.local.worker_command import ignored
 from gangctl.cluster.local.worker_output import WorkerOutput
 from gangctl.cluster.port import MemberIdentity, Refusal, RefusalReason, UnreadableGang
-from gangctl.core.facts.node_state import NodeState
 from gangctl.core.facts.printed import Printed, ReadOutput
-from gangctl.core.facts.queue import NO_QUEUE, Queue
-from gangctl.core.facts.world import Pod
+from gangctl.core.facts.world import NO_QUEUE, NodeState, Pod, Queue
 from gangctl.core.lifecycle.plan import Event
+from gangctl.core.policy.admission import TellQueue
 from gangctl.core.policy.pods import CreatePod, DeletePod
-from gangctl.core.policy.queueing import TellQueue
 
 log = logging.getLogger(__name__)
 

@@ -9,9 +9,12 @@ of pictures are bounded, and a viewer that doesn't take an event within ten seco
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 import time
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -19,13 +22,58 @@ from typing import Final
 from aiohttp import web
 
 from gangctl.api.escaping import escaped
+from gangctl.api.gangjob import GangJob
 from gangctl.cluster import clock
 from gangctl.cluster.errors import ClusterError
+from gangctl.cluster.port import Cluster
+from gangctl.controller.loop import Loop
 from gangctl.controller.page.feeds import Feeds, Make, Observe
-from gangctl.controller.page.source import Source
+from gangctl.core.facts.world import Observed
 from gangctl.explain.page.documents import Missing
 from gangctl.explain.page.gang import drawing, gang
 from gangctl.explain.page.gangs import listed
+from gangctl.explain.page.traces import VARIABLE, is_address
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The gangs of one controller."""
+
+    cluster: Cluster
+    loop: Callable[[], Loop | None]
+    """None while this controller doesn't lead."""
+    leader: Callable[[], str] = lambda: ""
+    """URL of the page of the controller that leads; empty if that is not known."""
+    traces: str = ""
+    """Address of Jaeger's pages; empty if it is not known."""
+
+    def jobs(self) -> Iterator[GangJob]:
+        """All gangs that can be read."""
+        return (job for uid in self.cluster.uids() if (job := self.cluster.gang(uid)) is not None)
+
+    def unreadable(self) -> int:
+        """Return how many gangs this release can't read."""
+        loop = self.loop()
+        return 0 if loop is None else loop.unreadable_count
+
+    def look(self, namespace: str, name: str) -> tuple[GangJob, Observed] | None:
+        """A gang, and what is observed of it."""
+        loop = self.loop()
+        of_name = (job for job in self.jobs() if (job.metadata.namespace, job.metadata.name) == (namespace, name))
+        job = next(of_name, None)
+        return None if job is None or loop is None else (job, loop.observed(job.metadata.uid))
+
+
+def traces_from_environment() -> str:
+    """Address of Jaeger's pages; empty if it is not set, or can't be used, which the log tells."""
+    text = os.environ.get(VARIABLE, "")
+    if text and not is_address(text):
+        log.warning("the page has no links to traces: $%s is %r, which isn't an http or https address", VARIABLE, text)
+        return ""
+    return text.rstrip("/")
+
 
 PATH: Final = "/ui/"
 MAX_STREAMS: Final = 64
@@ -152,7 +200,7 @@ class Page:
         return namespace, request.match_info["name"]
 
     async def _refused(self, request: web.Request, namespace: str) -> str:
-        """Why the viewer may not list the gangs of a namespace; empty if it may, and this controller leads."""
+        """Return why the viewer may not list the gangs of a namespace; empty if it may, and this controller leads."""
         try:
             refusal = await self._refusal(request.headers.get("Authorization", ""), namespace)
         except ClusterError as error:

@@ -1,4 +1,6 @@
-"""The barrier: when an attempt may start.
+"""The barrier: which pods may still run a worker, and who takes which place.
+
+The barrier: when an attempt may start.
 
 Invariant: at every moment, all workers that run in pods that are not lost are workers of one attempt.
 Target: attempt N starts as soon as that is certain, and with a ready member in every place::
@@ -24,21 +26,41 @@ told counts, and not what the spec says today: a pod that is cut off has not hea
 
 It counts pods, not members: the replacement of a pod proves nothing about the pod. A pod that vanished must never count
 as terminated. A pod that was given up must never be forgotten before it is stopped, terminated or lost.
+
+What a status keeps of pods that are given up though they may run a worker.
+
+The rule: every such pod is waited for, one by one or, where they are too many to be named, as all up to an incarnation.
+A pod that was given up must never be forgotten before it is stopped, terminated or lost.
+
+Ranks: which member runs which part of the job in this attempt.
+
+The rule: its own member runs a place until that member's pod can't go on. Then a ready spare of the same role takes the
+place and keeps it, and the member's new pod becomes the spare. A rank must not be given twice: a member holds at most
+one place, and a place has at most one holder. As many places as a status can name are taken over; others wait.
+
+Ports: which rank 0 has none for its peers to reach it at.
+
+The rule: the supervisor of rank 0 looks for free ports of ``spec.network`` before it is ready, and again as long as it
+finds none. A process group of several ranks must not start at a port that another process has: it would fail, again and
+again. A single rank needs none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from gangctl.api.changes import changed
-from gangctl.api.status import Awaited, AwaitedAll, GangPhase
-from gangctl.core.facts.awaiting import GivenUp
+from gangctl.api.status import Awaited, AwaitedAll, GangPhase, HeldRank, Status
+from gangctl.core.facts.fitness import next_loss, on_lost_node, ready
 from gangctl.core.facts.gang import Gang, once
-from gangctl.core.facts.silence import next_loss, on_lost_node
+from gangctl.core.facts.layout import numbered
 from gangctl.core.facts.world import Heard, Pod
 from gangsidecar.wire import Phase
+
+# The barrier
+
 
 ISOLATION_MARGIN_SECONDS: Final = 10.0
 """Added to isolation and stop grace: timers of supervisors are not exact, and a leader whose Lease was deleted may
@@ -319,3 +341,121 @@ def _is_lost_with(gang: Gang, rest: AwaitedAll, p: Suspect) -> bool:
 
 def _is_rest_lost(gang: Gang, rest: AwaitedAll) -> bool:
     return _is_grace_over(gang, rest) and not _is_rest_present(gang, rest)
+
+
+# What a status keeps of pods that are given up though they may run a worker
+
+
+MAX_AWAITED: Final = 100
+"""Above this number, ``awaited_all`` stands for the pods: the size of a status is bounded."""
+
+
+class GivenUp(NamedTuple):
+    """A pod that is given up though it may run a worker: it becomes an entry of ``status.awaited``."""
+
+    member: str
+    incarnation: int
+    pod: str
+    """Its UID; empty if it was never seen."""
+    node: str = ""
+    vanished_time: float | None = None
+
+
+def awaiting(status: Status, given_up: Iterable[GivenUp | None]) -> Status:
+    """Return the status that also waits for these pods: one by one, or for all up to an incarnation if too many.
+
+    An entry is known by all of its names, since the UID of a pod that was never seen is empty.
+    """
+    found = [one for one in given_up if one is not None]
+    if len(found) > MAX_AWAITED:
+        return awaiting_as_one(status, max([one.incarnation for one in found]))
+    known = {(entry.member, entry.incarnation, entry.pod) for entry in status.awaited}
+    more = {one[:3]: one for one in found if one[:3] not in known}
+    if len(known) + len(more) > MAX_AWAITED:
+        return awaiting_as_one(status, max((one.incarnation for one in more.values()), default=-1))
+    entries = (
+        Awaited(
+            member=one.member,
+            incarnation=one.incarnation,
+            pod=one.pod,
+            node=one.node,
+            vanished_time=one.vanished_time,
+        )
+        for one in more.values()
+    )
+    return changed(status, awaited=(*status.awaited, *entries))
+
+
+def awaiting_as_one(status: Status, newest: int = -1) -> Status:
+    """Return the status that waits for all pods up to an incarnation, in place of those that it names."""
+    newest = max([newest, *(entry.incarnation for entry in status.awaited)])
+    if newest < 0:
+        return status
+    before = -1 if status.awaited_all is None else status.awaited_all.incarnation
+    return changed(status, awaited=(), awaited_all=AwaitedAll(incarnation=max(before, newest)))
+
+
+# Ranks
+
+
+MAX_TAKEN: Final = 200
+"""Places that spares hold: more of them would be too many for a status."""
+
+
+@once
+def assign(gang: Gang) -> Mapping[str, str | None]:
+    """Place -> the ready member that runs it in this attempt; None where none can yet.
+
+    A holder that is only slow is waited for; one whose pod is new or missing gives its place to a ready spare.
+    """
+    those_ready = ready(gang)
+    given = {place: holder if holder in those_ready else None for place, holder in gang.holders.items()}
+    lacking = [place for place, holder in given.items() if holder is None]
+    spares = those_ready - gang.holding if lacking else None
+    if not spares:
+        return given
+    free: dict[str, Iterator[str]] = {}
+    room = MAX_TAKEN - sum(place != holder for place, holder in gang.holders.items())
+    for place in lacking:
+        holder = gang.holders[place]
+        if holder not in gang.pods or gang.is_fresh(holder):
+            role = gang.places[place].role.name
+            may_take = room > 0 or place != holder
+            given[place] = next(free.setdefault(role, _of_role(gang, spares, role)), None) if may_take else None
+            room -= given[place] is not None and place == holder
+    return given
+
+
+def _of_role(gang: Gang, spares: frozenset[str], role: str) -> Iterator[str]:
+    """Those of the role, in order."""
+    return (name for name, member in gang.members.items() if name in spares and member.role.name == role)
+
+
+def held_ranks(assignment: Mapping[str, str | None]) -> tuple[HeldRank, ...]:
+    """What the status stores of an assignment: only the places that aren't held by their own member."""
+    taken = [(place, member) for place, member in assignment.items() if member is not None and member != place]
+    return tuple(HeldRank(place=place, member=member) for place, member in taken)
+
+
+# Ports
+
+
+def without_port(gang: Gang, assignment: Mapping[str, str | None]) -> list[str]:
+    """The ready members with rank 0 of a process group that found no free port. ``assignment``: place -> member."""
+    numbering = numbered(gang.spec)
+    first = {places[0]: numbering.world_size(group) for group, places in numbering.groups.items() if places}
+    members = [assignment[place] for place, size in first.items() if size > 1]
+    return [one for one in members if one is not None and is_without_port(gang, one)]
+
+
+def is_without_port(gang: Gang, member: str) -> bool:
+    """Whether the member's supervisor is ready and found no free port."""
+    heard = gang.heard_by_member.get(member)
+    return heard is not None and heard.ready_for == gang.status.attempt and not heard.report.ports
+
+
+def port_range(gang: Gang) -> str:
+    """The ports among which it looks, as ``29400 to 29463``."""
+    network = gang.spec.network
+    last = network.base_port + network.port_count - 1
+    return str(last) if network.port_count == 1 else f"{network.base_port} to {last}"

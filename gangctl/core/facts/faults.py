@@ -1,9 +1,34 @@
-"""Faults: what is wrong with the attempt, from reports, pods, nodes and devices.
+"""Faults: all evidence against an attempt, from reports, containers, pods, nodes and devices.
+
+Faults: what is wrong with the attempt, from reports, pods, nodes and devices.
 
 The rule: every fault names one member and one moment; the cause is the strongest fault, and among equals the earliest.
 None of these is a fault: a worker that was told to stop, a worker of an older attempt, a spare's pod, what happens to a
-member that already waits for the next attempt, what happens to one that has finished, and silence (``silence.py``): a
+member that already waits for the next attempt, what happens to one that has finished, and silence (``fitness.py``): a
 worker whose supervisor is not heard may be training.
+
+Ends: how the processes of a member's worker ended, from its supervisor's report, or else from its last words.
+
+The rule: a report counts before last words, since it is exact, and has what was found in the log. Last words tell of a
+supervisor that is gone, with its connection or the controller that heard it. Their time is that of the container's end,
+cut to whole seconds, and a supervisor that was killed wrote them earlier. So it is unknown what came before such an
+end: it is tied with every other (``evidence.py``), and must not end a job as the earliest, when they are gone either.
+
+Containers that ended by themselves: what the cluster shows of it, and to which attempt it belongs.
+
+The rule: the end of a worker's container, with its supervisor, is evidence of the attempt that it fell into, whether
+the cluster or the new session reports it first. Its reason (OOMKilled) is shown a moment after the new session reports.
+The time that a kubelet gives must not open an attempt where the leader has heard the pod: the new session does that, or
+that there is none. An end that an earlier attempt failed for must not count again.
+
+The member that stayed: the only one whose worker went on when those of all others had ended by themselves.
+
+    stayed(m) = every other member that runs a place, and two at least, ended by itself in one way; m did not, and
+                its newest step is below theirs, or SIGTERM did not end it
+
+The watchdog of a collective aborts the ranks that wait, and not the one that they wait for: of a hang that ends so, the
+victims end first. It is known when m is Ready for the next attempt, so that no end of it is on its way. Of two members
+it must not be told: one of them ended, and the other simply was not done yet.
 """
 
 from __future__ import annotations
@@ -12,23 +37,22 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
+from gangctl.api.gangjob import NeverSucceeds
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase
 from gangctl.core.facts import fitness
-from gangctl.core.facts.containers import container_end, ends_of_container, has_ended, is_dead
-from gangctl.core.facts.defaults import Strength
-from gangctl.core.facts.ends import faults_of_ends, says_why
-from gangctl.core.facts.evidence import (
-    DISRUPTION_REASONS,
-    REPLACED_REASONS,
-    VAGUE_REASONS,
-    Fault,
-)
+from gangctl.core.facts.evidence import DISRUPTION_REASONS, REPLACED_REASONS, VAGUE_REASONS, Fault, Strength
 from gangctl.core.facts.finished import finished
+from gangctl.core.facts.fitness import NOT_EXECUTABLE, reason_of
 from gangctl.core.facts.gang import Gang, once
-from gangctl.core.facts.starts import told
+from gangctl.core.facts.printed import masked
 from gangctl.core.facts.world import Device, Heard, Pod
-from gangsidecar.wire import Level, Phase, Report
+from gangctl.words import faults as words
+from gangctl.words.message import Message
+from gangsidecar.wire import End, Level, LogMatch, Phase, Report
+
+# Faults
+
 
 _ENDINGS: Final = {"Evicted": Reason.STORAGE_EXCEEDED, "OOMKilled": Reason.OOM_KILLED}
 """Why a pod has ended, in Kubernetes' words -> ours, where rules ask for it.
@@ -155,7 +179,7 @@ def _of_member(gang: Gang, member: str) -> Iterator[Fault]:
                 member,
                 gang.now,
                 gang.incarnation(member),
-                message=fitness.GONE,
+                message=words.pod_gone(),
             )
         return
     suspect = not pod.is_sound or pod.is_doubtful
@@ -191,7 +215,7 @@ def _of_pod(gang: Gang, pod: Pod) -> Iterator[Fault]:
         if device.health == "Unhealthy" or (device.health == "Unknown" and _doubt_matters(gang, device)):
             yield fault(
                 Reason.DEVICE_LOST,
-                device.told,
+                device.described(),
                 device=device.name,
                 resource=device.resource,
                 health=device.health,
@@ -200,8 +224,9 @@ def _of_pod(gang: Gang, pod: Pod) -> Iterator[Fault]:
     if disruption and not (defect is not None and defect.against_node):
         reason = DISRUPTION_REASONS.get(disruption, Reason.DISRUPTED)
         reason = Reason.EVICTED if pod.is_evicted else reason
-        which = _tainted(pod) if reason is Reason.DEVICE_TAINTED else f"; {told(pod)}" if pod.is_evicted else ""
-        yield fault(reason, f"its pod is disrupted: {disruption}{which}")
+        taint = _tainted(pod) if reason is Reason.DEVICE_TAINTED else None
+        why = reason_of(pod) if pod.is_evicted and taint is None else ""
+        yield fault(reason, words.pod_disrupted(disruption, taint, why))
     elif defect is not None and defect.reason == Reason.POD_FAILED:
         if pod.reason not in _ENDINGS and says_why(gang, pod, failed_attempt(gang)):
             return
@@ -213,9 +238,9 @@ def _of_pod(gang: Gang, pod: Pod) -> Iterator[Fault]:
 
 
 def _tainted(pod: Pod) -> str:
-    """What the pod itself tells of the device for whose taint it is deleted: its name, if no other can be meant."""
+    """The device for whose taint the pod is deleted; empty if it may be one of several."""
     claimed = [device.name for device in pod.devices if device.is_claimed]
-    return f", for a taint of {f'its device {claimed[0]}' if len(claimed) == 1 else 'one of its devices'}"
+    return claimed[0] if len(claimed) == 1 else ""
 
 
 def _doubt_matters(gang: Gang, device: Device) -> bool:
@@ -243,13 +268,12 @@ def _of_report(gang: Gang, pod: Pod, heard: Heard) -> Iterator[Fault]:
             )
     yield from _of_request(gang, pod, heard)
     if _misses(report, attempt):
-        folder = ", because its directory is empty, absent or does not answer" if report.missing_folder else ""
         yield Fault(
             Reason.RESTORE_POINT_MISSING,
             pod.member,
             heard.at,
             pod.incarnation,
-            message=f"it does not see checkpoint step {report.missing_step}{folder}",
+            message=words.step_not_seen(report.missing_step, no_folder=report.missing_folder),
         )
 
 
@@ -264,7 +288,8 @@ def _of_request(gang: Gang, pod: Pod, heard: Heard) -> Iterator[Fault]:
             rank=request.rank,
             node=pod.node if request.exclude_node else None,
             level=max(request.level, Level.POD, key=list(Level).index) if request.exclude_node else request.level,
-            message=f"the framework asked for a restart: {request.reason}",
+            message=words.framework_asked(),
+            words=request.reason,
         )
 
 
@@ -277,12 +302,12 @@ def _of_inaction(gang: Gang, pod: Pod, heard: Heard | None) -> Iterator[Fault]:
     late = deadline is not None and gang.now >= deadline
     if heard is None or is_dead(gang, pod, heard):
         if late:
-            said = f": {told(pod)}" if pod.reason else ""
-            yield _start_failed(gang, pod, f"its container ended, and its supervisor has not reported since{said}")
+            why = reason_of(pod) if pod.reason else ""
+            yield _start_failed(gang, pod, words.container_ended_in_silence(why))
         return
     report = heard.report
     if not has_joined(report, status.attempt):
-        new = "its supervisor restarted and does not know the attempt"
+        new = words.supervisor_restarted()
         end = container_end(pod, gang.now)
         yield end if has_ended(gang, pod) else replace(end, reason=Reason.CONTAINER_RESTARTED, message=new)
     elif has_stopped_itself(report, status.attempt):
@@ -291,10 +316,10 @@ def _of_inaction(gang: Gang, pod: Pod, heard: Heard | None) -> Iterator[Fault]:
             pod.member,
             gang.now,
             pod.incarnation,
-            message="its worker was stopped inside the pod, not by the controller",
+            message=words.stopped_inside(),
         )
     elif report.phase is Phase.READY and late:
-        yield _start_failed(gang, pod, f"its worker did not report its start within {START_SECONDS:.0f} s")
+        yield _start_failed(gang, pod, words.start_not_reported(START_SECONDS))
 
 
 def _start_failed(gang: Gang, pod: Pod, message: str) -> Fault:
@@ -323,3 +348,160 @@ def has_stopped_itself(report: Report, attempt: int) -> bool:
     """Whether the attempt's worker was stopped though the controller did not ask for it (isolation, orphaned)."""
     stopped = any(end.attempt == attempt and end.stopped for end in report.ends)
     return report.attempt == attempt and not report.terminating and (stopped or report.phase is Phase.DONE)
+
+
+# Ends
+
+
+def faults_of_ends(gang: Gang, pod: Pod, attempt: int) -> Iterator[Fault]:
+    """The processes of the attempt that ended by themselves, and not because all their work was done."""
+    heard = gang.heard.get(pod.uid)
+    reported = () if heard is None else heard.report.ends
+    for end in reported:
+        if heard is not None and _is_fault(gang, end, attempt):
+            lines = tuple(one for one in heard.report.log_matches if one.attempt == attempt)
+            yield _fault(pod, end, heard.ago(end.age_ms), lines)
+    known = {(end.attempt, end.local_rank) for end in reported}
+    if pod.last_words is not None:
+        for end in pod.last_words.ends:
+            if (end.attempt, end.local_rank) not in known and _is_fault(gang, end, attempt):
+                yield _fault(pod, end, pod.last_words.at - end.age_ms / 1000, exact=False)
+
+
+def says_why(gang: Gang, pod: Pod, attempt: int) -> bool:
+    """Whether its last words explain that the pod has ended: its worker had, and its supervisor was left alone."""
+    return pod.last_words is not None and any(_is_fault(gang, end, attempt) for end in pod.last_words.ends)
+
+
+def _is_fault(gang: Gang, end: End, attempt: int) -> bool:
+    never = isinstance(gang.spec.success_policy, NeverSucceeds)
+    return end.attempt == attempt and not end.stopped and (end.exit_code != 0 or never)
+
+
+def _fault(pod: Pod, end: End, time: float, lines: tuple[LogMatch, ...] = (), *, exact: bool = True) -> Fault:
+    reason, seen = _seen(end)
+    return Fault(
+        reason,
+        pod.member,
+        time,
+        pod.incarnation,
+        rank=end.rank,
+        exit_code=end.exit_code,
+        signal=end.signal,
+        node=pod.node or None,
+        conditions=pod.conditions,
+        level=Level.POD if pod.terminated and not exact else Level.PROCESS,
+        message=seen,
+        words=_words(end),
+        exact=exact,
+        lines=lines,
+    )
+
+
+def _seen(end: End) -> tuple[Reason, Message]:
+    if end.oom:
+        return Reason.OOM_KILLED, words.killed_for_memory()
+    if end.signal is not None:
+        return Reason.SIGNAL, words.ended_by_signal(end.signal)
+    if end.hidden:
+        return Reason.EXIT_CODE_HIDDEN, words.exit_code_hidden(end.exit_code)
+    not_executed = end.exit_code in NOT_EXECUTABLE
+    reason = Reason.START_FAILED if not_executed and end.message else Reason.EXIT_CODE
+    return reason, words.exited(end.exit_code, of_shell=not_executed and not end.message)
+
+
+def _words(end: End) -> str:
+    """What its supervisor or the worker itself says of it, in one line without what looks like a secret."""
+    lines = (masked(line.strip()) for line in end.message.splitlines())
+    return " ".join(filter(None, lines))
+
+
+# Containers that ended by themselves
+
+
+WHOLE_SECOND: Final = 1.0
+"""The kubelet's times are cut to whole seconds: what has happened may be as much later."""
+
+
+def attempt_began(gang: Gang) -> float:
+    """When the attempt that evidence is looked for was started, as far as the status remembers."""
+    status = gang.status
+    if status.phase is GangPhase.RUNNING:
+        return status.phase_time
+    before = status.incidents[1:2]
+    settled = 0.0 if not before else before[0].settled_time or 0.0
+    return max(status.start_time or 0.0, settled)
+
+
+def has_ended(gang: Gang, pod: Pod) -> bool:
+    """Whether the cluster shows that the pod's container has ended in the attempt that evidence is looked for."""
+    return pod.ended_at is not None and attempt_began(gang) < pod.ended_at + WHOLE_SECOND
+
+
+def is_dead(gang: Gang, pod: Pod, heard: Heard) -> bool:
+    """Whether the container has ended in this attempt, or can't be started: nothing in it will speak, nor trains."""
+    ended = pod.start_failure is not None or has_ended(gang, pod)
+    return ended and pod.started_at is None and not heard.connected
+
+
+def ends_of_container(gang: Gang, pod: Pod) -> Iterator[Fault]:
+    """The end of the worker's container in the failed attempt, before any worker was stopped, while Gathering."""
+    incidents = gang.status.incidents
+    if pod.ended_at is None or pod.terminated or not incidents or incidents[0].settled:
+        return
+    if has_ended(gang, pod) and pod.ended_at <= incidents[0].time and not _outlived_it(gang, pod):
+        yield container_end(pod, pod.ended_at)
+
+
+def _outlived_it(gang: Gang, pod: Pod) -> bool:
+    """Whether the supervisor of now started the worker of the failed attempt: the container ended before that.
+
+    Times can't tell: the clock of the leader that started the attempt may have been behind, and an attempt may begin
+    within a second of the end that the one before failed for. What is not connected, and has not heard of the new
+    attempt, may have ended with the container.
+    """
+    heard, attempt = gang.heard.get(pod.uid), gang.status.attempt
+    is_there = heard is not None and (heard.connected or heard.report.attempt == attempt)
+    return is_there and heard is not None and heard.report.ran >= attempt - 1
+
+
+def container_end(pod: Pod, time: float) -> Fault:
+    """The fault. Its reason may come later than its new session."""
+    oom = pod.ended_reason == "OOMKilled"
+    message = words.container_killed_for_memory() if oom else words.container_ended()
+    if pod.start_failure is not None and pod.reason and not oom:
+        message = words.container_cannot_start_again(reason_of(pod))
+    return Fault(
+        Reason.OOM_KILLED if oom else Reason.CONTAINER_RESTARTED,
+        pod.member,
+        time,
+        pod.incarnation,
+        node=pod.node or None,
+        level=Level.CONTAINER,
+        message=message,
+    )
+
+
+# The member that stayed
+
+
+VICTIMS: Final = 2
+"""So many at least, to be all others."""
+
+
+def member_that_stayed(gang: Gang, found: tuple[Fault, ...]) -> str:
+    """The member that stayed; empty if there is none, or if that isn't known yet. ``found``: all evidence."""
+    ends = {one.member: one for one in found if one.strength is Strength.END}
+    ways = {(one.reason, one.exit_code, one.signal) for one in ends.values()}
+    rest, heard = gang.holding - ends.keys(), gang.heard_by_member
+    if len(ends) < VICTIMS or len(ways) > 1 or len(rest) != 1:
+        return ""
+    (member,) = rest
+    one = heard.get(member)
+    if one is None or one.ready_for != gang.status.attempt or gang.is_fresh(member):
+        return ""
+    attempt = failed_attempt(gang)
+    steps = [made.step for name in ends if (made := heard.get(name)) is not None and made.step_attempt == attempt]
+    reached = [step for step in steps if step is not None]
+    behind = one.step_attempt == attempt and one.step is not None and bool(reached) and one.step < min(reached)
+    return member if behind or one.report.killed_ms is not None else ""

@@ -1,4 +1,6 @@
-"""Finished: which members' workers have ended for good, because all their work is done.
+"""Finished members, and available gangs of a group.
+
+Finished: which members' workers have ended for good, because all their work is done.
 
     finished(p)   the status records it, or each process of the place p ended with 0 before any stop, in the newest
                   attempt that had workers: as a report of a pod of its member says, or the last words of one
@@ -6,6 +8,13 @@
 A member that has finished stays so whatever becomes of its pod; the next attempt takes it along. An end with 0 after a
 stop (a directive, a SIGTERM to the supervisor, fencing) must not count: that worker was interrupted. Where
 ``successPolicy`` is Never, no member finishes: each end is a fault.
+
+Groups: which gangs are replicas of one service, and since when each is available. Frozen values.
+
+    available_at(g) = begin of g's attempt + minReadySeconds, while it runs and each required pod is ready; None else
+
+A pod's condition Ready may be that of the attempt before: a kubelet sees a closed port when it probes next. So a gang
+must not count as available before minReadySeconds are over, whatever its pods show.
 """
 
 from __future__ import annotations
@@ -13,13 +22,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import lru_cache
+from typing import NamedTuple
 
 from gangctl.api.finished import Finished, FinishedRole
-from gangctl.api.gangjob import NeverSucceeds
+from gangctl.api.gangjob import GangJob, NeverSucceeds
 from gangctl.api.names import MAX_MEMBERS, member_name
 from gangctl.api.status import GangPhase, Status
-from gangctl.core.facts.gang import Gang, once, processes_of
+from gangctl.core.facts.gang import Gang, believed, once, processes_of
+from gangctl.core.facts.world import Observed, Pod, Replica
 from gangsidecar.wire import End, from_ranges, to_ranges
+
+# Finished
 
 
 def attempt_with_workers(status: Status) -> int:
@@ -93,3 +106,45 @@ def _ends(gang: Gang) -> Iterator[tuple[str, End]]:
         if pod.last_words is not None:
             for end in pod.last_words.ends:
                 yield pod.member, end
+
+
+# Groups
+
+
+class GroupKey(NamedTuple):
+    """What the gangs of one group have in common."""
+
+    namespace: str
+    name: str
+
+
+def key(job: GangJob) -> GroupKey | None:
+    """The group of the gang; None if it has none, or has done its work."""
+    rolling = job.spec.rolling
+    if rolling is None or job.status.phase is GangPhase.SUCCEEDED:
+        return None
+    return GroupKey(job.metadata.namespace, rolling.group)
+
+
+def replica(now: float, job: GangJob, pods: tuple[Pod, ...], listening_since: float) -> Replica:
+    """What other gangs of its group need to know of this one."""
+    look = believed(Gang(now, job, Observed(pods, listening_since=listening_since)))
+    return Replica(job.metadata.name, look.status.phase, available_at(look))
+
+
+def available_at(gang: Gang) -> float | None:
+    """When the gang became available, or will if nothing changes; None while it isn't, and that can't be told."""
+    rolling = gang.spec.rolling
+    if rolling is None or gang.status.phase is not GangPhase.RUNNING:
+        return None
+    done = finished(gang)
+    needed = (gang.pods.get(holder) for place, holder in gang.holders.items() if place not in done)
+    if not all(pod is not None and _is_ready(pod) for pod in needed):
+        return None
+    return gang.status.phase_time + rolling.min_ready_seconds
+
+
+def _is_ready(pod: Pod) -> bool:
+    """Whether its endpoints get requests, as its kubelet says. A pod on this machine has no kubelet that says it."""
+    shown = next((state for kind, state, _ in pod.conditions if kind == "Ready"), "True")
+    return shown == "True" and not pod.deleting and not pod.terminated

@@ -1,17 +1,28 @@
-"""The layout of a gang: which members and places its roles make, in order.
+"""Members and places of a gang, and which rank each has.
+
+The layout of a gang: which members and places its roles make, in order.
 
 The rule: it follows from the roles alone, so it is made once for equal roles: a decision must not name 10,000 members
 again. What it returns must not be changed.
+
+Numbering: which ranks each place has.
+
+The rule: ranks are counted per process group, in the order of roles and indexes; a place of no group gets none. They
+depend on the spec alone, so they must not change when a member is replaced.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final, TypeVar
 
+from gangctl.api.gangjob import Role, Spec
 from gangctl.api.names import member_name
-from gangctl.api.roles import Role
+
+# The layout of a gang
+
 
 _T = TypeVar("_T")
 _KEPT: Final = 200_000
@@ -102,3 +113,58 @@ def layout(roles: tuple[Role, ...]) -> Layout:
 def members_of(role: Role) -> tuple[Member, ...]:
     """The members of one role, spares last."""
     return tuple(Member(member_name(role.name, at), role, at) for at in range(role.replicas + role.spares))
+
+
+# Numbering
+
+
+def numbered(spec: Spec) -> Numbering:
+    """The numbering of a gang's places."""
+    return _numbered(spec.roles)
+
+
+@dataclass(frozen=True)
+class Numbering:
+    """Who has which ranks: places are numbered within their process group, in the order of roles and indexes."""
+
+    all_roles: tuple[Role, ...]
+
+    @cached_property
+    def groups(self) -> dict[str, list[str]]:
+        """Process group -> its places in the order of their node ranks. Without the places that have no ranks."""
+        groups: dict[str, list[str]] = {}
+        for role in self.all_roles:
+            if role.group:
+                groups.setdefault(role.group, []).extend(member_name(role.name, at) for at in range(role.replicas))
+        return groups
+
+    @cached_property
+    def node_ranks(self) -> dict[str, int]:
+        """Place -> its number among the places of its group."""
+        return {place: rank for places in self.groups.values() for rank, place in enumerate(places)}
+
+    @cached_property
+    def ranks(self) -> dict[str, tuple[int, ...]]:
+        """Place -> its ranks, as many as it has processes (torchrun's children included)."""
+        ranks: dict[str, tuple[int, ...]] = {}
+        for places in self.groups.values():
+            first = 0
+            for place in places:
+                after = first + self.roles[place].processes_per_pod
+                ranks[place] = tuple(range(first, after))
+                first = after
+        return ranks
+
+    @cached_property
+    def roles(self) -> dict[str, Role]:
+        """Place -> its role."""
+        return {name: member.role for name, member in layout(self.all_roles).places.items()}
+
+    def world_size(self, group: str) -> int:
+        """How many ranks the group has."""
+        return sum(role.replicas * role.processes_per_pod for role in self.all_roles if role.group == group)
+
+
+@for_roles
+def _numbered(roles: tuple[Role, ...]) -> Numbering:
+    return Numbering(roles)

@@ -1,13 +1,24 @@
-"""Node affinity and taints: whether a node is one that a pod's spec lets it land on.
+"""Node affinity and quantities, as Kubernetes reads them.
+
+Node affinity and taints: whether a node is one that a pod's spec lets it land on.
 
 The rule: as kube-scheduler has it. The required terms are alternatives, the requirements of a term must all hold, and
 a term without any holds for no node. A taint keeps pods off unless it is tolerated or only a preference.
+
+Quantities of the Kubernetes API: ``500m`` CPUs, ``16Gi`` of memory, 8 devices.
+
+Source: Kubernetes, apimachinery, pkg/api/resource/quantity.go.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
+from decimal import Decimal
 from typing import Any, Final, Protocol, TypeVar
+
+# Node affinity and taints
+
 
 REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _KEEP_OFF: Final = frozenset({"NoSchedule", "NoExecute"})
@@ -93,3 +104,24 @@ def _covers(toleration: Mapping[str, Any], taint: Taint) -> bool:
     if (toleration.get("key") or "") not in {taint.key, "" if operator == "Exists" else taint.key}:
         return False
     return operator != "Equal" or (toleration.get("value") or "") == taint.value
+
+
+# Quantities of the Kubernetes API
+
+
+_QUANTITY: Final = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([KMGTPE]i|[numkMGTPE]?)|[eE]([+-]?\d{1,3}))")
+_LONGEST: Final = 64
+"""Characters. A tenant can write more into a template; the search takes a time that grows with their square."""
+_BINARY: Final = {f"{prefix}i": Decimal(1024) ** at for at, prefix in enumerate("KMGTPE", 1)}
+_DECIMAL: Final = {prefix: Decimal(1000) ** at for at, prefix in enumerate(("n", "u", "m", "", "k", *"MGTPE"), -3)}
+
+
+def quantity(text: Any) -> Decimal | None:
+    """The value of a quantity; None if the text isn't one."""
+    match = _QUANTITY.fullmatch(str(text)[: _LONGEST + 1])
+    if match is None or match.end() > _LONGEST:
+        return None
+    number, suffix, exponent = match.groups()
+    if exponent is not None:
+        return Decimal(number).scaleb(int(exponent))
+    return Decimal(number) * (_BINARY.get(suffix) or _DECIMAL[suffix])

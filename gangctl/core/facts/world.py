@@ -1,20 +1,131 @@
-"""What decide() sees of the world: pods, nodes, devices, and the reports of the sidecars. Frozen values.
+"""The world as decide() sees it: pods, nodes, devices, queues, and the reports of the sidecars. Frozen values.
+
+What a node shows, as decide() sees it: signals, a cordon, devices that are missing. Frozen values.
+
+What the queue that a gang names says: whether the gang may have its pods now. Frozen values.
+
+The rule: only the queue admits. Where it isn't known what the queue says, nothing starts and nothing stops.
+
+What decide() sees of the world: pods, nodes, devices, and the reports of the sidecars. Frozen values.
 
 All times are seconds since the epoch on the clock of the controller's term, also where a node wrote another time.
 Reports contain ages; ``Heard`` turns them into times.
+
+Gaps: how long it took a pod from one report of progress to the next, as far as this controller has heard both.
+
+    gap     = time of the newer progress - time of the older one
+    counted <=> both are of the same attempt and session and came on one connection, steps are known, the newer one
+                has another step or phase, and the older one is of phase Step: the other phases have their own timeouts
+
+Several steps that one message folds make one gap, which is as long as all of them: it errs to the safe side. What a
+controller has not heard must not count: neither a time without a connection nor one without a controller.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from gangctl.core.facts.node_state import NodeState
 from gangctl.core.facts.printed import OutputRead
-from gangctl.core.facts.queue import NO_QUEUE, Queue
+from gangctl.words.faults import device_health
+from gangctl.words.message import Message
 from gangsidecar.wire import End, Phase, Report, Scanned
+
+# What a node shows, as decide() sees it
+
+
+class NodeAnswer(StrEnum):
+    """What is done about a signal that a node shows, the strongest first."""
+
+    LEAVE = "Leave"
+    """The node is at fault: the gang's pods leave it at once, as after any fault."""
+    DRAIN = "Drain"
+    """The node is about to go: the gang's pods leave it at once, after all ranks have had time to save."""
+    LEAVE_AT_RESTART = "LeaveAtRestart"
+    """The gang's pods leave it when the gang restarts for another reason."""
+    NOTE = "Note"
+    """The status tells of it."""
+
+
+class Shortage(NamedTuple):
+    """A node has fewer healthy devices of a resource than it has devices."""
+
+    resource: str
+    allocatable: int
+    """How many of them pods may have, as its kubelet says; 0 also while there is no device plugin."""
+
+
+class NodeSignal(NamedTuple):
+    """A condition, taint, label or amount which says that something is wrong with a node."""
+
+    answer: NodeAnswer
+    what: str
+    """As it is written at the node: ``condition XIDErrors=True``."""
+    since: float
+    """When it came, as far as this controller knows; 0 if it may be of any age."""
+    shortage: Shortage | None = None
+    """It counts only against pods that have more of these devices than are allocatable."""
+
+
+class NodeState(NamedTuple):
+    """What a node shows beside that it answers."""
+
+    signals: tuple[NodeSignal, ...] = ()
+    """The strongest answer first."""
+    cordoned: bool = False
+    """It takes no new pods (``spec.unschedulable``)."""
+
+
+# What the queue that a gang names says
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What the gang asks the queue for, as it is stored, and what the queue has answered."""
+
+    queue: str
+    """The queue that it waits in, or waited in."""
+    roles_hash: str
+    """Of the roles whose pods it asks for."""
+    priority_class: str = ""
+    admitted: bool = False
+    """Whether the pods may be there: quota is reserved, every check has passed, and it isn't evicted."""
+    reserved: bool = False
+    """Whether quota is reserved for it."""
+    evicted: bool = False
+    """Whether the queue wants the quota back, or has it back."""
+    ready: bool = False
+    """Whether the queue was told that all pods run."""
+    ended: bool = False
+    """Whether the queue was told that the gang has ended."""
+    said: str = ""
+    """Why it isn't admitted, in the queue's words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """The queue of a gang."""
+
+    name: str = ""
+    """Empty = the gang names none, and its pods are created at once."""
+    priority_class: str = ""
+    """The priority class of the queue that the gang names."""
+    known: bool = True
+    """Whether ``workload`` is known: not while it can't be read."""
+    known_since: float = 0.0
+    """Since when, in seconds since the epoch."""
+    workload: Workload | None = None
+    """None = the queue wasn't asked."""
+
+
+NO_QUEUE: Final = Queue()
+
+
+# What decide() sees of the world
+
 
 CLAIM: Final = "claim:"
 """What the resource of a device starts with if a resource claim of the pod has it (Dynamic Resource Allocation)."""
@@ -33,11 +144,9 @@ class Device:
     message: str = field(default="", compare=False)
     """What its driver says of its health, bounded. Not compared: a text that counts must not wake the gang."""
 
-    @property
-    def told(self) -> str:
-        """The device and its health in words."""
-        said = f": {self.message}" if self.message else ""
-        return f"device {self.name} ({self.resource}) is {self.health.lower()}{said}"
+    def described(self) -> Message:
+        """Return device and health in words."""
+        return device_health(self.name, self.resource, self.health, self.message)
 
     @property
     def is_claimed(self) -> bool:
@@ -194,7 +303,7 @@ class Heard:
     since: float = 0.0
     """When its connection began to report, or that of its last report where there is none now."""
     gaps: Gaps = NO_GAPS
-    """Between the steps that it has reported; ``facts/gaps.py`` keeps them."""
+    """Between the steps that it has reported; ``facts/world.py`` keeps them."""
     is_quiet: bool = field(init=False, compare=False, repr=False)
     """Nothing here can be a fault, a defect or a success, whatever the attempt is: no worker ended but by a stop."""
     phase_since: float = field(init=False, compare=False, repr=False)
@@ -311,10 +420,28 @@ class Observed:
     queue: Queue = NO_QUEUE
     """What the queue says that the gang names."""
     group: tuple[Replica, ...] = ()
-    """The other gangs of its group, if the gang asks for a planned restart (``policy/rolling.py``)."""
+    """The other gangs of its group, if the gang asks for a planned restart (``policy/requests.py``)."""
     output: OutputRead | None = None
     """What the worker printed that was asked for last."""
     watching_since: float | None = None
     """``listening_since`` without regard to the brake; None = there is none."""
     unstored: str = ""
     """Why the newest status of the gang can't be stored: until it can, nothing is done for it. Empty = it can."""
+
+
+# Gaps
+
+
+def gaps(before: Heard | None, report: Report, at: float) -> Gaps:
+    """What is known of a pod's gaps once this report has arrived; another attempt begins anew."""
+    new = report.progress
+    if new is None or before is None or before.step_attempt != new.attempt:
+        return Gaps(-1 if new is None else new.attempt)
+    old, seen = before.report.progress, before.gaps
+    if old is None or old.uncounted or new.uncounted or old.phase != "Step":
+        return seen
+    goes_on = before.connected and before.report.session == report.session
+    if not goes_on or (old.step, old.phase) == (new.step, new.phase):
+        return seen
+    gap = ago(at, new.age_ms) - before.step_time
+    return Gaps(new.attempt, seen.seen + 1, max(seen.longest, gap))

@@ -1,50 +1,62 @@
 """Decide: from the job and one look at the world to the next status, what to do after it is durable, and why.
 
+Decide: from the job and one look at the world to the next status, what to do after it is durable, and why.
+
 The rule: decide is pure and total. The same inputs give the same plan, doing a plan twice does no harm, and a fresh
 controller continues from the stored status, the pods and the members' reports alone. ``table.py`` is the lifecycle as a
 table; what each phase decides is in the file of its name.
+
+When what a worker printed is stored: with the next write, or else alone.
+
+    alone at = phase_time + 10 s   while an attempt gathers: its start or its end is the next write
+               phase_time + 2 s    while it runs: its processes start
+               now                 where it has ended, or is held
+
+The rule: it is told once. The write that settles the incident tells it with the cause; if that is over, an Event does.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
+from typing import Final
 
 from gangctl.api.gangjob import GangJob
+from gangctl.api.names import pod_name
 from gangctl.api.reasons import Reason
 from gangctl.api.status import ENDED, GangPhase
-from gangctl.core.facts.gang import Gang
-from gangctl.core.facts.stored_times import believed
+from gangctl.core.facts.gang import Gang, believed
+from gangctl.core.facts.trace_context import trace_of
 from gangctl.core.facts.world import Observed
 from gangctl.core.lifecycle import transitions
-from gangctl.core.lifecycle.finished import finished, succeed
 from gangctl.core.lifecycle.gathering import gathering
-from gangctl.core.lifecycle.held import held
-from gangctl.core.lifecycle.new import new
-from gangctl.core.lifecycle.plan import Plan
-from gangctl.core.lifecycle.plan_builder import with_acceptance, with_finished, write
+from gangctl.core.lifecycle.plan import Event, EventType, Plan, with_acceptance, with_finished, write
+from gangctl.core.lifecycle.resting import finished, held, is_to_be_suspended, new, succeed, suspend, suspended
 from gangctl.core.lifecycle.running import running
-from gangctl.core.lifecycle.suspended import is_to_be_suspended, suspend, suspended
 from gangctl.core.lifecycle.table import ACTIVE
-from gangctl.core.lifecycle.worker_output import with_output
-from gangctl.core.policy import fencing, queueing
+from gangctl.core.policy import admission, deadlines
+from gangctl.core.policy.cause import describe
 from gangctl.core.policy.deadlines import active_deadline
-from gangctl.core.policy.success import has_succeeded
-from gangctl.core.record import incidents, output
-from gangctl.core.record.fitting import fitted
-from gangctl.core.record.goodput import accounted
+from gangctl.core.policy.rules import has_succeeded
+from gangctl.core.record import conditions, incidents
+from gangctl.core.record.conditions import with_size_limited, with_time_accounted
+from gangctl.words.decisions import active_deadline_passed, attempt_ended
+
+# Decide
 
 
 def decide(now: float, job: GangJob, observed: Observed) -> Plan:
     """What to do about this gang now. ``now``: seconds since the epoch."""
     seen = believed(Gang(now, job, observed))
-    told = output.informed(seen)
+    told = conditions.with_output_read(seen)
     gang = seen if told is seen.status else seen.with_status(told)
     plan = with_output(seen, gang, with_finished(gang, _decided(gang)))
-    status = fencing.told(gang, gang.status if plan.status is None else plan.status)
+    status = deadlines.with_fencing(gang, gang.status if plan.status is None else plan.status)
     if plan.status is not None or status is not gang.status:
-        plan = replace(plan, status=fitted(accounted(gang, status)))
-    query = output.wanted(gang, status)
-    more = (*queueing.actions(gang, status), *(() if query is None else (query,)))
+        plan = replace(plan, status=with_size_limited(with_time_accounted(gang, status)))
+    query = conditions.output_query(gang, status)
+    more = (*admission.queue_actions(gang, status), *(() if query is None else (query,)))
     return replace(plan, actions=(*plan.actions, *more)) if more else plan
 
 
@@ -82,4 +94,31 @@ def _of_phase(gang: Gang) -> Plan:
 def _fail_at_deadline(gang: Gang) -> Plan:
     limit = gang.spec.active_deadline_seconds
     status = transitions.fail_at_deadline(gang, incidents.finished(gang, gang.status, "Failed"))
-    return write(gang, status, Reason.DEADLINE_EXCEEDED, f"the gang was active for longer than {limit} s")
+    return write(gang, status, Reason.DEADLINE_EXCEEDED, active_deadline_passed(limit))
+
+
+# When what a worker printed is stored
+
+
+_PATIENCE: Final[Mapping[GangPhase, float]] = MappingProxyType(
+    {GangPhase.PENDING: 10.0, GangPhase.GATHERING: 10.0, GangPhase.RUNNING: 2.0}
+)
+"""Seconds from the begin of a phase."""
+
+
+def with_output(before: Gang, gang: Gang, plan: Plan) -> Plan:
+    """The plan that also stores and tells what was read. ``gang``: the look ``before`` with it, or the same."""
+    if gang is before:
+        return plan
+    last = gang.status.incidents[0]
+    text = attempt_ended(last.attempt - 1, describe(last.cause))
+    pod = pod_name(gang.job.metadata.name, last.cause.member, last.cause.incarnation)
+    event = Event(EventType.NORMAL, Reason.WORKER_OUTPUT, text, last.cause.member, pod, trace_of(gang.job, last))
+    events = (*plan.events, event) if last.settled and last.cause.printed else plan.events
+    if plan.status is not None:
+        return replace(plan, events=events)
+    due = gang.status.phase_time + _PATIENCE.get(gang.status.phase, 0.0)
+    if gang.now >= due:
+        return replace(plan, because=text, status=gang.status, events=events)
+    left = max(0.05, due - gang.now)
+    return replace(plan, requeue_after=left if plan.requeue_after is None else min(left, plan.requeue_after))

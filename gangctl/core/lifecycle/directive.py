@@ -19,10 +19,11 @@ from gangctl.api.gangjob import FileProgress, GangJob, LogProgress
 from gangctl.api.reasons import Reason
 from gangctl.api.status import ENDED, GangPhase, Status
 from gangctl.core.facts.gang import holders, is_planned, raised_incarnations, stop_grace
-from gangctl.core.facts.numbering import Numbering, numbered
+from gangctl.core.facts.layout import Numbering, numbered
 from gangctl.core.facts.world import Pod
 from gangctl.core.policy.launch import hostfiles, processes
 from gangctl.core.policy.rules import log_patterns
+from gangctl.words.decisions import is_spare, pod_was_replaced
 from gangsidecar.wire import Directive, Phase, Report, Restore, Run, Source, Verb
 
 _FINISHING = frozenset({GangPhase.SUSPENDED, *ENDED})
@@ -110,7 +111,7 @@ class Directives:
             return None
         current = self.raised.get(report.member, status.base_incarnation)
         if report.incarnation < current:
-            return _directive(job, report, Verb.FINISH, "its pod was replaced")
+            return _directive(job, report, Verb.FINISH, pod_was_replaced())
         if report.incarnation > current:
             return None  # A look at the status that is older than the pod.
         if status.phase in _FINISHING:
@@ -120,7 +121,7 @@ class Directives:
             return replace(told, stacks=_hangs(status))
         place = begun.places.get(report.member)
         if place is None:
-            return _directive(job, report, Verb.HOLD, "it is a spare")
+            return _directive(job, report, Verb.HOLD, is_spare())
         starts = report.phase is Phase.READY and begun.may_start(report)
         if report.attempt != status.attempt or not (starts or report.phase is Phase.RUNNING):
             return None

@@ -15,41 +15,27 @@ from gangctl.api.incident import Cause, IncidentLevel
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase, Status
 from gangctl.core.facts import barrier
-from gangctl.core.facts.barrier import Blocking
+from gangctl.core.facts.barrier import Blocking, assign, is_without_port, port_range, without_port
 from gangctl.core.facts.evidence import Fault
 from gangctl.core.facts.faults import faults
 from gangctl.core.facts.fitness import NODE_EVIDENCE, Defect, must_report
 from gangctl.core.facts.gang import Gang
-from gangctl.core.facts.ports import is_without_port, port_range, without_port
-from gangctl.core.facts.ranks import assign
-from gangctl.core.facts.text import clock_time, listed
 from gangctl.core.lifecycle import transitions
-from gangctl.core.lifecycle.finished import fail
-from gangctl.core.lifecycle.held import hold
-from gangctl.core.lifecycle.plan import Event, EventType, Plan
-from gangctl.core.lifecycle.plan_builder import wait, write
+from gangctl.core.lifecycle.plan import Event, EventType, Plan, wait, write
+from gangctl.core.lifecycle.resting import fail, give_back, hold
 from gangctl.core.lifecycle.starting import start
-from gangctl.core.lifecycle.suspended import give_back
-from gangctl.core.policy import (
-    checkpoints,
-    coalescing,
-    failed_starts,
-    granted,
-    pods,
-    replacement,
-    requests,
-    restart_backoff,
-    restore,
-    scheduling,
-)
+from gangctl.core.policy import admission, checkpoints, pods, recovery, requests, restore
 from gangctl.core.policy.cause import Settlement, awaits_end_reason, noted, settle, strongest
 from gangctl.core.policy.deadlines import barrier_deadline, replacement_timeout
-from gangctl.core.policy.ladder import has_progressed, suspected
+from gangctl.core.policy.recovery import has_progressed, suspected
 from gangctl.core.policy.rules import verdict
 from gangctl.core.record import incidents
 from gangctl.core.record.conditions import warned_of
 from gangctl.core.record.degraded import degraded, is_news, next_silence
-from gangctl.core.record.waiting import due_at, known, says_otherwise, waiting
+from gangctl.core.record.waiting import Known, due_at, known, says_otherwise, waiting
+from gangctl.words import decisions, waits
+from gangctl.words import faults as faults_words
+from gangctl.words.message import Message
 from gangsidecar.wire import Level
 
 
@@ -59,26 +45,26 @@ def gathering(gang: Gang) -> Plan:
     ending = settlement is not None and settlement.outcome != "Restarted"
     if requests.is_new(gang.spec, gang.status) and not ending:  # A gang that is held takes it then.
         return _take_request(gang)
-    never = "" if ending else failed_starts.cannot_start(gang)
-    if never:
-        return _give_up(gang, Reason.START_FAILED, never, failed_starts.how_it_ends(gang))
-    unfit = replacement.unfit(gang)
+    never = None if ending else recovery.cannot_start(gang)
+    if never is not None:
+        return _give_up(gang, Reason.START_FAILED, never, recovery.how_it_ends(gang))
+    unfit = pods.unfit(gang)
     if unfit:
         return _replace(gang, unfit, create=not ending)
     timeout = replacement_timeout(gang)
     if timeout is not None and gang.now >= timeout:
         return _give_up_replacing(gang)
-    place = scheduling.gives_up_at(gang)
+    place = admission.gives_up_at(gang)
     if place is not None and gang.now >= place:
         seconds = gang.spec.recovery.scheduling_timeout_seconds
-        because = f"not every pod was scheduled within {seconds} s; {scheduling.trouble(gang)}".rstrip("; ")
+        because = waits.unscheduled(seconds or 0, admission.trouble(gang))
         return _give_up(gang, Reason.UNSCHEDULABLE, because, gang.spec.recovery.on_exhausted)
     blocking = barrier.blocking(gang)
     if settlement is not None and ending:
-        patience = max(settlement.not_before, granted.stopped_by(gang)) + pods.ENDING_MARGIN_SECONDS
+        patience = max(settlement.not_before, recovery.stopped_by(gang)) + pods.ENDING_MARGIN_SECONDS
         if gang.now >= settlement.not_before and (not blocking or gang.now >= patience):
             return _end(gang, settlement)
-    refreshed = replacement.refreshed(gang, gang.status)
+    refreshed = pods.refreshed(gang, gang.status)
     assignment = assign(gang)
     missing = [holder for place, holder in gang.holders.items() if assignment[place] is None]
     missing += without_port(gang, assignment)
@@ -86,7 +72,7 @@ def gathering(gang: Gang) -> Plan:
         return _wait(gang, refreshed, settlement if ending else None, blocking, missing, timeout)
     if settlement is not None and awaits_end_reason(gang, settlement):
         member = settlement.cause.member
-        because = f"attempt {gang.status.attempt} waits for the cluster to show why the container of {member} ended"
+        because = waits.end_reason_awaited(gang.status.attempt, member)
         return wait(gang, because, [settlement.not_before], pods.actions(gang, gang.status))
     complete = {place: member for place, member in assignment.items() if member is not None}
     if settlement is not None:
@@ -98,21 +84,17 @@ def gathering(gang: Gang) -> Plan:
 
 def _hold_back(gang: Gang, refreshed: Status, settlement: Settlement, assignment: dict[str, str]) -> Plan | None:
     """The plan that lets the attempt wait though it could start; None if it needn't, or that is still to be known."""
-    joined = coalescing.coalesces_until(gang, settlement.cause)
-    until = joined or restart_backoff.waits_until(gang, settlement.cause)
+    joined = recovery.coalesces_until(gang, settlement.cause)
+    until = joined or recovery.backs_off_until(gang, settlement.cause)
     is_known = gang.status.incidents[0].back_off_time is not None or has_progressed(gang) is not None
     if until is None or not (joined or is_known or not restore.may_have_saved(gang, assignment)):
         return None
-    name = gang.job.metadata.name
-    reason = Reason.GATHERING if joined else Reason.RESTART_BACK_OFF
-    why = "so that other disruptions can join it"
+    reason, back_off = Reason.GATHERING, ""
     if not joined:
-        before = restart_backoff.in_a_row(gang, settlement.cause) - 1
-        why = f"because {restart_backoff.described(gang, before)}"
-    because = (
-        f"attempt {gang.status.attempt} waits until {clock_time(until)}, {why}; cause: {settlement.because}; "
-        f"`gangctl restart {name}` starts it now"
-    )
+        reason = Reason.RESTART_BACK_OFF
+        back_off = recovery.row_described(gang, recovery.in_a_row(gang, settlement.cause) - 1)
+    name = gang.job.metadata.name
+    because = waits.held_back(gang.status.attempt, until, settlement.because, name, back_off)
     status = noted(gang, refreshed)
     first = changed(status.incidents[0], back_off_time=until)
     if (refreshed, first) == (gang.status, gang.status.incidents[0]):
@@ -123,10 +105,10 @@ def _hold_back(gang: Gang, refreshed: Status, settlement: Settlement, assignment
 
 def _take_request(gang: Gang) -> Plan:
     """A user asks for a restart while the gang gathers: the attempt that gathers is the one."""
-    status = granted.ended(gang, requests.taken(gang.spec, gang.status))
+    status = recovery.with_waits_ended(gang, requests.taken(gang.spec, gang.status))
     reason = Reason.PENDING if status.phase is GangPhase.PENDING else Reason.GATHERING
     where = requests.described(gang.spec, gang.status, status)
-    because = f"restartToken was changed; attempt {status.attempt} gathers{where}"
+    because = decisions.token_accepted(decisions.attempt_gathers(status.attempt, where))
     return write(gang, status, reason, because, requeue_after=1.0)
 
 
@@ -149,16 +131,18 @@ def _wait(
         refreshed = noted(gang, refreshed)
     refreshed = checkpoints.remembered(gang, refreshed)  # What a rank saves while it stops may go with its pod.
     found = waiting(gang, blocking, missing if ending is None else ())
-    because = f"attempt {gang.status.attempt} waits for {found.members}"
     is_told = ending is None or gang.now >= ending.not_before
-    if ending is not None and is_told:
-        because = f"{ending.because}; before the gang is {ending.outcome}, it waits for {found.members}"
-    elif ending is not None:
-        because = f"{ending.because}; it waits for stronger evidence until {clock_time(ending.not_before)}"
     warned, due = degraded(gang, refreshed.phase), due_at(gang, found)
     must, is_due = refreshed is not gang.status or is_news(gang, warned), is_told and gang.now >= due
-    details = known(gang, found) if is_told and (must or is_due) else ""
-    because = "; ".join(filter(None, (because, details, warned[1] if warned is not None else "")))
+    details, warning = known(gang, found) if is_told and (must or is_due) else Known(), warned[1] if warned else ""
+    if ending is None:
+        attempt, awaited = gang.status.attempt, found.members
+        because = waits.attempt_waits(attempt, awaited, details.texts, details.others, details.trouble, warning)
+    elif is_told:
+        outcome, awaited = ending.outcome, found.members
+        because = waits.ending_waits(ending.because, outcome, awaited, details.texts, details.others, warning)
+    else:
+        because = waits.evidence_awaited(ending.because, ending.not_before, warning)
     if must or (is_due and says_otherwise(gang, because)):
         reason = Reason.PENDING if refreshed.phase is GangPhase.PENDING else Reason.GATHERING
         events = (Event(EventType.WARNING, *warned),) if warned and warned[0] != warned_of(gang.status) else ()
@@ -167,7 +151,7 @@ def _wait(
         deadline,
         timeout,
         due if is_told and not is_due else None,
-        scheduling.gives_up_at(gang),
+        admission.gives_up_at(gang),
         barrier.next_release(gang),
         pods.next_creation(gang, gang.status),
         next_silence(gang, warned),
@@ -181,29 +165,24 @@ def _wait(
 def _give_up_replacing(gang: Gang) -> Plan:
     """A replacement has taken too long while the others wait and hold their devices."""
     seconds, how = gang.spec.recovery.replacement_timeout_seconds, gang.spec.recovery.on_replacement_timeout
-    because = f"a replacement pod was not ready within {seconds} s; {scheduling.trouble(gang)}".rstrip("; ")
+    because = waits.replacement_late(seconds or 0, admission.trouble(gang))
     if how == "Suspend":
         return give_back(gang, because)
     return _give_up(gang, Reason.REPLACEMENT_TIMEOUT, because, how)
 
 
 def _replace(gang: Gang, unfit: Mapping[str, Defect], *, create: bool) -> Plan:
-    who = listed([f"{name} ({why.message})" for name, why in sorted(unfit.items())])
+    who = [decisions.member_replaced(name, why.message) for name, why in sorted(unfit.items())]
     status = gang.status
     if incidents.is_open(gang):  # The replaced pod takes its evidence with it.
         status = noted(gang, status)
-    room = replacement.has_room(status, unfit)
-    if not room or (replacement.most(gang, unfit) and status.phase is not GangPhase.PENDING):
-        status = transitions.recreate(gang, replacement.recreated(gang, status, unfit))
-        return write(
-            gang,
-            status,
-            Reason.GANG_RECREATED,
-            f"every pod is replaced because {'most' if room else 'many'} members need a new one: {who}",
-            create=create,
-        )
-    status = replacement.replaced(gang, status, unfit)
-    because = f"{who} {'gets a new pod' if len(unfit) == 1 else 'get new pods'}, and the other members wait"
+    room = pods.has_room(status, unfit)
+    if not room or (pods.most(gang, unfit) and status.phase is not GangPhase.PENDING):
+        status = transitions.recreate(gang, pods.recreated(gang, status, unfit))
+        because = decisions.all_replaced("Most" if room else "Many", who)
+        return write(gang, status, Reason.GANG_RECREATED, because, create=create)
+    status = pods.replaced(gang, status, unfit)
+    because = decisions.get_new_pods(who, others_wait=True)
     return write(gang, status, Reason.POD_REPLACED, because, create=create, requeue_after=1.0)
 
 
@@ -214,25 +193,23 @@ def _level(gang: Gang, settlement: Settlement) -> Plan | None:
     """
     cause, status = settlement.cause, gang.status
     suspect, number = suspected(cause)
-    why = {suspect: Defect(cause.reason, "all others ended, and it did not") if cause.suspect else _why(cause)}
+    why = {suspect: Defect(cause.reason, faults_words.suspected()) if cause.suspect else _why(cause)}
     first = changed(status.incidents[0], cause=cause, level=settlement.level)
     status = changed(status, incidents=(first, *status.incidents[1:]))
     if settlement.level is IncidentLevel.GANG and status.base_incarnation <= number:
         suspects = why if suspect in gang.members else {}
-        status = transitions.recreate(gang, replacement.recreated(gang, status, suspects))
-        return write(gang, status, Reason.GANG_RECREATED, f"every pod is replaced; cause: {settlement.because}")
+        status = transitions.recreate(gang, pods.recreated(gang, status, suspects))
+        return write(gang, status, Reason.GANG_RECREATED, decisions.all_replaced(cause=settlement.because))
     known = suspect in gang.members and gang.incarnation(suspect) <= number
     bad = why if settlement.level is IncidentLevel.POD and known else {}
     bad |= {fault.member: _why(fault) for fault in faults(gang) if fault.member != cause.member and _asks(gang, fault)}
-    if not replacement.has_room(status, bad):
-        status = transitions.recreate(gang, replacement.recreated(gang, status, bad))
-        because = f"every pod is replaced because many members need a new one; cause: {settlement.because}"
+    if not pods.has_room(status, bad):
+        status = transitions.recreate(gang, pods.recreated(gang, status, bad))
+        because = decisions.all_replaced("Many", cause=settlement.because)
         return write(gang, status, Reason.GANG_RECREATED, because)
     if bad:
-        status = replacement.replaced(gang, status, bad)
-        because = (
-            f"{listed(list(bad))} {'gets a new pod' if len(bad) == 1 else 'get new pods'}; cause: {settlement.because}"
-        )
+        status = pods.replaced(gang, status, bad)
+        because = decisions.get_new_pods(list(bad), settlement.because)
         return write(gang, status, Reason.POD_REPLACED, because, requeue_after=1.0)
     return None
 
@@ -253,27 +230,24 @@ def _deadline_passed(gang: Gang, missing: list[str], blocking: Blocking) -> Plan
     count = status.barrier_timeouts + 1
     seconds = gang.spec.recovery.barrier_timeout_seconds
     late = list(waiting(gang, blocking, ()).stops)
-    who = listed([*late, *(name for name in missing if name not in late)]) or "the gang"
+    who = [*late, *(name for name in missing if name not in late)]
     status = changed(status, barrier_timeouts=count, deadline_time=gang.now)
-    what = f"did not answer within {seconds} s"
-    if missing and not late and all(is_without_port(gang, name) for name in missing):
-        what = f"found no free port from {port_range(gang)} within {seconds} s"
-    why = Defect(Reason.BARRIER_TIMEOUT, f"it {what}")
+    without_ports = missing and not late and all(is_without_port(gang, name) for name in missing)
+    ports = port_range(gang) if without_ports else ""
+    what = decisions.barrier_late(who, seconds, ports)
+    seen = faults_words.found_no_port(ports, seconds) if ports else faults_words.did_not_answer(seconds)
+    why = Defect(Reason.BARRIER_TIMEOUT, seen)
     unready = dict.fromkeys(missing, why)
-    room = replacement.has_room(status, unready)
+    room = pods.has_room(status, unready)
     if count == 1 and room:
-        status = replacement.replaced(gang, status, unready)
-        told = f"{'a new pod is' if len(unready) == 1 else 'new pods are'} created for {listed(list(unready))}"
-        if not unready:
-            told = "every member is ready, so no pod is replaced yet"
-        because = f"{who} {what}; {told}"
+        status = pods.replaced(gang, status, unready)
+        because = decisions.late_replaced(what, list(unready))
         return write(gang, status, Reason.BARRIER_TIMEOUT, because, requeue_after=1.0)
     if count <= 2:  # noqa: PLR2004 - the second of three deadlines
-        status = transitions.recreate(gang, replacement.recreated(gang, status, unready))
-        because = f"{who} {what}{' again' if count > 1 else ''}; every pod is replaced"
+        status = transitions.recreate(gang, pods.recreated(gang, status, unready))
+        because = decisions.late_all_replaced(what, again=count > 1)
         return write(gang, status, Reason.GANG_RECREATED, because)
-    because = f"{who} {what}, and new pods did not help"
-    return _give_up(gang, Reason.BARRIER_TIMEOUT, because, gang.spec.recovery.on_exhausted)
+    return _give_up(gang, Reason.BARRIER_TIMEOUT, decisions.late_for_good(what), gang.spec.recovery.on_exhausted)
 
 
 def _end(gang: Gang, settlement: Settlement) -> Plan:
@@ -281,11 +255,12 @@ def _end(gang: Gang, settlement: Settlement) -> Plan:
     status = incidents.settled(gang, gang.status, settlement, gang.status.restore_point, assign(gang))
     if settlement.outcome == "Held":
         return hold(gang, status, settlement.reason, settlement.because)
-    late = "; restartToken was changed too late to avert this" if requests.is_new(gang.spec, gang.status) else ""
-    return fail(gang, status, settlement.reason, f"{settlement.because}{late}")
+    late = requests.is_new(gang.spec, gang.status)
+    because = decisions.token_too_late(settlement.because) if late else settlement.because
+    return fail(gang, status, settlement.reason, because)
 
 
-def _give_up(gang: Gang, reason: Reason, because: str, how: str) -> Plan:
+def _give_up(gang: Gang, reason: Reason, because: Message, how: str) -> Plan:
     """The end after a deadline. ``how``: Fail, or anything else for Held."""
     if how == "Fail":
         return fail(gang, incidents.finished(gang, gang.status, "Failed"), reason, because)

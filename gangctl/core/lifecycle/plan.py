@@ -1,15 +1,47 @@
-"""The plan that decide() returns: the next status, what to do after it is durable, and why."""
+"""Plans: the next status, what to do after it is durable, and why.
+
+The plan that decide() returns: the next status, what to do after it is durable, and why.
+
+Builds plans: what every decision that writes, or that waits, has in common.
+
+The rule: a plan that writes says why in its message, its conditions and its first event, all in the same words.
+
+Hand-over: what was seen on a node is told to those who repair it, by an Event on the node.
+
+The rule: a fault (``record/incidents.py``) is told in the plan that settles its incident, a slow rank when the gang's
+status begins to tell of it. An Event changes nothing: the gang has left the node, or goes on there, and other pods may
+come. It is in a namespace of others, so it must not have what a worker printed or
+wrote.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from gangctl.api.status import Status
+from gangctl.api.changes import changed
+from gangctl.api.events import is_warning
+from gangctl.api.names import pod_name
+from gangctl.api.reasons import Reason
+from gangctl.api.status import ENDED, GangPhase, Status
+from gangctl.core.facts.gang import Gang, incarnation
 from gangctl.core.facts.printed import ReadOutput
+from gangctl.core.facts.progress import Slow
+from gangctl.core.facts.trace_context import trace_of
+from gangctl.core.policy import admission, pods
+from gangctl.core.policy.admission import TellQueue
+from gangctl.core.policy.cause import describe
 from gangctl.core.policy.pods import CreatePod, DeletePod
-from gangctl.core.policy.queueing import TellQueue
+from gangctl.core.record import conditions
+from gangctl.core.record.conditions import summarised, with_conditions, with_message
+from gangctl.core.record.degraded import degraded
+from gangctl.core.record.incidents import node_faults, told_of, with_stacks
+from gangctl.words import decisions, waits
+from gangctl.words.message import Message
 from gangsidecar.wire import Scan
+
+# The plan that decide() returns
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +74,7 @@ class Event:
     type: EventType
     reason: str
     message: str
+    """A :class:`~gangctl.words.message.Message` of the core."""
     member: str = ""
     pod: str = ""
     """Name of the pod that it is about, which may be gone by now; empty if it is about none."""
@@ -56,8 +89,131 @@ class Plan:
     """A decision. ``status`` is absent if nothing durable changes."""
 
     because: str
+    """A :class:`~gangctl.words.message.Message` of the core."""
     status: Status | None = None
     actions: tuple[Action, ...] = ()
     events: tuple[Event, ...] = ()
     requeue_after: float | None = None
     """Seconds after which to decide again though nothing else happened."""
+
+
+# Builds plans
+
+
+def write(
+    gang: Gang,
+    status: Status,
+    reason: Reason,
+    because: Message,
+    *,
+    events: Iterable[Event] = (),
+    create: bool = True,
+    requeue_after: float | None = None,
+) -> Plan:
+    """The plan that stores ``status``, says why, and brings the pods to it."""
+    refused = admission.refusal(gang, status)
+    if refused is not None and status.phase is GangPhase.PENDING and not admission.creates(gang, status):
+        reason, because = Reason.TEMPLATE_REFUSED, refused
+    status = with_stacks(gang, summarised(gang, _with_words(status, because)))
+    generation = gang.job.metadata.generation
+    warned = degraded(gang, status.phase)
+    status = with_conditions(gang.job, status, gang.now, reason, warned, refused=refused)
+    status = changed(status, observed_generation=generation)
+    event = Event(EventType.WARNING if is_warning(reason) else EventType.NORMAL, reason, because)
+    return Plan(
+        because=because,
+        status=status,
+        actions=pods.actions(gang, status, create=create),
+        events=(*(_completed(gang, status, one) for one in (event, *events)), *handed_over(gang, status)),
+        requeue_after=requeue_after,
+    )
+
+
+def _with_words(status: Status, because: Message) -> Status:
+    if because.name == decisions.as_stored.__name__:
+        return status
+    return changed(status, message=str(because), said=because.said())
+
+
+def _completed(gang: Gang, status: Status, event: Event) -> Event:
+    """The event with its trace and its pod, where they are not set yet.
+
+    The trace is that of the incident that this write opens, settles or finds open. The incident is about the pod of its
+    cause, also when the member has a new pod by now.
+    """
+    incident = told_of(status)
+    before = gang.status.incidents[0] if gang.status.incidents else None
+    if before is not None and incident is not None and before.attempt == incident.attempt and before.settled:
+        incident = None
+    if incident is not None and not event.trace_id:
+        event = replace(event, trace_id=trace_of(gang.job, incident))
+        cause = incident.cause
+        if not event.pod and cause.member and event.member in {"", cause.member}:
+            event = replace(event, pod=pod_name(gang.job.metadata.name, cause.member, cause.incarnation))
+    if event.member and not event.pod:
+        number = incarnation(status, event.member)
+        event = replace(event, pod=pod_name(gang.job.metadata.name, event.member, number))
+    return event
+
+
+def wait(gang: Gang, because: Message, times: Iterable[float | None], actions: Iterable[Action] = ()) -> Plan:
+    """The plan that changes nothing durable, and looks again at the first of ``times``."""
+    known = [time for time in times if time is not None and time > gang.now]  # What has passed is decided on now.
+    after = max(0.05, min(known) - gang.now) if known else None
+    return Plan(because=because, actions=tuple(actions), requeue_after=after)
+
+
+def with_finished(gang: Gang, plan: Plan) -> Plan:
+    """The plan that also records who has finished: with what it writes, else at once, but at most once a second."""
+    if plan.status is not None:
+        return replace(plan, status=conditions.with_finished_members(gang, plan.status))
+    status = conditions.with_finished_members(gang, gang.status)
+    if status is gang.status or status.phase in ENDED:
+        return plan
+    due = conditions.finished_due_at(gang)
+    if gang.now >= due:
+        return replace(plan, status=summarised(gang, status))
+    left = max(0.05, due - gang.now)
+    return replace(plan, requeue_after=left if plan.requeue_after is None else min(left, plan.requeue_after))
+
+
+def with_acceptance(gang: Gang, plan: Plan) -> Plan:
+    """The plan that also says whether the cluster takes the gang's pods, if it writes nothing else and that is news."""
+    status, refused = gang.status, admission.refusal(gang, gang.status)
+    if plan.status is not None or status.phase in ENDED or gang.observed.refused is None:
+        return plan
+    if refused.is_same(status.refusal) if refused is not None else not admission.is_stored_as_refused(status):
+        return plan
+    reason = Reason.TEMPLATE_ACCEPTED if refused is None else Reason.TEMPLATE_REFUSED
+    because = waits.pods_accepted() if refused is None else refused
+    pending = status.phase is GangPhase.PENDING
+    if pending:
+        status = with_message(status, refused or decisions.as_message(plan.because))
+    kept = Reason.QUEUED if admission.is_told_waiting(gang.status) else None
+    shown = reason if refused is not None and pending else kept
+    status = with_conditions(gang.job, status, gang.now, shown, refused=refused)
+    event = Event(EventType.NORMAL if refused is None else EventType.WARNING, reason, because)
+    return replace(plan, because=because, status=status, events=(*plan.events, event))
+
+
+# Hand-over
+
+
+def handed_over(gang: Gang, status: Status) -> Iterator[Event]:
+    """The Events of faults that ``status`` settles."""
+    for node, incident in node_faults(gang.status, status):
+        cause, job = incident.cause, gang.job
+        pod = pod_name(job.metadata.name, cause.member, cause.incarnation)
+        seen = describe(changed(cause, printed="", words=""))  # Those who read a node's Events need not read these.
+        message = decisions.node_at_fault(job.metadata.namespace, job.metadata.name, seen)
+        kind = EventType.WARNING
+        yield Event(kind, Reason.NODE_AT_FAULT, message, cause.member, pod, trace_of(job, incident), node)
+
+
+def slow_rank_events(gang: Gang, found: list[Slow]) -> Iterator[Event]:
+    """The Events of slow ranks."""
+    namespace, name = gang.job.metadata.namespace, gang.job.metadata.name
+    for rank in found:
+        pod = gang.pods[rank.member]
+        message = decisions.rank_slow_on_node(namespace, name, rank.member, rank.rank, rank.excess)
+        yield Event(EventType.WARNING, Reason.NODE_AT_FAULT, message, rank.member, pod.name, node=pod.node)

@@ -11,28 +11,27 @@ from typing import Final
 
 from gangctl.api.changes import changed
 from gangctl.api.incident import IncidentLevel
-from gangctl.api.model import sentence
 from gangctl.api.names import pod_name
 from gangctl.api.reasons import Reason
 from gangctl.api.status import Status
-from gangctl.core.facts import hangs, slowness
+from gangctl.core.facts import progress
 from gangctl.core.facts.evidence import Fault
 from gangctl.core.facts.faults import faults, is_gentle, start_deadline
-from gangctl.core.facts.fitness import Defect
+from gangctl.core.facts.fitness import Defect, next_loss
 from gangctl.core.facts.gang import Gang
-from gangctl.core.facts.silence import next_loss
-from gangctl.core.facts.text import listed
 from gangctl.core.facts.trace_context import trace_of
-from gangctl.core.lifecycle import handing_over, transitions
-from gangctl.core.lifecycle.plan import Event, EventType, Plan
-from gangctl.core.lifecycle.plan_builder import wait, write
-from gangctl.core.policy import admission, checkpoints, degradation, pods, replacement, requests, rolling
+from gangctl.core.lifecycle import plan, transitions
+from gangctl.core.lifecycle.plan import Event, EventType, Plan, wait, write
+from gangctl.core.policy import admission, checkpoints, pods, requests
 from gangctl.core.policy.cause import Finding, describe, first_cause, requested, settle
-from gangctl.core.policy.ladder import level
+from gangctl.core.policy.recovery import level_of
 from gangctl.core.record import incidents, timings
-from gangctl.core.record.conditions import conditions, warned_of
+from gangctl.core.record.conditions import progressed, summarised, warned_of, with_conditions, with_message
 from gangctl.core.record.degraded import degraded, is_news, next_silence
-from gangctl.core.record.summary import progressed, summarised
+from gangctl.words import decisions
+from gangctl.words.faults import token_changed
+from gangctl.words.message import Message
+from gangctl.words.waits import turn_dropped
 
 SUMMARY_SECONDS: Final = 30.0
 """The summary (progress, ready, timings) is written at most this often."""
@@ -41,24 +40,24 @@ SUMMARY_SECONDS: Final = 30.0
 def running(gang: Gang) -> Plan:
     """Decide for a gang whose attempt runs."""
     found = faults(gang)
-    hung = hangs.hang(gang)
+    hung = progress.hang(gang)
     if hung is not None and gang.spec.progress.on_hang == "Restart":
         found = (*found, hung)
-    if not found and (slow := degradation.fault(gang)) is not None:
+    if not found and (slow := pods.slow_rank_to_move(gang)) is not None:
         found = (slow,)
     if found:
         return restart(gang, found)
-    if requests.is_new(gang.spec, gang.status) and not rolling.waits_for(gang):
+    if requests.is_new(gang.spec, gang.status) and not requests.waits_for(gang):
         return restart_by_hand(gang)
     if (turn := _turn(gang)) is not None:
         return turn
-    unfit = {name: why for name, why in replacement.unfit(gang).items() if name not in gang.holding}
-    if spares := replacement.with_room(gang.status, unfit):
-        status = replacement.replaced(gang, gang.status, spares)
-        return write(gang, status, Reason.POD_REPLACED, _replaced_spares(spares))
-    status = replacement.refreshed(gang, gang.status)
+    unfit = {name: why for name, why in pods.unfit(gang).items() if name not in gang.holding}
+    if spares := pods.with_room(gang.status, unfit):
+        status = pods.replaced(gang, gang.status, spares)
+        return write(gang, status, Reason.POD_REPLACED, decisions.spares_get_new_pods(_replaced(spares)))
+    status = pods.refreshed(gang, gang.status)
     if status is not gang.status:
-        return write(gang, status, Reason.RUNNING, "an earlier pod, which may have run a worker, is gone")
+        return write(gang, status, Reason.RUNNING, decisions.earlier_pod_gone())
     return note(gang, hung)
 
 
@@ -70,7 +69,7 @@ def restart(gang: Gang, found: tuple[Fault, ...]) -> Plan:
     events = () if better is gang.status else (_correction(gang, better),)
     status = checkpoints.remembered(gang, progressed(gang, timings.timed(gang, better, more=False)))
     gentle = all(is_gentle(gang, fault) for fault in found)
-    opened = incidents.opened(gang.with_status(status), cause, level(gang, cause), planned=gentle)
+    opened = incidents.opened(gang.with_status(status), cause, level_of(gang, cause), planned=gentle)
     status = changed(status, incidents=opened)
     return _gathering(gang, status, found, describe(cause), events)
 
@@ -81,17 +80,17 @@ def restart_by_hand(gang: Gang) -> Plan:
     opened = incidents.opened(gang.with_status(status), requested(gang), IncidentLevel.PROCESS, planned=True)
     status = requests.taken(gang.spec, changed(status, incidents=opened))
     where = requests.described(gang.spec, gang.status, status)
-    return _gathering(gang, status, (), "restartToken was changed", where=where)
+    return _gathering(gang, status, (), token_changed(), where=where)
 
 
 def _turn(gang: Gang) -> Plan | None:
     """The plan that says that a planned restart waits for its turn, or doesn't any more; None if that is said."""
-    waits, since = bool(rolling.waits_for(gang)), gang.status.restart_wait_time
+    waits, since = bool(requests.waits_for(gang)), gang.status.restart_wait_time
     if waits and since is None:
         status = changed(gang.status, restart_wait_time=gang.now)
-        return write(gang, status, Reason.RESTART_WAITS, rolling.told(gang), requeue_after=1.0)
+        return write(gang, status, Reason.RESTART_WAITS, requests.turn(gang), requeue_after=1.0)
     if not waits and since is not None:
-        because = f"attempt {gang.status.attempt} runs on: restartToken asks for no restart any more"
+        because = turn_dropped(gang.status.attempt)
         return write(gang, changed(gang.status, restart_wait_time=None), Reason.RUNNING, because)
     return None
 
@@ -99,15 +98,15 @@ def _turn(gang: Gang) -> Plan | None:
 def note(gang: Gang, hung: Fault | None) -> Plan:
     """Nothing is wrong: the summary is written now and then; a hang that is only observed is reported once."""
     status = checkpoints.remembered(gang, progressed(gang, timings.timed(gang, gang.status, more=True)))
-    reason, text = Reason.RUNNING, f"attempt {status.attempt} runs"
-    if rolling.waits_for(gang):  # The gangs that it waits for may change often: that is written with the summary.
-        reason, text = Reason.RESTART_WAITS, sentence(rolling.told(gang))
-        status = changed(status, message=text)
+    reason, text = Reason.RUNNING, decisions.attempt_runs(status.attempt)
+    if requests.waits_for(gang):  # The gangs that it waits for may change often: that is written with the summary.
+        reason, text = Reason.RESTART_WAITS, requests.turn(gang)
+        status = with_message(status, text)
     warned = degraded(gang, gang.status.phase, hung)
     if warned is not None and warned[0] is Reason.HANG:
-        status = changed(status, message=sentence(warned[1]))
+        status = with_message(status, warned[1])
     elif warned_of(gang.status) == Reason.HANG:
-        status = changed(status, message=text)
+        status = with_message(status, text)
     due = gang.status.observed_time + SUMMARY_SECONDS
     told = summarised(gang, status)
     is_new = changed(told, observed_time=gang.status.observed_time) != gang.status
@@ -117,56 +116,53 @@ def note(gang: Gang, hung: Fault | None) -> Plan:
         generation = gang.job.metadata.generation
         told = changed(told, observed_generation=generation)
         refused = admission.refusal(gang, told)
-        shown = conditions(gang.job, told, gang.now, reason, warned, refused=refused)
-        told = changed(told, conditions=shown)
+        told = with_conditions(gang.job, told, gang.now, reason, warned, refused=refused)
         events: tuple[Event, ...] = (Event(EventType.WARNING, *warned),) if warned is not None and news else ()
         if news and warned is not None and warned[0] is Reason.DEVICE_DEGRADED:
-            events += tuple(handing_over.slow(gang, slowness.slow(gang)))
+            events += tuple(plan.slow_rank_events(gang, progress.slow_members(gang)))
         because = warned[1] if warned is not None and news else text
         return Plan(because, told, pods.actions(gang, told), events, SUMMARY_SECONDS)
     times = [
         due if is_new else None,
-        None if hung is not None else hangs.hangs_at(gang),
+        None if hung is not None else progress.hangs_at(gang),
         _start_deadline(gang),
         next_loss(gang),
         next_silence(gang, warned),
         timings.heard_out_at(gang, status),
         pods.next_creation(gang, status),
-        *rolling.looks_again_at(gang),
+        *requests.looks_again_at(gang),
     ]
     return wait(gang, text, times, pods.actions(gang, status))
 
 
 def _gathering(
-    gang: Gang, status: Status, found: tuple[Fault, ...], what: str, events: tuple[Event, ...] = (), where: str = ""
+    gang: Gang, status: Status, found: tuple[Fault, ...], what: Message, events: tuple[Event, ...] = (), where: str = ""
 ) -> Plan:
-    unfit = replacement.unfit(gang)
-    more = ""
-    if replacement.most(gang, unfit):
-        status = transitions.restart_with_new_pods(gang, replacement.recreated(gang, status, unfit))
-        more = "; every pod is replaced because most members need a new one"
+    unfit, then = pods.unfit(gang), ""
+    if pods.most(gang, unfit):
+        status = transitions.restart_with_new_pods(gang, pods.recreated(gang, status, unfit))
+        then = decisions.all_replaced("Most")
     else:
-        status = transitions.restart(gang, replacement.replaced(gang, status, unfit))
+        status = transitions.restart(gang, pods.replaced(gang, status, unfit))
         if unfit:
-            own = status.incidents[0].cause.member  # The message already says what is wrong with it.
-            names = [name if name == own else f"{name} ({why.message})" for name, why in sorted(unfit.items())]
-            more = f"; {listed(names)} {'gets a new pod' if len(names) == 1 else 'get new pods'}"
-    gathers = f"attempt {status.attempt} gathers{where}{more}"
-    because = f"attempt {gang.status.attempt} ends: {what}; all workers stop, and {gathers}"
+            then = decisions.get_new_pods(_replaced(unfit, known=status.incidents[0].cause.member))
+    gathers = decisions.attempt_gathers(status.attempt, where)
+    because = decisions.attempt_ends(gang.status.attempt, what, gathers, then)
     evidence = Finding(status.incidents[0].cause, status.incidents[0].level, found)
     goes_on = settle(gang.with_status(status), evidence).outcome == "Restarted"  # A provisional end creates no pods.
     return write(gang, status, Reason.RESTARTING, because, events=events, create=goes_on, requeue_after=1.0)
 
 
-def _replaced_spares(spares: Mapping[str, Defect]) -> str:
-    names = listed([f"{name} ({why.message})" for name, why in sorted(spares.items())])
-    return f"spare {names} gets a new pod" if len(spares) == 1 else f"spares {names} get new pods"
+def _replaced(members: Mapping[str, Defect], known: str = "") -> list[str]:
+    """Each member, and what is wrong with its pod. ``known``: the member of which the message says so already."""
+    return [
+        name if name == known else decisions.member_replaced(name, why.message) for name, why in sorted(members.items())
+    ]
 
 
 def _correction(gang: Gang, status: Status) -> Event:
     last = status.incidents[0]
-    charged = "charged" if last.charged else "not charged"
-    text = f"attempt {last.attempt} had another cause: {describe(last.cause)}; {charged} to the budget"
+    text = decisions.cause_corrected(last.attempt, describe(last.cause), last.charged)
     member, trace = last.cause.member, trace_of(gang.job, last)
     pod = pod_name(gang.job.metadata.name, member, last.cause.incarnation) if member else ""
     return Event(EventType.NORMAL, Reason.CAUSE_CORRECTED, text, member, pod, trace)

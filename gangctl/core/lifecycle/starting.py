@@ -12,24 +12,23 @@ from collections.abc import Iterable
 from typing import Final
 
 from gangctl.api.checkpoint_status import RejectedStep
-from gangctl.api.model import sentence
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase, Master, Status
+from gangctl.core.facts.barrier import held_ranks
 from gangctl.core.facts.faults import is_missing_for_most
 from gangctl.core.facts.gang import Gang
-from gangctl.core.facts.numbering import numbered
-from gangctl.core.facts.ranks import held_ranks
-from gangctl.core.facts.text import counted
+from gangctl.core.facts.layout import numbered
 from gangctl.core.lifecycle import transitions
-from gangctl.core.lifecycle.held import hold
-from gangctl.core.lifecycle.plan import AskScan, Event, EventType, Plan
-from gangctl.core.lifecycle.plan_builder import wait, write
-from gangctl.core.policy import checkpoints, missing_step, older_step, pods, restore
+from gangctl.core.lifecycle.plan import AskScan, Event, EventType, Plan, wait, write
+from gangctl.core.lifecycle.resting import hold
+from gangctl.core.policy import checkpoints, pods, restore
 from gangctl.core.policy.cause import Settlement
 from gangctl.core.policy.deadlines import barrier_deadline
-from gangctl.core.record import incidents, loss
-from gangctl.core.record.kept_signal import advice
+from gangctl.core.record import incidents, timings
+from gangctl.core.record.incidents import advice
 from gangctl.core.record.waiting import due_at, says_otherwise
+from gangctl.words import checkpoints as checkpoint_words
+from gangctl.words import decisions, waits
 
 MAX_HOSTS: Final = 512
 """Members of the largest gang with host files. They cost a status of this many addresses and directives of as many
@@ -52,7 +51,7 @@ def start(gang: Gang, status: Status, settlement: Settlement | None, assignment:
     if settlement is not None:
         status = incidents.settled(gang, status, settlement, point, assignment)
     else:  # It was suspended: what came after the restore point is done again all the same.
-        status = loss.noted(status, loss.seconds(gang, loss.steps(gang, point)))
+        status = timings.with_loss(status, timings.lost_seconds(gang, timings.lost_steps(gang, point)))
     step = None if point is None else point.step
     status = transitions.start(
         gang,
@@ -64,19 +63,17 @@ def start(gang: Gang, status: Status, settlement: Settlement | None, assignment:
         rejected_steps=rejected,
         recorded_steps=checkpoints.up_to(checkpoints.remembered(gang, status).recorded_steps, step),
     )
-    where = "from the beginning" if point is None else f"from step {point.step} ({point.tier})"
-    if gang.status.restart_from is not None:
-        where += ", as requested"
-    elif point is None and _is_partial(gang):
-        where += ", since no checkpoint was complete for every rank"
-    elif point is None and (made := restore.steps_made(gang)) is not None:
-        where += f", since no checkpoint was found of the {counted(made, 'step')} that it had made"
+    since = "Requested" if gang.status.restart_from is not None else ""
+    if not since and point is None and _is_partial(gang):
+        since = "Incomplete"
+    made = restore.steps_made(gang) if point is None and not since else None
+    cause = "" if settlement is None else settlement.because
+    tier = "" if point is None else point.tier
+    because = decisions.attempt_starts(status.attempt, step, tier, since, made, cause)
     steps = tuple(_step_events(gang, rejected))
     if settlement is None:
-        because = f"attempt {status.attempt} starts {where}"
         return write(gang, status, Reason.RUNNING, because, events=steps, requeue_after=1.0)
     events = (*_spare_events(gang, assignment), *steps, *_signal_events(status))
-    because = f"attempt {status.attempt} starts {where}; cause of the restart: {settlement.because}"
     return write(gang, status, Reason.RESTARTED, because, events=events, requeue_after=1.0)
 
 
@@ -96,7 +93,7 @@ def _choose(
     newest = restore.restore_point(gang, assignment, known)
     if not isinstance(newest, restore.Candidate):
         return newest, known
-    if settlement.charged and older_step.is_due(gang, settlement.cause, newest.point):
+    if settlement.charged and restore.is_older_step_due(gang, settlement.cause, newest.point):
         rejected = restore.rejections(gang, assignment, old.step, known)
         older = [one for one in restore.candidates(gang, assignment, rejected) if one.point.step < old.step]
         if older:
@@ -114,23 +111,23 @@ def _look_again(
     scan = restore.wanted_scan(gang)
     scanned = gang.observed.scanned
     error = scanned.error if scanned is not None and scanned.attempt == status.attempt else ""
+    name = gang.job.metadata.name
     if unknown is restore.Undecided.NOT_SCANNED:
-        what, found, out = "the checkpoints to be listed", error, missing_step.mend(gang)
+        because, out = waits.checkpoints_awaited(status.attempt, error), checkpoint_words.mend_directory(name)
+        finally_because, says_enough = waits.checkpoints_not_listed(error), bool(error)
     else:
-        what = f"a restore point that every rank can load: {missing_step.expected(gang)}"
         hidden = unknown is restore.Undecided.TOO_MANY
         gone = rejected if status.restart_from is None else status.rejected_steps
-        found = missing_step.found(gang, assignment, gone, hidden=hidden)
-        out = missing_step.make_room(gang) if hidden else missing_step.choose(gang)
+        found = restore.steps_found(gang, assignment, gone, hidden=hidden)
+        expected, says_enough = restore.expected_step(gang), True
+        because = waits.restore_point_awaited(status.attempt, expected, found)
+        finally_because = waits.no_restore_point(expected, found)
+        out = checkpoint_words.make_room(name) if hidden else checkpoint_words.choose_step(name)
     if _is_final(gang, unknown, assignment) or (deadline is not None and gang.now >= deadline):
-        because = f"no restore point that every rank can load was found: {missing_step.expected(gang)}, but {found}"
-        if unknown is restore.Undecided.NOT_SCANNED:
-            because = f"the checkpoints could not be listed: {error or 'no member has answered'}"
-        return hold(gang, incidents.finished(gang, status, "Held"), Reason.NO_RESTORE_POINT, because, out)
-    told = f"attempt {status.attempt} waits for {what}"
-    because = f"{told}{f'; {found}' if found else ''}"
-    is_news = sentence(told) not in status.message or (gang.now >= due_at(gang) and says_otherwise(gang, because))
-    if is_news and (found or unknown is not restore.Undecided.NOT_SCANNED):
+        held = incidents.finished(gang, status, "Held")
+        return hold(gang, held, Reason.NO_RESTORE_POINT, finally_because, out)
+    is_first = status.said is None or status.said.name != because.name
+    if says_enough and (is_first or (gang.now >= due_at(gang) and says_otherwise(gang, because))):
         reason = Reason.PENDING if status.phase is GangPhase.PENDING else Reason.GATHERING
         return write(gang, status, reason, because, requeue_after=restore.SCAN_SECONDS)
     members = list(assignment.values())
@@ -194,20 +191,19 @@ def _spare_events(gang: Gang, assignment: dict[str, str]) -> Iterable[Event]:
     for place, member in assignment.items():
         before = holders[place]
         if member != before:
-            text = f"{member} takes the rank of {place}" + ("" if before == place else f", which {before} had")
+            text = decisions.spare_took_rank(member, place, "" if before == place else before)
             yield Event(EventType.NORMAL, Reason.SPARE_TOOK_RANK, text, member)
 
 
 def _signal_events(status: Status) -> Iterable[Event]:
     """Whose workers made the restart wait for SIGKILL."""
     incident = status.incidents[0]
-    if incident.kept_signal is not None:
-        yield Event(EventType.WARNING, Reason.SIGNAL_KEPT, advice(incident), incident.kept_signal.member)
+    if incident.kept_signal is not None and (text := advice(incident)) is not None:
+        yield Event(EventType.WARNING, Reason.SIGNAL_KEPT, text, incident.kept_signal.member)
 
 
 def _step_events(gang: Gang, rejected: tuple[RejectedStep, ...]) -> Iterable[Event]:
     """Which steps don't exist any more from now on."""
     for entry in rejected:
         if entry not in gang.status.rejected_steps:
-            text = f"step {entry.step} of tier {entry.tier} is not used until it is written again"
-            yield Event(EventType.WARNING, Reason.STEP_REJECTED, text)
+            yield Event(EventType.WARNING, Reason.STEP_REJECTED, decisions.step_rejected(entry.step, entry.tier))

@@ -50,7 +50,7 @@ START: Final = Transition(
     GangPhase.RUNNING,
     Attempt.SAME,
     "`blocking` finds no pod, `assign` finds a ready member for every place, `restore_point` is known, and, where the "
-    "attempt belongs to an incident, `settle` says Restarted and `waits_until` has passed",
+    "attempt belongs to an incident, `settle` says Restarted and `backs_off_until` has passed",
 )
 RESTART: Final = Transition(
     "restart",

@@ -13,11 +13,10 @@ from gangctl.api.changes import StatusChanges, changed, in_phase
 from gangctl.api.checkpoint_status import RecordedStep, RejectedStep, RestorePoint
 from gangctl.api.roles_hash import roles_hash
 from gangctl.api.status import GangPhase, HeldRank, Master, Status
-from gangctl.core.facts import lineage
 from gangctl.core.facts.gang import Gang
 from gangctl.core.lifecycle import table
 from gangctl.core.lifecycle.table import Attempt, Transition
-from gangctl.core.policy import requests
+from gangctl.core.policy import checkpoints, requests
 
 
 def submit(gang: Gang, status: Status) -> Status:
@@ -54,7 +53,7 @@ def start(
         rejected_steps=rejected_steps,
         recorded_steps=recorded_steps,
         completed_step=None,
-        lineage=lineage.extended(status.lineage, status.attempt, step),
+        lineage=checkpoints.extended_lineage(status.lineage, status.attempt, step),
         restart_from=None,
         started_attempt=status.attempt,
         attempt_generation=gang.job.metadata.generation,

@@ -1,22 +1,50 @@
-"""Admission: whether the cluster accepts the pods that the templates make.
+"""Admission: whether the cluster, the queue and the scheduler take the gang's pods.
+
+Admission: whether the cluster accepts the pods that the templates make.
 
 The rule: while it refuses them, a gang without pods creates none, and no deadline counts; users read the cluster's own
 words. A gang that has pods must not lose any because of it: it goes on, and missing pods are tried again.
+
+Queueing: a gang that names a queue has pods only while the queue admits it.
+
+The rule: one Workload asks the queue for all pods of the gang, spares included. Until it is admitted, the gang is
+suspended; when the queue evicts it, the gang is suspended again, uncharged, with the planned grace. Restarts and
+replacements leave the Workload alone, so they keep the quota. Quota is given back only when no pod of the gang is left
+that may use it.
+
+What must not happen: a pod is created without admission; a gang that runs is stopped because the queue can't be read;
+a gang waits for a queue that nothing has asked.
+
+Scheduling: what users read while pods wait for a node, and for how long they may wait.
+
+    gives_up_at = max(all workers have stopped, pods accepted, first pod created) + schedulingTimeoutSeconds
+
+It counts while a pod is there and isn't scheduled. It must not count while the cluster refuses the pods.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from enum import StrEnum
+from typing import Final, NamedTuple
 
 from gangctl.api.conditions import ConditionType
 from gangctl.api.escaping import escaped
+from gangctl.api.reasons import Reason
+from gangctl.api.roles_hash import roles_hash
 from gangctl.api.status import ENDED, Condition, GangPhase, Status
-from gangctl.core.facts.gang import Gang, raised_incarnations
+from gangctl.core.facts.fitness import advice, on_lost_node, reason_of
+from gangctl.core.facts.gang import Gang, once, raised_incarnations
+from gangctl.core.facts.world import Workload
+from gangctl.core.policy import recovery
+from gangctl.words.decisions import as_stored
+from gangctl.words.message import Message
+from gangctl.words.waits import cannot_start, pods_refused, queue_awaited, queue_calls_back, refused_while
 
-REFUSED: Final = "the cluster refuses"
+# Admission
+
+
 WORDS: Final = 640
 """So many characters of the cluster's words are repeated: the rest of the sentence has to fit as well."""
-_HOW: Final = "to change the roles, set spec.suspend to true, apply them, and set it back to false"
 
 
 def creates(gang: Gang, status: Status) -> bool:
@@ -29,7 +57,16 @@ def creates(gang: Gang, status: Status) -> bool:
 
 def is_refused(gang: Gang) -> bool:
     """Whether the cluster refuses the gang's pods, as far as is known."""
-    return bool(refusal(gang, gang.status))
+    words = gang.observed.refused
+    if words is None or gang.status.phase in ENDED:
+        return is_stored_as_refused(gang.status)
+    return bool(words)
+
+
+def is_stored_as_refused(status: Status) -> bool:
+    """Return whether the status says that the cluster refuses the gang's pods."""
+    old = stored(status)
+    return old is not None and old.status == "False"
 
 
 def counts_since(gang: Gang) -> float | None:
@@ -38,35 +75,31 @@ def counts_since(gang: Gang) -> float | None:
     None while pods are refused, and until it is said that they aren't any more.
     """
     accepted = stored(gang.status)
-    if is_refused(gang) or (accepted is not None and accepted.status == "False"):
+    if is_refused(gang) or is_stored_as_refused(gang.status):
         return None
     return 0.0 if accepted is None else accepted.last_transition_time
 
 
-def refusal(gang: Gang, status: Status) -> str:
-    """The message to the user: what was seen, what happens next, what to do. Empty = the cluster accepts the pods."""
+def refusal(gang: Gang, status: Status) -> Message | None:
+    """Return what was seen, what happens next, and what to do; None if the cluster accepts the pods."""
     words, old = gang.observed.refused, stored(status)
     if words is None or status.phase in ENDED:
-        return old.message if old is not None and old.status == "False" else ""
-    said = refused(gang)
-    if not said:
-        return ""
+        return as_stored(old.message) if old is not None and old.status == "False" else None
+    why = refused(gang)
+    if why is None:
+        return None
     match status.phase:
-        case GangPhase.SUSPENDED:
-            return f"{said}. Nothing would be created if it were resumed; the roles can be changed now"
-        case GangPhase.RUNNING:
-            return f"{said}. What runs goes on, but a pod that has to be replaced would not come back; {_HOW}"
-        case _ if _has_pods(gang, status):
-            return f"{said}. The pods that are there wait, and the missing ones are tried again; {_HOW}"
+        case GangPhase.SUSPENDED | GangPhase.RUNNING as phase:
+            return refused_while(why, str(phase))
         case _:
-            return f"{said}. Nothing is created until that changes; {_HOW}"
+            return refused_while(why, "Partial" if _has_pods(gang, status) else "None")
 
 
-def refused(gang: Gang) -> str:
-    """Why the cluster refuses the pods, in its own words; empty = it doesn't, or that isn't known."""
+def refused(gang: Gang) -> Message | None:
+    """Return why the cluster refuses the pods, in its own words; None if it doesn't, or if that isn't known."""
     words = gang.observed.refused
     text = escaped("; ".join(words or ()))
-    return f"{REFUSED} the gang's pods: {text if len(text) <= WORDS else f'{text[:WORDS]}…'}" if words else ""
+    return pods_refused(text if len(text) <= WORDS else f"{text[:WORDS]}…") if words else None
 
 
 def _has_pods(gang: Gang, status: Status) -> bool:
@@ -79,3 +112,147 @@ def _has_pods(gang: Gang, status: Status) -> bool:
 def stored(status: Status) -> Condition | None:
     """The stored condition Accepted."""
     return next((one for one in status.conditions if one.type == ConditionType.ACCEPTED), None)
+
+
+# Queueing
+
+
+class QueueVerb(StrEnum):
+    """What is done to the gang's Workload."""
+
+    JOIN = "Join"
+    """Ask the queue for the gang's pods."""
+    READY = "Ready"
+    """Tell the queue that all pods run: it may take the quota back from a gang that never starts."""
+    RELEASE = "Release"
+    """Give the quota back that the queue asks for; the gang waits in the queue again."""
+    LEAVE = "Leave"
+    """Ask for nothing any more."""
+    SUCCEED = "Succeed"
+    """Tell the queue that the gang has succeeded."""
+    FAIL = "Fail"
+    """Tell the queue that the gang has failed."""
+
+
+GIVES_BACK: Final = frozenset({QueueVerb.RELEASE, QueueVerb.LEAVE, QueueVerb.SUCCEED, QueueVerb.FAIL})
+"""What frees quota: not while a pod is there, or may be in a moment."""
+
+
+class TellQueue(NamedTuple):
+    """Bring the gang's Workload to what the status says. Doing it twice does no harm."""
+
+    verb: QueueVerb
+    text: str = ""
+    """The gang's message, for people who look at the queue."""
+
+
+def is_admitted(gang: Gang) -> bool:
+    """Whether the gang may have pods: it names no queue, or its queue has admitted the roles that it has now."""
+    queue = gang.observed.queue
+    return not queue.name or (queue.known and _admits(gang, queue.workload))
+
+
+def is_called_back(gang: Gang) -> bool:
+    """Whether the queue is known not to admit the gang."""
+    return gang.observed.queue.known and not is_admitted(gang)
+
+
+def _admits(gang: Gang, workload: Workload | None) -> bool:
+    return (
+        workload is not None
+        and workload.admitted
+        and not workload.ended
+        and workload.roles_hash == roles_hash(gang.spec.roles)
+    )
+
+
+def queue_wait(gang: Gang) -> Message:
+    """Return why a gang without pods waits."""
+    queue = gang.observed.queue
+    said = "" if queue.workload is None else queue.workload.said
+    return queue_awaited(queue.name, said if queue.known else "", queue.known)
+
+
+def called_back(gang: Gang) -> Message:
+    """Return why a gang with pods has to stop."""
+    queue = gang.observed.queue
+    return queue_calls_back(queue.name, None if queue.workload is None else queue.workload.said)
+
+
+def is_told_waiting(status: Status) -> bool:
+    """Whether the stored message says that the gang waits for its queue."""
+    return any(one.type == "Suspended" and one.reason == Reason.QUEUED for one in status.conditions)
+
+
+def queue_actions(gang: Gang, status: Status) -> tuple[TellQueue, ...]:
+    """What the queue is told, once ``status`` is stored."""
+    queue = gang.observed.queue
+    if not queue.known or (not queue.name and queue.workload is None):
+        return ()
+    if status.phase in ENDED:
+        return _at_the_end(gang, status)
+    wanted = bool(queue.name) and not gang.spec.suspend and not status.given_back
+    one = queue.workload
+    if one is None:
+        return (TellQueue(QueueVerb.JOIN),) if wanted else ()
+    if queue.name and _uses_quota(gang):
+        starts = status.phase is GangPhase.RUNNING and one.admitted and not one.ready
+        return (TellQueue(QueueVerb.READY, status.message),) if starts else ()
+    if not wanted or one.ended or _asks_for_something_else(gang, one):
+        return (TellQueue(QueueVerb.LEAVE),)
+    if one.evicted and one.reserved and status.phase is GangPhase.SUSPENDED:
+        return (TellQueue(QueueVerb.RELEASE, status.message),)
+    return ()
+
+
+def _at_the_end(gang: Gang, status: Status) -> tuple[TellQueue, ...]:
+    one = gang.observed.queue.workload
+    if one is None or one.ended or _uses_quota(gang):
+        return ()
+    verb = QueueVerb.SUCCEED if status.phase is GangPhase.SUCCEEDED else QueueVerb.FAIL
+    return (TellQueue(verb, status.message),)
+
+
+def _asks_for_something_else(gang: Gang, one: Workload) -> bool:
+    """Whether it must be asked anew. Queue and priority of one that has quota count from its next turn."""
+    queue = gang.observed.queue
+    differs = (one.queue, one.priority_class) != (queue.name, queue.priority_class)
+    return one.roles_hash != roles_hash(gang.spec.roles) or (differs and not one.reserved)
+
+
+def _uses_quota(gang: Gang) -> bool:
+    """Whether a pod is there that has not ended; one on a lost node that is being deleted stays until the node is."""
+    return any(not pod.terminated and not (pod.deleting and on_lost_node(gang, pod)) for pod in gang.observed.pods)
+
+
+# Scheduling
+
+
+def gives_up_at(gang: Gang) -> float | None:
+    """When a gang that isn't scheduled has waited for too long; None = that isn't counted now."""
+    timeout, accepted = gang.spec.recovery.scheduling_timeout_seconds, counts_since(gang)
+    if timeout is None or accepted is None or gang.status.phase is not GangPhase.PENDING:
+        return None
+    waiting = [
+        pod.created_at
+        for member, pod in gang.pods.items()
+        if pod.scheduled_at is None and not pod.terminated and member in gang.holding
+    ]
+    if not waiting:
+        return None
+    return max(recovery.stopped_by(gang), accepted, min(waiting)) + timeout
+
+
+@once
+def trouble(gang: Gang) -> str:
+    """Return what keeps the first of the needed pods from starting, in Kubernetes' words; empty if nothing does."""
+    kept = {
+        member: pod
+        for member, pod in gang.pods.items()
+        if pod.reason and pod.started_at is None and not pod.terminated and not pod.deleting
+    }
+    needed = [holder for holder in gang.holders.values() if holder in kept] if kept else []
+    if not needed:
+        return ""
+    first = kept[needed[0]]
+    return cannot_start(needed, escaped(reason_of(first)), escaped(advice(first)))

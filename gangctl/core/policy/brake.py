@@ -31,10 +31,9 @@ from typing import Final
 from gangctl.api.gangjob import Metadata
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase, Status
-from gangctl.core.facts.defaults import Strength
-from gangctl.core.facts.evidence import strength
+from gangctl.core.facts.evidence import Strength, strength
+from gangctl.core.facts.fitness import silent
 from gangctl.core.facts.gang import Gang
-from gangctl.core.facts.silence import silent
 from gangctl.core.facts.world import Brake, Observed
 
 SILENT_SECONDS: Final = 20.0
@@ -112,7 +111,7 @@ def census(gang: Gang) -> Census:
     """Count one gang. ``gang.observed`` is what is really observed: not changed by the brake.
 
     A gang whose new pods can't connect from the beginning isn't counted: its own network policy may be to blame, which
-    must not stop the recovery of others. Its silence costs it nothing either way (``silence.py``).
+    must not stop the recovery of others. Its silence costs it nothing either way (``facts/fitness.py``).
     """
     if gang.status.phase is GangPhase.PENDING and gang.hearing_since is None:
         return Census()

@@ -15,18 +15,18 @@ from gangctl.api.changes import changed
 from gangctl.api.gangjob import Action, Spec
 from gangctl.api.incident import Cause, Incident, IncidentLevel
 from gangctl.api.reasons import Reason
+from gangctl.api.signals import signal_name
 from gangctl.api.status import Status
-from gangctl.core.facts import hangs
-from gangctl.core.facts.containers import has_ended
-from gangctl.core.facts.defaults import Strength
-from gangctl.core.facts.evidence import VAGUE_REASONS, Fault, signal_name, strength, tied, tied_to
-from gangctl.core.facts.faults import faults
+from gangctl.core.facts import progress
+from gangctl.core.facts.evidence import VAGUE_REASONS, Fault, Strength, strength, tied, tied_to
+from gangctl.core.facts.faults import faults, has_ended, member_that_stayed
 from gangctl.core.facts.gang import Gang, once
-from gangctl.core.facts.held_up import held_up
-from gangctl.core.facts.stayed import stayed
-from gangctl.core.facts.text import counted
-from gangctl.core.policy import budget, failed_starts, granted, ladder
+from gangctl.core.facts.progress import held_up
+from gangctl.core.policy import recovery
 from gangctl.core.policy.rules import default_action, verdict
+from gangctl.words import decisions
+from gangctl.words import faults as faults_words
+from gangctl.words.message import Message, said_again, said_of
 
 NAMED: Final = 8
 """Tied members that a status names."""
@@ -40,7 +40,7 @@ class Settlement:
     level: IncidentLevel
     outcome: Literal["Restarted", "Failed", "Held"]
     reason: Reason
-    because: str
+    because: Message
     charged: bool = False
     not_before: float = 0.0
     """Stronger evidence is expected until then: an end is not final before."""
@@ -74,8 +74,10 @@ def judged(spec: Spec, fault: Fault, found: tuple[Fault, ...] = ()) -> Cause:
         rule=said.rule,
         action=said.action,
         why=said.why,
-        level=ladder.highest(IncidentLevel(said.level), IncidentLevel(fault.level)),
+        level=recovery.highest(IncidentLevel(said.level), IncidentLevel(fault.level)),
         message=fault.message,
+        said=said_of(fault.message),
+        words=fault.words,
         time=fault.time,
         exact=fault.exact,
         tied=_names(fault.member, ties),
@@ -90,7 +92,7 @@ def first_cause(gang: Gang, found: tuple[Fault, ...]) -> Cause:
 
 def requested(gang: Gang) -> Cause:
     """The cause of a restart by hand."""
-    return judged(gang.spec, Fault(Reason.RESTART_REQUESTED, "", gang.now, message="restartToken was changed"))
+    return judged(gang.spec, Fault(Reason.RESTART_REQUESTED, "", gang.now, message=faults_words.token_changed()))
 
 
 @once
@@ -102,30 +104,31 @@ def strongest(gang: Gang) -> Finding:
     if found:
         new = first_cause(gang, found)
         if _outranks(gang, new, stored) or _refines(new, stored):
-            return Finding(new, ladder.level(gang, new), found)
+            return Finding(new, recovery.level_of(gang, new), found)
     ties = {*stored.tied, *_names(stored.member, tied_to(stored, found))}
     cause = changed(stored, tied=tuple(sorted(ties))[:NAMED]) if len(ties) > 1 else stored
     cause = _located(gang, changed(cause, alike=stored.alike or _ended_alike(gang, stored, found)))
-    if strength(cause) is Strength.END and not cause.suspect and (member := stayed(gang, found)):
+    if strength(cause) is Strength.END and not cause.suspect and (member := member_that_stayed(gang, found)):
         cause = changed(cause, suspect=f"{member}.{gang.incarnation(member)}")
-    level = ladder.level(gang, cause)
+    level = recovery.level_of(gang, cause)
     # A fault can't be put down to one rank or one gang while it may be that of all, nor to a member that it was not.
     shared = stored.reason in {Reason.RESTORE_POINT_MISSING, *gang.observed.brake.waves} or cause.alike
     if not shared and cause.member == stored.member:
-        level = ladder.highest(incident.level, level)
+        level = recovery.highest(incident.level, level)
     return Finding(cause, level, found)
 
 
 def _located(gang: Gang, cause: Cause) -> Cause:
     """The cause, put down to the member that holds the others up where all hang, or to none if nothing tells which."""
     attempt = gang.status.incidents[0].attempt - 1
-    found = held_up(gang, attempt) if cause.reason == Reason.HANG and hangs.was_of_all(gang, cause.time) else None
-    if found is None or (not found.member and hangs.is_alone_behind(gang, cause.member)):
+    found = held_up(gang, attempt) if cause.reason == Reason.HANG and progress.was_of_all(gang, cause.time) else None
+    if found is None or (not found.member and progress.is_alone_behind(gang, cause.member)):
         return cause
-    member, text = found.member, f"{hangs.OF_ALL}; {found.text}"
+    member, text = found.member, faults_words.all_hang_by_stacks(found.text)
+    located = changed(cause, message=str(text), said=text.said())
     if member == cause.member:
-        return changed(cause, message=text)
-    return changed(cause, member=member, incarnation=gang.incarnation(member) if member else 0, rank=None, message=text)
+        return located
+    return changed(located, member=member, incarnation=gang.incarnation(member) if member else 0, rank=None)
 
 
 def noted(gang: Gang, status: Status) -> Status:
@@ -134,10 +137,15 @@ def noted(gang: Gang, status: Status) -> Status:
     finding = strongest(gang)
     # A worker that ended by itself leaves the others in the lurch: they can't save together any more.
     planned = first.planned and not any(fault.strength is Strength.END for fault in finding.found)
-    if (finding.cause, finding.level, planned) == (first.cause, first.level, first.planned):
+    if (_value(finding.cause), finding.level, planned) == (_value(first.cause), first.level, first.planned):
         return status
     first = changed(first, cause=finding.cause, level=finding.level, planned=planned)
     return changed(status, incidents=(first, *status.incidents[1:]))
+
+
+def _value(cause: Cause) -> Cause:
+    """The cause without sentences: those don't make it another."""
+    return changed(cause, message="", why="")
 
 
 def settle(gang: Gang, finding: Finding) -> Settlement:
@@ -145,28 +153,27 @@ def settle(gang: Gang, finding: Finding) -> Settlement:
     incident = gang.status.incidents[0]
     cause, level = finding.cause, finding.level
     charged = _action(cause) is not Action.IGNORE
-    not_before = granted.evidence_until(gang, incident)
-    what = f"{describe(cause)}, as every member did at that moment" if cause.alike else describe(cause)
-    if cause.suspect:
-        what += f", and so did all others but {ladder.suspected(cause)[0]}, which is suspected"
+    not_before = recovery.evidence_until(gang, incident)
+    what = describe(cause, whole=True)
     ending = _ends_job(gang, cause, finding.found)
     if ending is not None:
-        because = f"{describe(ending)}; rule {ending.rule} has action FailJob: {ending.why}"
+        because = decisions.failed_by_rule(describe(ending), ending.rule or "", ending.why)
         return Settlement(ending, level, "Failed", Reason.FAILED_BY_RULE, because, not_before=not_before)
     exhausted: Literal["Failed", "Held"] = "Held" if gang.spec.recovery.on_exhausted == "Hold" else "Failed"
-    if charged and ladder.rung(gang) is ladder.Rung.END:
-        because = f"{what}; restarts from the same restore point make no progress, and nothing is left to try"
+    if charged and recovery.rung(gang) is recovery.Rung.END:
+        because = decisions.no_progress(what)
         return Settlement(cause, level, exhausted, Reason.NO_PROGRESS, because, not_before=not_before)
-    if charged and failed_starts.again(gang, cause):
-        tries = counted(failed_starts.TRIES, "start")
-        because = f"{what}; {tries} in a row failed like this; correct image or command in the template"
+    if charged and recovery.is_row_of_failed_starts(gang, cause):
+        because = decisions.starts_failed(what, recovery.TRIES)
         return Settlement(cause, level, exhausted, Reason.START_FAILED, because, not_before=not_before)
-    if charged and not budget.allows(gang.spec, gang.status, gang.now):
-        used, window = budget.charged(gang.spec, gang.status, gang.now), budget.window_seconds(gang.spec)
-        because = f"{what}; the budget is used up: {counted(used, 'restart')} in {window} s"
+    if charged and not recovery.budget_allows(gang.spec, gang.status, gang.now):
+        used, window = (
+            recovery.charged_restarts(gang.spec, gang.status, gang.now),
+            recovery.budget_window_seconds(gang.spec),
+        )
+        because = decisions.budget_exhausted(what, used, window)
         return Settlement(cause, level, exhausted, Reason.BUDGET_EXHAUSTED, because, not_before=not_before)
-    rule = f"rule {cause.rule}: " if cause.rule else ""
-    because = f"{what}; {'charged' if charged else 'not charged'} to the budget ({rule}{cause.why})"
+    because = decisions.charged(what, charged, cause.rule or "", cause.why)
     return Settlement(cause, level, "Restarted", Reason.RESTARTED, because, charged, not_before)
 
 
@@ -183,17 +190,26 @@ def awaits_end_reason(gang: Gang, settlement: Settlement) -> bool:
         and not pod.terminated
         and not has_ended(gang, pod)
         and gang.now < settlement.not_before
-        and not granted.is_over(gang)
+        and not recovery.is_wait_over(gang)
     )
 
 
-def describe(cause: Cause | Fault) -> str:
-    """The cause in words: ``worker-1 (rank 1): ended by SIGKILL``, and what the worker printed if that is known."""
-    rank = "" if cause.rank is None else f" (rank {cause.rank})"
-    text = cause.message or str(cause.reason)
-    printed = cause.printed if isinstance(cause, Cause) else ""
-    text += f', printed "{printed}"' if printed and printed not in text else ""
-    return f"{cause.member}{rank}: {text}" if cause.member else text
+def describe(cause: Cause | Fault, *, whole: bool = False) -> Message:
+    """Return the cause in words: ``worker-1 (rank 1): ended by SIGKILL``, and what the worker printed if that is known.
+
+    ``whole``: also whether all members ended alike, and who is suspected in place of the member.
+    """
+    stored = cause if isinstance(cause, Cause) else None
+    return faults_words.cause(
+        member=cause.member,
+        rank=cause.rank,
+        reason=str(cause.reason),
+        seen=cause.message if stored is None or stored.said is None else said_again(stored.said) or cause.message,
+        words=cause.words,
+        printed="" if stored is None else stored.printed,
+        alike=whole and stored is not None and stored.alike,
+        suspect=recovery.suspected(stored)[0] if whole and stored is not None and stored.suspect else "",
+    )
 
 
 def _outranks(gang: Gang, new: Cause, old: Cause) -> bool:

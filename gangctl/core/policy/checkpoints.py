@@ -1,4 +1,6 @@
-"""Registered checkpoints: what ranks have completed and registered at the framework API.
+"""Checkpoints: which steps are complete for every rank, and of which line of training.
+
+Registered checkpoints: what ranks have completed and registered at the framework API.
 
     part(r, s)  = a registration of step s by rank r that the lineage has, from a pod that counts for the rank's place
     complete(s) = part(r, s) for every rank r of every process group
@@ -8,22 +10,36 @@ saved in the attempt that ran last. A Member tier's parts must be with the membe
 of their nodes; those of a Peers tier may be with any member of the process group that will run. Of Shared tiers the
 newest complete steps are kept in the status, since a lost pod takes its registrations with it; a rank of the place that
 drops a step erases it there. A step of which any part is missing, undone or dropped must not count.
+
+Checkpoint layouts: how frameworks name a step's folder or file, and which file in the folder they write last.
+
+Lineage: which checkpoints belong to the gang's history.
+
+    exists(s, a) = s <= R for every attempt b > a that started from step R
+
+A restart from step R undoes what came after R: what an earlier attempt saved beyond it no longer exists, in no tier and
+in no report, and must not be mixed with what a later attempt saves as the same step. So all parts that exist of one
+step are of one history. Only entries that can still matter are kept: attempts and steps both grow. If there are too
+many, the two oldest become one that denies more, never less.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from gangctl.api.changes import changed
-from gangctl.api.checkpoint_status import RecordedStep
-from gangctl.api.gangjob import ApiSource, Tier
+from gangctl.api.checkpoint_status import LineageEntry, RecordedStep
+from gangctl.api.gangjob import ApiSource, DirectorySource, Tier
 from gangctl.api.status import Status
-from gangctl.core.facts import lineage
 from gangctl.core.facts.gang import Gang, once, raised_incarnations
-from gangctl.core.facts.numbering import numbered
+from gangctl.core.facts.layout import numbered
 from gangctl.core.facts.world import Heard, Part
+
+# Registered checkpoints
+
 
 _Reports = tuple[tuple[Heard, int | None], ...]
 """Reports, oldest pod first, each with the only attempt that counts (None: all)."""
@@ -78,7 +94,7 @@ def of_all_ranks(gang: Gang, tier: Tier) -> list[RecordedStep]:
         entry.step: entry
         for entry in gang.status.recorded_steps
         if entry.tier == tier.name
-        and lineage.exists(line, entry.step, entry.attempt)
+        and step_exists(line, entry.step, entry.attempt)
         and entry.attempt > dropped.get(entry.step, -1)
     }
     found |= {entry.step: entry for entry in _complete(gang, tier, _counting(gang))}
@@ -98,7 +114,7 @@ def remembered(gang: Gang, status: Status) -> Status:
     complete += [
         entry for tier in tiers if tier.scope != "Shared" for entry in of_every_member(gang, tier, gang.holders)[:1]
     ]
-    if last is not None and lineage.exists(line, last.step, last.attempt):
+    if last is not None and step_exists(line, last.step, last.attempt):
         complete.insert(0, last)  # What was complete once stays on record, whatever becomes of it.
     since = [one for one in complete if point is None or one.step > point.step]
     newest = max(since, key=lambda one: one.step, default=None)
@@ -121,7 +137,7 @@ def _complete(gang: Gang, tier: Tier, sources: _Sources) -> list[RecordedStep]:
         having = {
             one.step: one.attempt
             for one in kind
-            if not (one.earlier_boot and tier.scope != "Shared") and lineage.exists(line, one.step, one.attempt)
+            if not (one.earlier_boot and tier.scope != "Shared") and step_exists(line, one.step, one.attempt)
         }
         if number > 0:
             having = {step: max(attempt, found[step]) for step, attempt in having.items() if step in found}
@@ -225,3 +241,72 @@ def _counting(gang: Gang) -> _Sources:
                 if one.report.incarnation <= current
             )
     return _Sources(alone, several)
+
+
+# Checkpoint layouts
+
+
+LAYOUTS: Final = {
+    # torch.distributed.checkpoint, filesystem.py: finish() writes .metadata.tmp, syncs it and renames it to .metadata
+    # after all ranks have written. The folder's name is the caller's; step-N is torchtitan's.
+    "TorchDCP": ("step-{step}", ".metadata"),
+    # transformers, trainer.py: _save_checkpoint() saves model, optimizer, scheduler and random states into
+    # checkpoint-N and then trainer_state.json. (Old releases wrote the random states after it.)
+    "HuggingFace": ("checkpoint-{step}", "trainer_state.json"),
+    # Megatron-LM, core/dist_checkpointing/serialization.py: metadata.json is written by rank 0 in the finalize
+    # function, after every shard; iter_N is padded to 7 digits. The older format "torch" marks nothing in the folder.
+    "Megatron": ("iter_{step}", "metadata.json"),
+    # Orbax, checkpoint/_src/path/atomicity.py: a step is written to N.orbax-checkpoint-tmp, _CHECKPOINT_METADATA gets
+    # its commit time, and the folder is renamed to N.
+    "Orbax": ("{step}", "_CHECKPOINT_METADATA"),
+    # Lightning, callbacks/model_checkpoint.py: "{epoch}-{step}.ckpt" unless the script says more, and "-v1" where the
+    # name is taken. lightning/fabric/utilities/cloud_io.py: _atomic_save() writes elsewhere and moves the file.
+    "Lightning": ("*step={step}*.ckpt", ""),
+}
+"""Layout -> (the name of a step with ``{step}``, the file that marks its folder complete; empty = a step is a file)."""
+
+
+def folder_rule(source: DirectorySource) -> tuple[str, str]:
+    """The name with ``{step}``, and the file that marks a folder complete (empty = a step is a file)."""
+    if source.layout == "Pattern":
+        return source.pattern or "{step}", source.complete or ""
+    return LAYOUTS[source.layout]
+
+
+# Lineage
+
+
+LINEAGE_KEPT: Final = 32
+"""So many restarts, each from a newer step than the one before, are told apart."""
+_BEGINNING: Final = -1
+
+Lineage = tuple[LineageEntry, ...]
+
+
+def step_exists(lineage: Lineage, step: int, attempt: int) -> bool:
+    """Whether a checkpoint of ``step`` that ``attempt`` has written is part of the history."""
+    return step <= last_step_of_line(lineage, attempt)
+
+
+def last_step_of_line(lineage: Lineage, attempt: int) -> float:
+    """The last step of ``attempt`` that no later attempt has undone; infinite if all of them stand."""
+    return min((_depth(entry.step) for entry in lineage if entry.attempt > attempt), default=math.inf)
+
+
+def extended_lineage(lineage: Lineage, attempt: int, step: int | None) -> Lineage:
+    """The lineage after ``attempt`` has started from ``step`` (None: from the beginning)."""
+    kept = [entry for entry in lineage if _depth(entry.step) < _depth(step)]
+    kept.append(LineageEntry(attempt=attempt, step=step))
+    while len(kept) > LINEAGE_KEPT:
+        first, second = kept[:2]
+        kept[:2] = [LineageEntry(attempt=second.attempt, step=first.step)]
+    return tuple(kept)
+
+
+def line_began_at(lineage: Lineage) -> int:
+    """The newest attempt that started from the beginning; 0 if that is not known any more."""
+    return max((entry.attempt for entry in lineage if entry.step is None), default=0)
+
+
+def _depth(step: int | None) -> int:
+    return _BEGINNING if step is None else step

@@ -1,4 +1,6 @@
-"""Deadlines: for how long a gang waits, and for what.
+"""Deadlines of the barrier, of holds and replacements, and of supervisors without a controller.
+
+Deadlines: for how long a gang waits, and for what.
 
 The rule: each deadline is one moment, or None while it isn't counted. Time in which the gang is not at fault must not
 count: without a leader that listens, without a place in the cluster, while the cluster refuses the pods, or while it
@@ -11,19 +13,36 @@ isn't known what its queue says.
                known, the silence of the pod counts) + replacementTimeoutSeconds
 - hold:        begin of the phase + holdTimeoutSeconds
 
-``granted.py`` has what was granted. When a pod must start and its worker must report is evidence of a fault:
+``recovery.py`` has what was granted. When a pod must start and its worker must report is evidence of a fault:
 ``facts/faults.py`` has those deadlines.
+
+Fencing: what supervisors are told to do without a controller, and what they may go by at most.
+
+The rule: a directive tells what the status has, so that the status knows what was told::
+
+    told     = (isolationTimeoutSeconds, stop grace), as policy and phase have it at the last write; each change has a
+               new revision, and a report returns the newest revision that its supervisor goes by
+    longest >= told, and >= all that a supervisor whose worker may run was ever told and may go by still
+
+``longest`` grows with the write that tells more. It becomes ``told`` again when an attempt starts, because only Run
+directives with these values start its workers, and when every pod that may run a worker has returned the revision. It
+must never be lowered for any other reason: a pod that is cut off goes by what it has heard.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
-from gangctl.api.status import ENDED, GangPhase
-from gangctl.core.facts.gang import Gang
-from gangctl.core.facts.ranks import assign
-from gangctl.core.facts.silence import SETTLING_SECONDS, counts_since, never_heard_counts_since
-from gangctl.core.policy import admission, granted
+from gangctl.api.changes import changed
+from gangctl.api.fencing import Fencing
+from gangctl.api.status import ENDED, GangPhase, Status
+from gangctl.core.facts import barrier
+from gangctl.core.facts.barrier import assign
+from gangctl.core.facts.fitness import SETTLING_SECONDS, counts_since, never_heard_counts_since
+from gangctl.core.facts.gang import Gang, stop_grace
+from gangctl.core.policy import admission, recovery
+
+# Deadlines
 
 
 def active_deadline(gang: Gang) -> float | None:
@@ -46,7 +65,7 @@ def barrier_deadline(gang: Gang, members: Collection[str]) -> float | None:
     if len(started) < len(waited) or silence is None:
         return None
     since = max(
-        granted.over_at(gang),
+        recovery.granted_until(gang),
         gang.status.deadline_time or 0.0,
         gang.observed.listening_since + SETTLING_SECONDS,
         silence,
@@ -74,7 +93,7 @@ def replacement_timeout(gang: Gang) -> float | None:
             since.append(max(entry.since or entry.time, counts))
     if not since:
         return None
-    began = max(min(since), granted.stopped_by(gang), gang.observed.listening_since, accepted, queue.known_since)
+    began = max(min(since), recovery.stopped_by(gang), gang.observed.listening_since, accepted, queue.known_since)
     return began + gang.spec.recovery.replacement_timeout_seconds
 
 
@@ -82,3 +101,55 @@ def hold_timeout(gang: Gang) -> float | None:
     """When a held gang fails."""
     limit = gang.spec.recovery.hold_timeout_seconds
     return None if limit is None else gang.status.phase_time + limit
+
+
+# Fencing
+
+
+def with_fencing(gang: Gang, after: Status) -> Status:
+    """The status that is to be written, with what its directives tell."""
+    if after.phase is GangPhase.NEW or gang.status.phase in ENDED:
+        return after
+    fencing = _next(gang, after)
+    return after if fencing == after.fencing else changed(after, fencing=fencing)
+
+
+def _next(gang: Gang, after: Status) -> Fencing:
+    before = gang.status.fencing
+    isolation, grace = gang.spec.recovery.isolation_timeout_seconds, stop_grace(gang.spec, after)
+    starts = after.phase is GangPhase.RUNNING and gang.status.phase is not GangPhase.RUNNING
+    if before is None:
+        knows_all = starts or gang.status.phase is GangPhase.NEW  # Else an older release has told we don't know what.
+        return Fencing(
+            revision=1,
+            isolation_seconds=isolation,
+            stop_grace_seconds=grace,
+            longest_isolation_seconds=isolation if knows_all else None,
+            longest_stop_grace_seconds=grace,
+        )
+    is_new = (before.isolation_seconds, before.stop_grace_seconds) != (isolation, grace)
+    revision = before.revision + is_new
+    longest_isolation = _longest(before.longest_isolation_seconds, isolation)
+    longest_grace = max(before.longest_stop_grace_seconds, grace)
+    if (longest_isolation, longest_grace) != (isolation, grace) and (starts or _all_go_by(gang, after, revision)):
+        longest_isolation, longest_grace = isolation, grace
+    return Fencing(
+        revision=revision,
+        isolation_seconds=isolation,
+        stop_grace_seconds=grace,
+        longest_isolation_seconds=longest_isolation,
+        longest_stop_grace_seconds=longest_grace,
+    )
+
+
+def _longest(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else max(one, other)
+
+
+def _all_go_by(gang: Gang, after: Status, revision: int) -> bool:
+    """Whether every pod that may run a worker has said that it goes by this revision; those given up now among them."""
+    if after.awaited_all is not None:
+        return False
+    gang = gang.with_status(after)
+    running = (one for one in barrier.may_run(gang) if not barrier.is_lost(gang, one))
+    return all(one.heard is not None and one.heard.report.fencing >= revision for one in running)

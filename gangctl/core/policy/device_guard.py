@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from gangctl.core.facts.world import Device
+from gangctl.words import decisions
 
 SETTLE_SECONDS: Final = 10.0
 """A device that is healthy again sooner flaps."""
@@ -135,15 +136,15 @@ def decide(memory: Memory, pods: Iterable[GuardedPod], now: float, fresh: float)
     for since, pod, device in _sick(memory, pods):
         settled, refusal = max(since, fresh) + SETTLE_SECONDS, memory.refusals.get(pod.uid)
         if now < settled:
-            why, until = f"{device.name} may be healthy again soon", settled
+            why, until = decisions.device_may_recover(device.name), settled
         elif now < memory.begun + WINDOW_SECONDS:
-            why, until = "this leader does not know the evictions of the last one", memory.begun + WINDOW_SECONDS
+            why, until = decisions.evictions_unknown(), memory.begun + WINDOW_SECONDS
         elif refusal is not None and now < refusal.again_at:
-            why, until = f"its eviction was refused, {refusal.times} in a row", refusal.again_at
+            why, until = decisions.refused_in_a_row(refusal.times), refusal.again_at
         elif on_node[pod.node] >= NODE_EVICTIONS:
-            why, until = f"{NODE_EVICTIONS} pods of node {pod.node} were evicted in the last minute", _freed(memory)
+            why, until = decisions.evictions_of_node(NODE_EVICTIONS, pod.node), _freed(memory)
         elif on_node.total() >= CLUSTER_EVICTIONS:
-            why, until = f"{CLUSTER_EVICTIONS} pods were evicted in the last minute", _freed(memory)
+            why, until = decisions.evictions_of_cluster(CLUSTER_EVICTIONS), _freed(memory)
         else:
             on_node[pod.node] += 1
             found.append((pod, device))

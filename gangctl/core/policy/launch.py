@@ -1,6 +1,6 @@
 """Launch modes: which processes a member starts in an attempt, with which variables.
 
-The rule: ranks, master and world size are those of ``facts/numbering.py``. The table of variables is in docs/reference;
+The rule: ranks, master and world size are those of ``facts/layout.py``. The table of variables is in docs/reference;
 a variable that isn't in it must not be set.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from gangctl.api.gangjob import GangJob, Launch, Role
 from gangctl.api.status import Master, Status
-from gangctl.core.facts.numbering import Numbering
+from gangctl.core.facts.layout import Numbering
 from gangctl.core.facts.trace_context import trace_parent
 from gangctl.core.policy.restore import peers_tier
 from gangsidecar.wire import Checkpoint, Process, Report

@@ -1,19 +1,42 @@
-"""Requests: a restart that a user asks for, and the restore point that it names.
+"""Requests: restarts that a user asks for, in turn where gangs serve together.
+
+Requests: a restart that a user asks for, and the restore point that it names.
 
 The rule: each change of ``restartToken`` is a restart. ``restartFrom`` counts for the token that it names, the first
 time that this token comes, and for the one attempt that the token leads to; the status keeps it until that attempt has
 started. A request that is left in the spec must not be repeated by a later restart, nor by a token that comes back, as
 when a manifest is applied again: it would throw away training unasked.
+
+Rolling: planned restarts of gangs that are replicas of one service go in turn.
+
+    waits(g)  = restartToken has changed, g may serve, and at least maxUnavailable others of its group are unavailable
+    may serve = its attempt runs and each required pod is ready, however short a time
+
+Only a restart by hand waits. Faults, drains and evictions never do, nor a suspension: they count as unavailable. A gang
+that doesn't serve anyway restarts at once, so gangs never all wait for each other. One that never gets ready again
+stops the others' restarts, which is what maxUnavailable is for: the condition Degraded says so.
+
+What must not happen: a planned restart begins while maxUnavailable other gangs of the group are unavailable.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from gangctl.api.changes import changed
 from gangctl.api.checkpoint_status import RequestedStep
-from gangctl.api.gangjob import Spec
-from gangctl.api.status import Status
+from gangctl.api.gangjob import GangJob, Spec
+from gangctl.api.status import GangPhase, Status
+from gangctl.core.facts import finished
+from gangctl.core.facts.gang import Gang, once
+from gangctl.core.facts.world import Replica
+from gangctl.words.decisions import from_newest_step, from_step
+from gangctl.words.message import Message
+from gangctl.words.waits import replica, turn_awaited, turn_overdue
+
+# Requests
+
 
 REMEMBERED: Final = 16
 """So many tokens whose ``restartFrom`` was taken."""
@@ -35,15 +58,12 @@ def taken(spec: Spec, status: Status) -> Status:
 
 
 def described(spec: Spec, before: Status, after: Status) -> str:
-    """What was asked for: `` from step 300``, or why that is not done; empty if it is the newest."""
+    """Return what was asked for, as ``from step 300``, or why that isn't done; empty if it is the newest."""
     if after.restart_from is not None:
-        return _where(after.restart_from.step)
+        return from_step(after.restart_from.step)
     if not is_new(spec, before) or not _names_this(spec):
         return ""
-    return (
-        f" from the newest step (the request to start{_where(spec.restart_from.step)} counted when this token came "
-        "first; ask again with a new token)"
-    )
+    return from_newest_step(from_step(spec.restart_from.step))
 
 
 def _names_this(spec: Spec) -> bool:
@@ -51,5 +71,53 @@ def _names_this(spec: Spec) -> bool:
     return asked.type != "Newest" and asked.restart_token == spec.restart_token
 
 
-def _where(step: int | None) -> str:
-    return " from the beginning" if step is None else f" from step {step}"
+# Rolling
+
+
+def asks_for_turn(job: GangJob) -> bool:
+    """Whether the next decision about the gang needs to know of the others of its group."""
+    running = job.status.phase is GangPhase.RUNNING
+    return job.spec.rolling is not None and running and is_new(job.spec, job.status)
+
+
+@once
+def waits_for(gang: Gang) -> tuple[Replica, ...]:
+    """The gangs that are unavailable, if the restart that `spec.restartToken` asks for waits for them; else none."""
+    rolling = gang.spec.rolling
+    if rolling is None or not asks_for_turn(gang.job) or finished.available_at(gang) is None:
+        return ()
+    away = tuple(one for one in gang.observed.group if one.available_at is None or gang.now < one.available_at)
+    return away if len(away) >= rolling.max_unavailable else ()
+
+
+def turn(gang: Gang) -> Message:
+    """Return for which gangs the restart waits."""
+    rolling = gang.spec.rolling
+    assert rolling is not None
+    return turn_awaited(_who(waits_for(gang)), rolling.max_unavailable, rolling.group, gang.status.attempt)
+
+
+def stalled(gang: Gang) -> Message | None:
+    """Return that the restart has waited for too long; None if it hasn't, or waits for no gang."""
+    rolling, due, away = gang.spec.rolling, stalls_at(gang), waits_for(gang)
+    if rolling is None or due is None or gang.now < due or not away:
+        return None
+    return turn_overdue(_who(away), rolling.progress_deadline_seconds, rolling.group)
+
+
+def stalls_at(gang: Gang) -> float | None:
+    """When the restart has waited for too long; None if none waits."""
+    rolling, since = gang.spec.rolling, gang.status.restart_wait_time
+    return None if rolling is None or since is None else since + rolling.progress_deadline_seconds
+
+
+def looks_again_at(gang: Gang) -> list[float]:
+    """When what is decided may change though nothing happens."""
+    times = [one.available_at for one in waits_for(gang) if one.available_at is not None]
+    due = stalls_at(gang)
+    return times if due is None or due <= gang.now else [*times, due]
+
+
+def _who(away: Sequence[Replica]) -> list[Message]:
+    """The gangs that are away, and what each does; one that runs isn't ready yet, or not for long enough."""
+    return [replica(each.name, str(each.phase)) for each in away]

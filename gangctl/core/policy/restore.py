@@ -1,4 +1,6 @@
-"""The restore point: the newest checkpoint step that one tier holds complete for every rank, decided once an attempt.
+"""The restore point: which step an attempt loads, and what is missing where none is found.
+
+The restore point: the newest checkpoint step that one tier holds complete for every rank, decided once an attempt.
 
 The rule: steps that are begun but not completed don't exist; neither do rejected ones until they are written again. Of
 equal steps a Member or Peers tier wins, because it is nearer. A user may ask for another step, or for the beginning,
@@ -6,24 +8,45 @@ once. By itself a gang must not start from the beginning when a step was ever co
 has made steps for longer than ``AGAIN_SECONDS`` and there is a directory that should hold them. Before, its first
 checkpoint may be still to come, and a store that is away costs no more. A step that not every rank completed is no
 record.
+
+A missing step: why there should be a restore point, what was looked for, where, and what to do.
+
+The rule: a gang that waits for a restore point, or is held for want of one, says which steps there should be and which
+there are, what marks a step complete, who looked, and the commands that lead on.
+
+The older step: when a gang gives its newest checkpoint up for the one before, which a corrupt one would block.
+
+    due = the failures in a row from this restore point, without a step beyond it, are fallbackAfter
+
+Where no rank reports steps, an attempt that ends sooner than ``STEADY_SECONDS`` and leaves no newer checkpoint has made
+none. That is a guess: it takes two at least, and costs one step back, once in a row of failures. It must cost neither a
+pod nor the job, as reported steps do (``recovery.py``). Where most members could not see the restore point, it says
+nothing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
 from gangctl.api.checkpoint_status import RejectedStep, RestorePoint
 from gangctl.api.gangjob import DirectorySource, Spec, Tier
-from gangctl.core.facts import lineage
-from gangctl.core.facts.faults import is_missing_for_most
+from gangctl.api.incident import Cause
+from gangctl.core.facts.faults import is_missing_for_most, is_unseen_by_most, unseen_by
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.progress import highest_step
-from gangctl.core.policy import checkpoints, granted
-from gangctl.core.policy.layouts import folder_rule
+from gangctl.core.policy import checkpoints, recovery
+from gangctl.core.policy.checkpoints import folder_rule
+from gangctl.core.policy.recovery import failures_without_progress, has_progressed, in_a_row, is_work_over
+from gangctl.words import checkpoints as words
+from gangctl.words.message import Message
 from gangsidecar.wire import MAX_FOUND, Scan
 from gangsidecar.wire import Tier as ScanTier
+
+# The restore point
+
 
 MAX_REJECTED: Final = 4 * MAX_FOUND
 """As many as the scans of all tiers can show."""
@@ -66,7 +89,7 @@ def has_scan(gang: Gang) -> bool:
     if wanted_scan(gang) is None:
         return True
     answered = scanned is not None and scanned.attempt == gang.status.attempt and not scanned.error
-    return answered and at >= granted.held_until(gang) - SCAN_SECONDS
+    return answered and at >= recovery.held_until(gang) - SCAN_SECONDS
 
 
 def restore_point(
@@ -151,7 +174,7 @@ def steps_made(gang: Gang) -> int | None:
     """The step that training has reached since its beginning; None if it made none, or no directory should hold any."""
     if wanted_scan(gang) is None:
         return None
-    began = lineage.began_at(gang.status.lineage)
+    began = checkpoints.line_began_at(gang.status.lineage)
     last, stored = highest_step(gang, gang.status.started_attempt), gang.status.progress
     made = [one.step for one in (last, stored) if one is not None and one.attempt >= began]
     return max(made, default=0) or None
@@ -168,7 +191,7 @@ def begins_anew(gang: Gang, ended: float) -> bool:
         return False
     trained = max(ended, last.time) - first.time
     is_little = first.attempt == last.attempt and 0 <= trained <= AGAIN_SECONDS
-    return is_little and gang.now >= granted.over_at(gang) + 2 * SCAN_SECONDS
+    return is_little and gang.now >= recovery.granted_until(gang) + 2 * SCAN_SECONDS
 
 
 def tiers_of(gang: Gang) -> tuple[Tier, ...]:
@@ -221,3 +244,110 @@ def _in_tier(gang: Gang, tier: Tier, assignment: dict[str, str]) -> list[Candida
         Candidate(RestorePoint(step=entry.step, tier=tier.name, path=entry.path), entry.marker)
         for entry in checkpoints.of_all_ranks(gang, tier)
     ]
+
+
+# A missing step
+
+
+def expected_step(gang: Gang) -> Message:
+    """Return why the gang does not start from the beginning."""
+    asked, entry = gang.status.restart_from, recorded(gang)
+    if asked is not None:
+        return words.beginning_requested() if asked.step is None else words.step_requested(asked.step)
+    if entry is not None:
+        return words.step_was_complete(entry.step, entry.tier)
+    return words.training_reached(steps_made(gang))
+
+
+def steps_found(
+    gang: Gang, assignment: Mapping[str, str], rejected: tuple[RejectedStep, ...], *, hidden: bool = False
+) -> Message:
+    """Return what was looked for in each tier, where, and what is there.
+
+    Args:
+        gang: the gang.
+        assignment: place -> ready member.
+        rejected: the steps that don't exist any more, those of this decision among them.
+        hidden: whether a directory has too many steps.
+    """
+    if not tiers_of(gang):
+        return words.no_tiers()
+    full = hides_steps(gang) if hidden else ()
+    tiers = [
+        words.tier_is_full(tier.name, MAX_FOUND)
+        if tier.name in full
+        else _in_tier_of_missing_step(gang, tier, assignment, rejected)
+        for tier in tiers_of(gang)
+        if not full or tier.name in full
+    ]
+    return words.tiers_have(tiers)
+
+
+def _in_tier_of_missing_step(
+    gang: Gang, tier: Tier, assignment: Mapping[str, str], rejected: tuple[RejectedStep, ...]
+) -> Message:
+    there = {one.point.step for one in candidates(gang, dict(assignment), ()) if one.point.tier == tier.name}
+    usable = {one.point.step for one in candidates(gang, dict(assignment), rejected) if one.point.tier == tier.name}
+    unusable = sorted(there - usable, reverse=True)
+    point, members = gang.status.restore_point, frozenset(report.member for report in unseen_by(gang))
+    unseen = [name for name in gang.members if name in members] if point is not None and point.step in unusable else []
+    return words.tier_has(
+        tier.name,
+        sorted(usable, reverse=True),
+        unusable,
+        _looked_for(gang, tier),
+        unseen,
+        0 if point is None else point.step,
+    )
+
+
+def _looked_for(gang: Gang, tier: Tier) -> Message:
+    source = tier.source
+    if not isinstance(source, DirectorySource):
+        return words.registrations_looked_for(str(tier.scope))
+    folder, complete = folder_rule(source)
+    scanned = gang.observed.scanned
+    pod = None if scanned is None else scanned.pod
+    seen_by = next((one.member for one in gang.observed.pods if one.uid == pod), "")
+    return words.folders_looked_for(folder, source.directory, complete or "", seen_by)
+
+
+# The older step
+
+
+GUESSED: Final = 2
+"""One short attempt without a checkpoint says nothing of a step."""
+
+
+def is_older_step_due(gang: Gang, cause: Cause, newest: RestorePoint) -> bool:
+    """Whether this failure is the one after which an older step is tried; that step gets as many chances.
+
+    Args:
+        gang: it had a restore point.
+        cause: of the failure, which is charged.
+        newest: the newest step that every rank can load now.
+    """
+    checkpoint = gang.spec.checkpoint
+    if checkpoint is None:
+        return False
+    if has_progressed(gang) is None and not is_unseen_by_most(gang):
+        return _unreported(gang, cause, newest) == max(checkpoint.fallback_after, GUESSED)
+    return failures_without_progress(gang) == checkpoint.fallback_after
+
+
+def _unreported(gang: Gang, cause: Cause, newest: RestorePoint) -> int:
+    """Failures in a row, this one included, that seem to have made no step; 0 if that isn't known, or was acted on."""
+    point = gang.status.restore_point
+    if point is None or newest.step > point.step or is_work_over(gang):
+        return 0
+    counted, row = 1, in_a_row(gang, cause) - 1
+    for entry in reversed(gang.status.ledger):
+        if row <= 0 or entry.progressed is not None:
+            break
+        if entry.restored_step != point.step:
+            return 0
+        counted += entry.charged
+        row -= entry.failure  # Disruptions lie between the failures of a row.
+    else:
+        return 0 if row > 0 else counted  # Where the begin of the row is forgotten, so is whether a step was given up.
+    return counted

@@ -1,20 +1,33 @@
-"""The pod failure policy: which rule catches a fault.
+"""The policies that users write: pod failure policy and success policy.
+
+The pod failure policy: which rule catches a fault.
 
 The rule: rules are tried in order, all matchers of a rule must hold, the first match wins; no match means Count. A rule
 must see all of a fault: 128+n matches a process that signal n ended, as users of shells expect. A line of the log never
 matches by itself: it says more of an end that has happened.
+
+The success policy: when a gang has succeeded.
+
+The rule: it has succeeded once every member that the policy counts has finished (``facts/finished.py``), in whatever
+phase that shows, whatever its teardown looked like and whatever became of its pods. The roles must be those that ran.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gangctl.api.gangjob import Action, OnDeviceHealth, Rule, RuleLevel, Spec
+from gangctl.api.gangjob import Action, OnDeviceHealth, Roles, Rule, RuleLevel, Spec
 from gangctl.api.reasons import Reason
-from gangctl.core.facts.defaults import default
-from gangctl.core.facts.evidence import Fault, signal_name
-from gangctl.core.facts.secrets import masked
+from gangctl.api.roles_hash import roles_hash
+from gangctl.api.signals import signal_name
+from gangctl.core.facts.evidence import Fault, default
+from gangctl.core.facts.finished import finished
+from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.printed import masked
+from gangctl.words import faults
 from gangsidecar.wire import LOG_LINE
+
+# The pod failure policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +49,9 @@ def verdict(spec: Spec, fault: Fault) -> Verdict:
             return Verdict(rule.action, rule.level, rule.name or f"rules[{at}]", why)
     action = default_action(fault.reason)
     if action is Action.IGNORE:
-        what = (
-            "a restart by hand" if fault.reason is Reason.RESTART_REQUESTED else f"{fault.reason} is a disruption and"
-        )
-        return Verdict(action, why=f"no rule matches; {what} is not charged")
-    return Verdict(action, why="no rule matches, so it counts")
+        by_hand = fault.reason is Reason.RESTART_REQUESTED
+        return Verdict(action, why=faults.not_charged("" if by_hand else str(fault.reason)))
+    return Verdict(action, why=faults.counts())
 
 
 def default_action(reason: str) -> Action:
@@ -62,31 +73,31 @@ def matches(spec: Spec, rule: Rule, fault: Fault) -> str | None:
             return None
         if (code in codes.values) is (codes.operator == "NotIn"):
             return None
-        reasons.append(f"exit code {code} is {'' if codes.operator == 'In' else 'not '}in {list(codes.values)}")
+        reasons.append(faults.code_matches(code, codes.values, codes.operator == "In"))
     if rule.on_signals:
         if fault.signal is None or signal_name(fault.signal) not in rule.on_signals:
             return None
-        reasons.append(f"the signal is {signal_name(fault.signal)}")
+        reasons.append(faults.signal_matches(signal_name(fault.signal)))
     if rule.on_reasons:
         if str(fault.reason) not in {str(reason) for reason in rule.on_reasons}:
             return None
-        reasons.append(f"the reason is {fault.reason}")
+        reasons.append(faults.reason_matches(str(fault.reason)))
     if rule.on_pod_conditions:
         wanted = {(condition.type, condition.status) for condition in rule.on_pod_conditions}
         seen = next((kind for kind, state, _ in fault.conditions if (kind, state) in wanted), None)
         if seen is None:
             return None
-        reasons.append(f"the pod has the condition {seen}")
+        reasons.append(faults.condition_matches(seen))
     if rule.on_device_health is not None:
         if not _is_of(rule.on_device_health, fault):
             return None
-        reasons.append(f"device {fault.device} is {fault.health}")
+        reasons.append(faults.device_matches(fault.device, fault.health))
     if rule.on_log is not None:
         found = next((one for one in fault.lines if one.pattern == rule.on_log.pattern), None)
         if found is None:
             return None
-        reasons.append(f"its log has the line '{masked(found.line)[:LOG_LINE]}', which matches '{found.pattern}'")
-    return " and ".join(reasons) or None
+        reasons.append(faults.log_matches(masked(found.line)[:LOG_LINE], found.pattern))
+    return faults.rule_matches(reasons) if reasons else None
 
 
 def _is_of(health: OnDeviceHealth, fault: Fault) -> bool:
@@ -104,3 +115,20 @@ def _code(fault: Fault) -> int | None:
     if fault.exit_code is not None:
         return fault.exit_code
     return None if fault.signal is None else 128 + fault.signal
+
+
+# The success policy
+
+
+def has_succeeded(gang: Gang) -> bool:
+    """Whether every member that the policy counts has finished in the newest attempt that had workers."""
+    policy = gang.spec.success_policy
+    if not finished(gang):
+        return False
+    counting = [
+        place
+        for place, member in gang.places.items()
+        if not isinstance(policy, Roles) or member.role.name in policy.roles
+    ]
+    done = bool(counting) and finished(gang).issuperset(counting)
+    return done and roles_hash(gang.spec.roles) == gang.status.roles_hash

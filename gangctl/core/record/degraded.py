@@ -1,7 +1,14 @@
-"""What a user should look at though the gang goes on: a hang that is only observed, silence, a slow rank.
+"""Degraded: what a user should look at though the gang goes on.
+
+What a user should look at though the gang goes on: a hang that is only observed, silence, a slow rank.
 
 The rule: it appears once, as the condition Degraded and a warning, and goes when it is over. Nothing must be restarted
 because of it.
+
+Modules that a role names for its template, and that the template could not import.
+
+The rule: it is told from the first start on, as long as the attempt runs that was started without them. Nothing must
+be restarted because of it: a worker that needs the module imports it itself, and fails by itself if it can't.
 """
 
 from __future__ import annotations
@@ -12,19 +19,23 @@ from typing import Final
 
 from gangctl.api.escaping import escaped
 from gangctl.api.gangjob import Launch, Role
-from gangctl.api.model import sentence
 from gangctl.api.reasons import Reason
+from gangctl.api.start import ForkStart, ModulesPreload
 from gangctl.api.status import GangPhase
-from gangctl.core.facts import nodes, slowness
+from gangctl.core.facts import fitness, progress
 from gangctl.core.facts.evidence import Fault
+from gangctl.core.facts.fitness import counts_since, silent
 from gangctl.core.facts.gang import Gang
-from gangctl.core.facts.silence import counts_since, silent
-from gangctl.core.facts.text import listed, moment
-from gangctl.core.policy import degradation, rolling
+from gangctl.core.policy import pods, requests
 from gangctl.core.policy.cause import describe
 from gangctl.core.record.conditions import Warned, warned_of, warning
-from gangctl.core.record.preloads import not_preloaded
+from gangctl.words import warnings
+from gangctl.words.message import Message
+from gangctl.words.warnings import modules_not_preloaded
 from gangsidecar.wire import Progress
+
+# What a user should look at though the gang goes on
+
 
 _WAITING: Final = frozenset({GangPhase.PENDING, GangPhase.GATHERING})
 TOLD_SECONDS: Final = 60.0
@@ -42,7 +53,7 @@ def degraded(gang: Gang, phase: GangPhase, hung: Fault | None = None) -> Warned 
     if phase in _WAITING:
         return _deaf(gang) or _together(gang)
     if hung is not None:
-        return Reason.HANG, f"{describe(hung)}; onHang is Observe, so nothing is restarted"
+        return Reason.HANG, warnings.hang_observed(describe(hung))
     return (
         _rolling(gang)
         or _silence(gang)
@@ -55,7 +66,7 @@ def degraded(gang: Gang, phase: GangPhase, hung: Fault | None = None) -> Warned 
 
 
 def is_news(gang: Gang, warned: Warned | None) -> bool:
-    """Whether the stored condition says something else. That other members are concerned may wait a while."""
+    """Return whether the stored condition says something else. That other members are concerned may wait a while."""
     stored = warning(gang.status)
     if warned is None or stored is None or stored.reason != warned[0]:
         return warned is not None or stored is not None
@@ -71,8 +82,7 @@ def next_silence(gang: Gang, warned: Warned | None) -> float | None:
 
 
 def _is_outdated(gang: Gang, warned: Warned) -> bool:
-    stored = warning(gang.status)
-    return stored is not None and stored.message != sentence(warned[1])
+    return warning(gang.status) is not None and not warned[1].is_same(gang.status.warning)
 
 
 def _braked(gang: Gang, phase: GangPhase, since: float) -> Warned | None:
@@ -81,24 +91,15 @@ def _braked(gang: Gang, phase: GangPhase, since: float) -> Warned | None:
     if not members and phase not in _WAITING:
         return None
     brake = gang.observed.brake
-    many, when = f"{brake.silent} of {brake.expected} members of all gangs were not", moment(since)
-    text = (
-        f"{listed(members)} {'is' if len(members) == 1 else 'are'} not heard, as {many} at {when}"
-        if members
-        else f"the gang waits without a deadline: {many} heard at {when}"
-    )
-    text = (
-        f"{text}: the controller suspects its own connection, so silence and "
-        "deadlines count for nothing and no pod is replaced for it; workers train on; check the controller's Service, "
-        "NetworkPolicies, DNS and CA"
-    )
-    return Reason.BRAKED, text
+    return Reason.BRAKED, warnings.braked(members, brake.silent, brake.expected, since)
 
 
 def _rolling(gang: Gang) -> Warned | None:
     """A planned restart that waits for other gangs for too long."""
-    text = rolling.stalled(gang)
-    return (Reason.ROLLING_STALLED, text) if text else None
+    text = requests.stalled(gang)
+    if text is None:
+        return None
+    return Reason.ROLLING_STALLED, text
 
 
 def _together(gang: Gang) -> Warned | None:
@@ -106,11 +107,7 @@ def _together(gang: Gang) -> Warned | None:
     incident = gang.status.incidents[0] if gang.status.incidents else None
     if incident is None or incident.settled or incident.cause.reason not in gang.observed.brake.waves:
         return None
-    text = (
-        f"many gangs fail at once with {incident.cause.reason}; they are restarted in place, and no pod is replaced "
-        "for it; look for what they share: storage, a registry, the network"
-    )
-    return Reason.GANGS_FAIL_TOGETHER, text
+    return Reason.GANGS_FAIL_TOGETHER, warnings.gangs_fail_together(incident.cause.reason)
 
 
 def _silence(gang: Gang) -> Warned | None:
@@ -118,12 +115,7 @@ def _silence(gang: Gang) -> Warned | None:
     since, members = _quiet(gang)
     if not members:
         return None
-    one = len(members) == 1
-    text = (
-        f"{listed(members)} {'has' if one else 'have'} not been heard since {moment(since)}; workers train on, and "
-        f"nothing is restarted or charged because of it; {_what_to_check(gang, members)}"
-    )
-    return Reason.MEMBERS_SILENT, text
+    return Reason.MEMBERS_SILENT, warnings.members_silent(members, since, _said_by_sidecar(gang, members))
 
 
 def _deaf(gang: Gang) -> Warned | None:
@@ -131,11 +123,7 @@ def _deaf(gang: Gang) -> Warned | None:
     since, members = _quiet(gang) if gang.hearing_since is None else (0.0, [])
     if all(counts_since(gang, gang.pods[member]) is not None for member in members):
         return None
-    text = (
-        f"{listed(members)} {'runs' if len(members) == 1 else 'run'}, and no pod of the gang has been heard since "
-        f"{moment(since)}; no pod is replaced because of it; {_what_to_check(gang, members)}"
-    )
-    return Reason.NO_MEMBER_CONNECTS, text
+    return Reason.NO_MEMBER_CONNECTS, warnings.no_member_connects(members, since, _said_by_sidecar(gang, members))
 
 
 def _quiet(gang: Gang) -> tuple[float, list[str]]:
@@ -144,14 +132,10 @@ def _quiet(gang: Gang) -> tuple[float, list[str]]:
     return min(found, default=(0.0, ""))[0], sorted(member for _, member in found)
 
 
-def _what_to_check(gang: Gang, members: Sequence[str]) -> str:
-    its = "its pod reaches" if len(members) == 1 else "their pods reach"
+def _said_by_sidecar(gang: Gang, members: Sequence[str]) -> Message:
     ends = ((name, gang.pods[name].sidecar_end) for name in members if name not in gang.heard_by_member)
-    told = next(
-        (f"{name}'s sidecar ended at {moment(end.at)}: {end.said}" for name, end in ends if end is not None), ""
-    )
-    told = told or f"the log of {members[0]}'s sidecar gives the reason"
-    return f"check whether {its} the controller (NetworkPolicy, DNS, Service, CA): {told}"
+    said = (warnings.sidecar_says(name, end.at, end.said) for name, end in ends if end is not None)
+    return next(said, warnings.log_says(members[0]))
 
 
 def _ignored(gang: Gang) -> Warned | None:
@@ -173,9 +157,8 @@ def _ignored(gang: Gang) -> Warned | None:
         if progress is None or progress.attempt != gang.status.attempt:
             continue
         if not _fits(progress, step):
-            told = "to begin" if point is None else f"to restore step {step}"
-            text = f"{holder} was told {told}, and the first step it reported is {progress.first_step}"
-            return Reason.RESTORE_POINT_IGNORED, f"{text}: let it load GANG_RESTORE_STEP, not what it finds"
+            told = None if point is None else step
+            return Reason.RESTORE_POINT_IGNORED, warnings.restore_point_ignored(holder, told, progress.first_step)
     return None
 
 
@@ -187,35 +170,33 @@ def _fits(progress: Progress, start: int) -> bool:
 
 def _slow(gang: Gang) -> Warned | None:
     """Members whose own part of a step takes longer than that of the others. By how much is rounded: it varies."""
-    found = slowness.slow(gang, stays=warned_of(gang.status) == Reason.DEVICE_DEGRADED)
+    found = progress.slow_members(gang, stays=warned_of(gang.status) == Reason.DEVICE_DEGRADED)
     if not found:
         return None
-    told = listed(
-        [
-            f"rank {one.rank} of {one.member} on node {escaped(gang.pods[one.member].node)} "
-            f"takes about {max(5, 5 * round(20 * one.excess))} % longer"
-            for one in found
-        ]
-    )
-    again = "it was moved before, so " if degradation.moved(gang).intersection(one.rank for one in found) else ""
-    text = (
-        f"{told} for its own part of a step than the other ranks of its role; {again}nothing is restarted because of it"
-    )
-    return Reason.DEVICE_DEGRADED, f"{text}; check the clocks, temperature and links of its devices"
+    ranks = [
+        warnings.slow_rank(
+            each.member, each.rank, escaped(gang.pods[each.member].node), max(5, 5 * round(20 * each.excess))
+        )
+        for each in found
+    ]
+    moved_before = bool(pods.moved_ranks(gang).intersection(each.rank for each in found))
+    return Reason.DEVICE_DEGRADED, warnings.ranks_slow(ranks, moved_before)
 
 
 def _preloads(gang: Gang) -> Warned | None:
     text = not_preloaded(gang)
-    return (Reason.PRELOAD_FAILED, text) if text else None
+    if text is None:
+        return None
+    return Reason.PRELOAD_FAILED, text
 
 
 def _nodes(gang: Gang) -> Warned | None:
     """What nodes show for which nothing is done now."""
-    found = nodes.noted(gang)
+    found = fitness.noted(gang)
     if not found:
         return None
-    told = listed([f"the node of {member} shows {signal.what}" for member, signal in sorted(found)])
-    return Reason.NODE_SUSPECT, f"{told}; nothing is restarted because of it"
+    signals = [warnings.node_of_member_shows(member, signal.what) for member, signal in sorted(found)]
+    return Reason.NODE_SUSPECT, warnings.nodes_show(signals)
 
 
 def _flags(gang: Gang) -> Warned | None:
@@ -224,8 +205,7 @@ def _flags(gang: Gang) -> Warned | None:
         if role.launch is Launch.TORCHRUN:
             bad = _bad_flag(role)
             if bad:
-                text = f"the command of role {role.name} has {escaped(bad)}, which beats the environment"
-                return Reason.LAUNCHER_FLAGS, f"{text}: torchrun would restart by itself; remove the flag"
+                return Reason.LAUNCHER_FLAGS, warnings.launcher_flag(role.name, escaped(bad))
     return None
 
 
@@ -237,3 +217,19 @@ def _bad_flag(role: Role) -> str:
         if (flag == "--max-restarts" and value != "0") or (flag == "--nnodes" and ":" in value):
             return f"{name} {value}"
     return ""
+
+
+# Modules that a role names for its template, and that the template could not import
+
+
+def not_preloaded(gang: Gang) -> Message | None:
+    """Return the first module that a role names and the template of a running member could not import."""
+    starts = [role.start for role in gang.spec.roles]
+    if not any(isinstance(one, ForkStart) and isinstance(one.preload, ModulesPreload) for one in starts):
+        return None
+    for holder in gang.holders.values():
+        report = gang.report(holder)
+        warm = None if report is None else report.warm_start
+        if warm is not None and warm.not_imported and warm.attempt == gang.status.attempt:
+            return modules_not_preloaded(holder, escaped(warm.not_imported))
+    return None

@@ -1,29 +1,55 @@
-"""Incidents: from the first fault to the first training step after it, as the status tells it.
+"""Incidents: from the first fault to the first training step after it, as the status records it.
+
+Incidents: from the first fault to the first training step after it, as the status tells it.
 
 The rule: one attempt, one incident, whatever the number of faults. Write 1 opens it, write 2 settles it, and the next
 write of the status takes in its timings. A duration must not be negative, whatever the clocks do.
+
+Which members kept the stop signal for themselves, so that the restart waited for the whole grace.
+
+The rule: a member kept it if its supervisor, Ready for the stored attempt, reports when SIGKILL came in that stop. No
+decision may depend on it. A member whose worker ended within the grace must not be named.
+
+Faults that are told to those who repair nodes: what gangctl has learnt there and has left the pod for.
+
+    at_fault(incident) = its cause is a device, or its pod was replaced since the fault itself, the framework or a rule
+                         asks for another pod
+
+Not told is what the cluster has said itself (a lost node, a signal, a disruption), what all members did alike, and what
+only the ladder has moved: a script that fails again and again is no fault of its node. A fault is told once, when its
+incident is settled. Nothing is cordoned: that is for those who repair.
+
+The stacks of the member at fault for a hang, as its supervisor has taken them before the stop.
+
+The rule: they go into the incident with the first write after they are heard, and cost no write of their own. The
+newest two are kept. They may tell whose fault it is (``facts/progress.py``), and no restart waits for them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final, Literal
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final, Literal, NamedTuple
 
 from gangctl.api.changes import changed
 from gangctl.api.checkpoint_status import RestorePoint
-from gangctl.api.incident import Cause, Incident, IncidentLevel, LedgerEntry, PhaseMilliseconds
+from gangctl.api.incident import Cause, Incident, IncidentLevel, KeptSignal, LedgerEntry, PhaseMilliseconds, Stacks
 from gangctl.api.reasons import Reason
 from gangctl.api.status import Status
-from gangctl.core.facts.defaults import Strength
-from gangctl.core.facts.evidence import Fault, strength
+from gangctl.core.facts.barrier import assign
+from gangctl.core.facts.evidence import Fault, Strength, default, strength
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.progress import first_step
-from gangctl.core.facts.ranks import assign
 from gangctl.core.facts.trace_context import follows_at_once, trace_id, trace_of
-from gangctl.core.policy import budget, ladder, restart_backoff
+from gangctl.core.policy import recovery
 from gangctl.core.policy.cause import Settlement, describe, judged
-from gangctl.core.record import loss, stragglers, timings
-from gangctl.core.record.kept_signal import kept_signal
+from gangctl.core.record import timings
+from gangctl.words.decisions import incident_summary, signal_kept
+from gangctl.words.message import Message
+from gangsidecar.wire import Phase
+
+# Incidents
+
 
 KEPT: Final = 10
 """Incidents in the status, newest first."""
@@ -72,13 +98,13 @@ def settled(
     """
     incident = status.incidents[0]
     restarted = settlement.outcome == "Restarted"
-    lost = loss.steps(gang, point) if restarted else None
-    seconds = loss.seconds(gang, lost)
-    gathered = stragglers.gathering(gang, assignment)
+    lost = timings.lost_steps(gang, point) if restarted else None
+    seconds = timings.lost_seconds(gang, lost)
+    gathered = timings.gathered_members(gang, assignment)
     closed = changed(
         incident,
         cause=settlement.cause,
-        level=settlement.level if settlement.cause.alike else ladder.highest(incident.level, settlement.level),
+        level=settlement.level if settlement.cause.alike else recovery.highest(incident.level, settlement.level),
         charged=settlement.charged,
         settled=True,
         settled_time=gang.now,
@@ -86,25 +112,25 @@ def settled(
         kept_signal=kept_signal(gang),
         restored_step=None if point is None else point.step,
         lost_steps=lost,
-        lost_steps_at_most=loss.at_most(gang, lost),
+        lost_steps_at_most=timings.lost_steps_at_most(gang, lost),
         lost_seconds=seconds,
-        milliseconds=timings.settled(gang, incident, gathered),
-        members=stragglers.settled(gang, changed(incident, cause=settlement.cause), gathered),
+        milliseconds=timings.settled_phases(gang, incident, gathered),
+        members=timings.members_at_settling(gang, changed(incident, cause=settlement.cause), gathered),
     )
-    member, number = ladder.suspected(settlement.cause)
+    member, number = recovery.suspected(settlement.cause)
     entry = LedgerEntry(
         time=gang.now,
         attempt=incident.attempt,
         member="" if settlement.cause.alike else member,
         incarnation=number,
         charged=settlement.charged,
-        failure=restart_backoff.counts(settlement.cause),
+        failure=recovery.is_failure(settlement.cause),
         restored_step=None if gang.status.restore_point is None else gang.status.restore_point.step,
         progressed=_progressed(gang, settlement, point),
     )
     status = changed(status, incidents=(closed, *status.incidents[1:]))
-    in_a_row = restart_backoff.in_a_row(gang, settlement.cause, progressed=entry.progressed)
-    return entered(gang, loss.noted(status, seconds), entry, in_a_row) if restarted else status
+    in_a_row = recovery.in_a_row(gang, settlement.cause, progressed=entry.progressed)
+    return entered(gang, timings.with_loss(status, seconds), entry, in_a_row) if restarted else status
 
 
 def _progressed(gang: Gang, settlement: Settlement, point: RestorePoint | None) -> bool | None:
@@ -114,7 +140,7 @@ def _progressed(gang: Gang, settlement: Settlement, point: RestorePoint | None) 
     """
     if settlement.cause.reason == Reason.RESTART_REQUESTED:
         return None
-    reported, before = ladder.has_progressed(gang), gang.status.restore_point
+    reported, before = recovery.has_progressed(gang), gang.status.restore_point
     if reported is not None or point is None or gang.status.restart_from is not None:
         return reported
     return True if before is None or point.step > before.step else None
@@ -122,7 +148,7 @@ def _progressed(gang: Gang, settlement: Settlement, point: RestorePoint | None) 
 
 def entered(gang: Gang, status: Status, entry: LedgerEntry, in_a_row: int) -> Status:
     """The status with one more attempt in its ledger and its counts. ``in_a_row``: restarts since the last step."""
-    ledger = budget.entered(gang.spec, status, entry)
+    ledger = recovery.ledger_with(gang.spec, status, entry)
     restarts = status.restarts
     counts = changed(
         restarts,
@@ -139,14 +165,14 @@ def finished(gang: Gang, status: Status, outcome: Literal["Failed", "Held", "Suc
     incidents = status.incidents
     if not incidents or incidents[0].settled:
         return status
-    gathered = stragglers.gathering(gang, assign(gang))
+    gathered = timings.gathered_members(gang, assign(gang))
     closed = changed(
         incidents[0],
         settled=True,
         settled_time=gang.now,
         outcome=outcome,
-        milliseconds=timings.settled(gang, incidents[0], gathered),
-        members=stragglers.settled(gang, incidents[0], gathered),
+        milliseconds=timings.settled_phases(gang, incidents[0], gathered),
+        members=timings.members_at_settling(gang, incidents[0], gathered),
     )
     return changed(status, incidents=(closed, *incidents[1:]))
 
@@ -168,7 +194,7 @@ def corrected(gang: Gang, status: Status, fault: Fault) -> Status:
         changed(
             entry,
             charged=False,
-            failure=restart_backoff.counts(better.cause),
+            failure=recovery.is_failure(better.cause),
             member=fault.member,
             incarnation=fault.incarnation,
         )
@@ -180,7 +206,7 @@ def corrected(gang: Gang, status: Status, fault: Fault) -> Status:
         status.restarts,
         counted=status.restarts.counted - last.charged,
         uncounted=status.restarts.uncounted + last.charged,
-        without_step=max(0, status.restarts.without_step - restart_backoff.counts(last.cause)),
+        without_step=max(0, status.restarts.without_step - recovery.is_failure(last.cause)),
         in_window=sum(entry.charged for entry in ledger),
     )
     return changed(status, incidents=(better, *status.incidents[1:]), ledger=ledger, restarts=restarts)
@@ -197,9 +223,9 @@ def _explains(gang: Gang, last: Incident, fault: Fault) -> bool:
     return fault.strength >= Strength.NODE and (entry is None or entry.attempt < last.attempt)
 
 
-def summary(incident: Incident) -> str:
-    """One line for people."""
-    return f"attempt {incident.attempt}: {describe(incident.cause)}"
+def summary(incident: Incident) -> Message:
+    """Return the incident in one line."""
+    return incident_summary(incident.attempt, describe(incident.cause))
 
 
 def _followed(gang: Gang) -> str:
@@ -214,3 +240,111 @@ def _followed(gang: Gang) -> str:
     first = first_step(gang)
     without_step = first is not None and first.attempt != status.attempt
     return trace_of(gang.job, last) if follows_at_once(last, gang.now) or without_step else ""
+
+
+# Which members kept the stop signal for themselves, so that the restart waited for the whole grace
+
+
+def kept_signal(gang: Gang) -> KeptSignal | None:
+    """Who kept it in the stop before the stored attempt; None if none did, as far as reports show."""
+    kept = [
+        (-heard.report.killed_ms, member)
+        for member, heard in gang.heard_by_member.items()
+        if heard.report.killed_ms is not None
+        and (heard.report.phase, heard.report.attempt) == (Phase.READY, gang.status.attempt)
+    ]
+    if not kept:
+        return None
+    longest, member = min(kept)
+    return KeptSignal(member=member, members=len(kept), milliseconds=-longest)
+
+
+def advice(incident: Incident) -> Message | None:
+    """Return what was seen and what to do, in sentences; None if no worker kept the signal."""
+    kept = incident.kept_signal
+    if kept is None:
+        return None
+    return signal_kept(kept.member, kept.members - 1, kept.milliseconds / 1000, incident.planned)
+
+
+# Faults that are told to those who repair nodes
+
+
+_SAID_BY_OTHERS: Final = frozenset({Strength.DISRUPTION, Strength.NODE})
+_ENDS: Final = frozenset({"Restarted", "Failed", "Held"})
+
+
+class NodeFault(NamedTuple):
+    """A fault that was seen on a node."""
+
+    node: str
+    incident: Incident
+
+
+def node_faults(before: Status, after: Status) -> Iterator[NodeFault]:
+    """The faults on nodes that the second of two statuses of a gang tells first."""
+    if before.incidents is after.incidents:
+        return
+    told = {one.attempt for one in before.incidents if one.settled}
+    newest = max((one.attempt for one in before.incidents), default=0)
+    for incident in after.incidents:
+        node = _node(incident)
+        if node and incident.attempt not in told and incident.attempt >= newest and _at_fault(incident):
+            yield NodeFault(node, incident)
+
+
+def _at_fault(incident: Incident) -> bool:
+    cause = incident.cause
+    row = default(cause.reason)
+    if not incident.settled or incident.outcome not in _ENDS or cause.alike or cause.suspect:
+        return False
+    if row.strength in _SAID_BY_OTHERS or row.vague:
+        return False
+    asked = IncidentLevel.POD in {cause.level, row.level}
+    return row.strength is Strength.DEVICE or (asked and incident.level is IncidentLevel.POD)
+
+
+def _node(incident: Incident) -> str:
+    cause = incident.cause
+    members = ((one.member, one.incarnation, one.node) for one in incident.members)
+    own = (node for member, number, node in members if (member, number) == (cause.member, cause.incarnation))
+    return cause.node or next(own, "")
+
+
+# The stacks of the member at fault for a hang, as its supervisor has taken them before the stop
+
+
+_PYTHON: Final = re.compile(r"(?:>|\.py):[0-9]+\)$")
+"""A frame of Python, by the file that it names."""
+EARLIER = 1
+"""So many of an earlier incident are kept beside the newest."""
+
+
+def with_stacks(gang: Gang, status: Status) -> Status:
+    """The status whose newest incident has the stacks of the attempt that it ended; the same object if none are new."""
+    last = status.incidents[0] if status.incidents else None
+    if last is None or last.attempt != status.attempt or last.stacks is not None:
+        return status
+    reports = (heard.report for heard in gang.heard.values())
+    found = ((one.member, one.stacks) for one in reports if one.stacks is not None and one.stacks.text)
+    own = [(member, stacks) for member, stacks in found if stacks.attempt == last.attempt - 1]
+    told = min(own, key=lambda one: one[0] != last.cause.member, default=None)
+    if told is None:
+        return status
+    member, stacks = told
+    earlier, left = [], EARLIER
+    for one in status.incidents[1:]:
+        earlier.append(changed(one, stacks=None) if one.stacks is not None and left <= 0 else one)
+        left -= one.stacks is not None
+    return changed(status, incidents=(changed(last, stacks=Stacks(member=member, text=stacks.text)), *earlier))
+
+
+def innermost(stacks: Stacks) -> str:
+    """Where the first process that runs Python is, or else what the kernel tells of the first thread.
+
+    A line of Python tells more than the native frames that it has called.
+    """
+    lines = stacks.text.splitlines()
+    frames = [line.strip() for line in lines if line.startswith("    ") and not line.startswith("     ")]
+    threads = (line.strip() for line in lines if line.startswith("  thread "))
+    return next(filter(_PYTHON.search, frames), next(iter(frames), next(threads, "")))

@@ -14,14 +14,13 @@ from gangctl.api.snapshot import MemberSnapshot, Snapshot
 from gangctl.api.status import ENDED
 from gangctl.core.facts.finished import need_no_pod
 from gangctl.core.facts.gang import Gang
-from gangctl.core.facts.layout import Member
-from gangctl.core.facts.numbering import Numbering, numbered
+from gangctl.core.facts.layout import Member, Numbering, numbered
 from gangctl.core.facts.world import Observed
-from gangctl.core.record.summary import progressed, summarised
+from gangctl.core.record.conditions import progressed, summarised
 from gangctl.core.record.timings import timed
+from gangctl.words.decisions import unstored
 from gangsidecar.wire import Phase, Report
 
-UNSTORED: Final = "nothing is restarted, stopped or started until the status can be stored"
 _READY: Final = frozenset({"Ready", "Running"})
 _ENDED: Final = "Ended"
 
@@ -36,7 +35,7 @@ def snapshot(now: float, job: GangJob, observed: Observed) -> Snapshot:
     places = {holder: place for place, holder in gang.holders.items()}
     members = tuple(_member(gang, member, places, numbering) for member in gang.members.values())
     if observed.unstored:
-        status = changed(status, message=f"{UNSTORED}: {observed.unstored}", ready=_ready(members))
+        status = changed(status, message=str(unstored(observed.unstored)), ready=_ready(members))
     return Snapshot(
         name=job.metadata.name,
         uid=job.metadata.uid,

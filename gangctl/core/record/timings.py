@@ -1,21 +1,55 @@
-"""How long the phases of an incident took.
+"""Timings: how long the phases of an incident took, for whom the gang waited, and what was lost.
+
+How long the phases of an incident took.
 
 The rule: each phase begins where the one before it ended, and all are on the controller's clock, from the ages in
 reports. Once the first step is stored, nothing is added. A duration must not be negative, whatever the clocks do.
+
+The members of an incident that matter: the one at fault, the replaced, and those that the others waited for.
+
+The rule: at write 2 the member at fault, the two that stopped last, and the replaced that were ready last, at most
+five in all. Then the last to start, and the second last if that makes six at most; then the last to make its first step
+and the last to load the restore point, and the second last of both while there is room, at most eight in all. Offsets
+count from the incident's beginning on the controller's clock, from ages. An offset must not be negative, and an entry
+must not change later.
+
+What a restart loses: the steps beyond the restore point, and the time that they took.
+
+    steps   = highest_step(the attempt that started last) - step of the restore point
+    at_most = steps + gap - 1, where its ranks report only each ``gap``-th step: those made since are not known
+    gap     = the widest gap between two steps that one of its ranks has reported; with its first report alone, from
+              the step that it began at, if that is not more than MOST_SELDOM: it may have loaded something else
+    seconds = steps * pace(that attempt)
+
+A loss must not be guessed: where progress isn't reported, it is unknown, and where it is seldom reported, the steps
+must not be told as all. Where the job declares no tier, its script may find checkpoints by itself, so it is unknown as
+well. It must not count twice: each start settles it.
+
+How the processes of the new attempt were started: forked from a template, executed, or not at all: they went on.
+
+The rule: it is told once, when every worker has started, from the reports of that attempt. A process that was executed
+is no fault and changes nothing: the incident only says why the restart took the time of an import.
 """
 
 from __future__ import annotations
 
-from typing import Final
+import heapq
+from collections.abc import Iterable, Mapping
+from typing import Final, Literal, NamedTuple
 
 from gangctl.api.changes import changed
-from gangctl.api.incident import Incident, PhaseMilliseconds
+from gangctl.api.checkpoint_status import RestorePoint
+from gangctl.api.incident import Incident, IncidentMember, PhaseMilliseconds, WarmStart
 from gangctl.api.status import GangPhase, Status
 from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.progress import highest_step, pace
+from gangctl.core.facts.trace_context import began
 from gangctl.core.facts.world import Heard
-from gangctl.core.record import stragglers
-from gangctl.core.record.warm_starts import warm_start
+from gangsidecar import wire
 from gangsidecar.wire import Phase
+
+# How long the phases of an incident took
+
 
 REPORT_SECONDS: Final = 10.0
 """Seconds after the first reported first step in which the gang waits for those of the others. The phase ends with the
@@ -27,7 +61,7 @@ def milliseconds(seconds: float) -> int:
     return max(0, round(seconds * 1000))
 
 
-def settled(gang: Gang, incident: Incident, gathered: stragglers.Gathered) -> PhaseMilliseconds:
+def settled_phases(gang: Gang, incident: Incident, gathered: Gathered) -> PhaseMilliseconds:
     """Stop: until the last process of the kept pods was gone. Replace: until the last new pod was ready after that.
 
     Back-off: from then until the time that was set for it. Barrier: what was waited for beyond all three. Who isn't
@@ -65,7 +99,7 @@ def timed(gang: Gang, status: Status, *, more: bool) -> Status:
             return status
         started = max(heard.phase_since for heard in runs.values())
         took = changed(took, start=milliseconds(started - began))
-        members = stragglers.started(gang, last, runs)
+        members = members_at_start(gang, last, runs)
         last = changed(last, warm_start=warm_start(last, runs))
     firsts = _firsts(reports)
     heard_out = len(firsts) == len(gang.holders) or gang.now >= min(firsts, default=gang.now) + REPORT_SECONDS
@@ -75,7 +109,7 @@ def timed(gang: Gang, status: Status, *, more: bool) -> Status:
         took = changed(took, first_step=milliseconds(first))
     last = changed(last, milliseconds=took, members=members)
     if not waits:
-        last = changed(last, members=stragglers.stepped(gang, last, reports))
+        last = changed(last, members=members_at_first_step(gang, last, reports))
     return changed(status, incidents=(last, *status.incidents[1:]))
 
 
@@ -112,4 +146,252 @@ def _reports(gang: Gang) -> dict[str, Heard]:
 
 def _firsts(reports: dict[str, Heard]) -> list[float]:
     """When members made their first step, of those that reported it."""
-    return [at for heard in reports.values() if (at := stragglers.first_step_at(heard)) is not None]
+    return [at for heard in reports.values() if (at := first_step_at(heard)) is not None]
+
+
+# The members of an incident that matter
+
+
+LISTED: Final = 8
+"""Members in an incident."""
+AT_SETTLING: Final = 5
+"""Of them at write 2: what is measured later has a place each."""
+AT_START: Final = 6
+"""Of them when every worker has started."""
+EACH: Final = 2
+"""The slowest of a phase."""
+
+Part = Literal["Cause", "Replaced", "Slowest"]
+What = Literal["Stop", "Replace", "Start", "CheckpointLoad", "FirstStep"]
+Took = tuple[float, float, str]
+"""End, begin and member: in the order of time, and the same for the same world."""
+
+
+class Gathered(NamedTuple):
+    """The members that the gang waited for, each with the time until which it did."""
+
+    stopped: Mapping[str, float]
+    """They kept their pods."""
+    replaced: Mapping[str, float]
+    """Their pods are new in this attempt."""
+
+
+def gathered_members(gang: Gang, assignment: Mapping[str, str | None]) -> Gathered:
+    """The members that the gang waited for in the status' attempt.
+
+    ``assignment``: place -> the ready member that runs it; None where none can yet.
+    """
+    pods, heard, fresh, now = gang.pods, gang.heard_by_member, gang.fresh, gang.now
+    unready = {gang.holders[place] for place, member in assignment.items() if member is None}
+    members = unready.union([member for member in assignment.values() if member is not None])
+    waited = {
+        name: now if name in unready else heard[name].phase_since
+        for name in members
+        if name in pods or gang.was_there(name)
+    }
+    replaced = {name: waited.pop(name) for name in fresh.intersection(waited)}
+    return Gathered(waited, replaced)
+
+
+def members_at_settling(gang: Gang, incident: Incident, gathered: Gathered) -> tuple[IncidentMember, ...]:
+    """Who matters until write 2. The incident has its settled cause."""
+    cause = incident.cause
+    both: list[tuple[What, Mapping[str, float]]] = [("Stop", gathered.stopped), ("Replace", gathered.replaced)]
+    found = [
+        _entry(gang, incident, "Cause", what, _took(gang, incident, what, cause.member, waited))
+        for what, waited in both
+        if cause.member in waited
+    ]
+    if cause.member and not found:
+        found = [_own_stop(gang, incident)]
+    rest: list[tuple[Part, What, Mapping[str, float], int]] = [
+        ("Slowest", "Stop", gathered.stopped, EACH),
+        ("Replaced", "Replace", gathered.replaced, LISTED),
+    ]
+    for part, what, waited, most in rest:
+        room = min(most, AT_SETTLING - len(found))
+        slowest = heapq.nlargest(room + 1, ((until, name) for name, until in waited.items()))
+        others = [name for _, name in slowest if name != cause.member][:room]
+        found += [_entry(gang, incident, part, what, _took(gang, incident, what, name, waited)) for name in others]
+    return tuple(found)
+
+
+def _took(gang: Gang, incident: Incident, what: What, name: str, waited: Mapping[str, float]) -> Took:
+    return waited[name], incident.time if what == "Stop" else _replaced_at(gang, name), name
+
+
+def members_at_start(gang: Gang, incident: Incident, runs: Mapping[str, Heard]) -> tuple[IncidentMember, ...]:
+    """The members with those that started last. ``runs``: holder -> its newest report; all of them run."""
+    since = incident.settled_time or incident.time
+    tooks = [(heard.phase_since, since, name) for name, heard in runs.items()]
+    return _with(gang, incident, [("Start", took) for took in _last(tooks, EACH)], AT_START)
+
+
+def members_at_first_step(gang: Gang, incident: Incident, reports: Mapping[str, Heard]) -> tuple[IncidentMember, ...]:
+    """The members with those that loaded, and made their first step, last. ``reports``: holder -> its newest report."""
+    started_at = (incident.settled_time or incident.time) + (incident.milliseconds.start or 0) / 1000
+    loads: list[Took] = []
+    steps: list[Took] = []
+    for name, heard in reports.items():
+        loaded, progress = heard.report.loaded, heard.report.progress
+        if loaded is not None and loaded.attempt == incident.attempt:
+            at = heard.ago(loaded.age_ms)
+            loads.append((at, at - loaded.milliseconds / 1000, name))
+        at_step = first_step_at(heard)
+        if at_step is not None and progress is not None:
+            # Of one that is being stopped by now its start isn't known: it had started when all had.
+            start = heard.phase_since if heard.report.phase is Phase.RUNNING else min(started_at, at_step)
+            steps.append((at_step, start if progress.first_ms is None else at_step - progress.first_ms / 1000, name))
+    found: list[tuple[What, Took]] = []
+    for nth in range(EACH):
+        found += [("FirstStep", took) for took in _last(steps, EACH)[nth : nth + 1]]
+        found += [("CheckpointLoad", took) for took in _last(loads, EACH)[nth : nth + 1]]
+    return _with(gang, incident, found, LISTED)
+
+
+def first_step_at(heard: Heard) -> float | None:
+    """When the member made its first step in the attempt that it is in; None if it didn't report it."""
+    progress = heard.report.progress
+    if progress is None or progress.attempt != heard.report.attempt or progress.first_age_ms is None:
+        return None
+    return heard.ago(progress.first_age_ms)
+
+
+def _with(gang: Gang, incident: Incident, found: Iterable[tuple[What, Took]], most: int) -> tuple[IncidentMember, ...]:
+    room = max(0, most - len(incident.members))
+    listed = [_entry(gang, incident, "Slowest", what, took) for what, took in found]
+    return (*incident.members, *listed[:room])
+
+
+def _own_stop(gang: Gang, incident: Incident) -> IncidentMember:
+    """The member at fault, if another has taken its place: from its fault until it was gone, as far as that is known.
+
+    No member waited for its new pod.
+    """
+    cause = incident.cause
+    which = (cause.member, cause.incarnation)
+    pods = [pod for pod in gang.observed.pods if (pod.member, pod.incarnation) == which]
+    known = [pod.ended_at for pod in pods if pod.terminated and pod.ended_at is not None]
+    for heard in gang.heard.values():
+        report = heard.report
+        if (report.member, report.incarnation) == which:
+            known += [heard.ago(end.age_ms) for end in report.ends if end.attempt == incident.attempt - 1]
+            known += [heard.phase_since] if report.phase in {Phase.READY, Phase.DONE} else []
+    node = next((pod.node for pod in pods), cause.node or "")
+    end = min(max(known, default=cause.time), gang.now)
+    return _listed(incident, "Cause", "Stop", (end, cause.time, cause.member), cause.incarnation, node)
+
+
+def _entry(gang: Gang, incident: Incident, part: Part, what: What, took: Took) -> IncidentMember:
+    name = took[2]
+    pod = gang.pods.get(name)
+    return _listed(incident, part, what, took, gang.incarnation(name), "" if pod is None else pod.node)
+
+
+def _listed(incident: Incident, part: Part, what: What, took: Took, incarnation: int, node: str) -> IncidentMember:
+    end, begin, name = took
+    start = began(incident)
+    return IncidentMember(
+        member=name,
+        incarnation=incarnation,
+        node=node,
+        device=incident.cause.device if part == "Cause" else None,
+        part=part,
+        phase=what,
+        begin_milliseconds=_milliseconds(begin - start),
+        milliseconds=_milliseconds(end - max(begin, start)),
+    )
+
+
+def _replaced_at(gang: Gang, name: str) -> float:
+    entry = gang.replaced.get(name)
+    return gang.status.phase_time if entry is None else entry.time
+
+
+def _last(tooks: list[Took], most: int) -> list[Took]:
+    return heapq.nlargest(most, tooks)
+
+
+def _milliseconds(seconds: float) -> int:
+    return max(0, round(seconds * 1000))
+
+
+# What a restart loses
+
+
+MOST_SELDOM: Final = 1000
+"""Steps between two reports of a framework that reports very seldom."""
+
+
+def lost_steps(gang: Gang, point: RestorePoint | None) -> int | None:
+    """Steps that the attempt which ran last had made beyond the restore point; None where that is unknown."""
+    if point is None and (gang.spec.checkpoint is None or not gang.spec.checkpoint.tiers):
+        return None
+    made = highest_step(gang, gang.status.started_attempt)
+    return None if made is None else max(0, made.step - (0 if point is None else point.step))
+
+
+def lost_steps_at_most(gang: Gang, lost: int | None) -> int | None:
+    """How many steps may be lost where ``lost`` have been reported; None where that is all, or unknown."""
+    attempt = gang.status.started_attempt
+    if lost is None:
+        return None
+    heard = [one for pod in gang.by_progress.get(attempt, ()) if (one := pod.report.progress) is not None]
+    gap = max((one.every for one in heard if one.every is not None), default=None)
+    if gap is None:
+        point, firsts = gang.status.restore_point, [one.step for one in heard if one.first_step == one.step]
+        gap = max(firsts, default=0) - (0 if point is None else point.step)
+        gap = gap if gap <= MOST_SELDOM else 1
+    return lost + gap - 1 if gap > 1 else None
+
+
+def lost_seconds(gang: Gang, lost: int | None) -> float | None:
+    """How long the attempt which ran last had trained for so many steps; None where its pace isn't known."""
+    if not lost:
+        return None if lost is None else 0.0
+    each = pace(gang, gang.status.started_attempt)
+    return None if each is None else round(lost * each, 3)
+
+
+def with_loss(status: Status, lost: float | None) -> Status:
+    """The status in whose account so many seconds of training have to be done again."""
+    if not lost:
+        return status
+    spent = changed(status.spent, lost_progress=round(status.spent.lost_progress + lost, 3))
+    return changed(status, spent=spent)
+
+
+# How the processes of the new attempt were started
+
+
+_MOST_PROCESSES: Final = 64
+"""In one pod (roles[].processesPerPod)."""
+_MOST_BYTES: Final = 1 << 50
+
+
+def warm_start(incident: Incident, runs: Mapping[str, Heard]) -> WarmStart | None:
+    """What the members say of the incident's attempt; None if none says anything. ``runs``: holder -> its report."""
+    told = {
+        name: warm
+        for name, heard in runs.items()
+        if (warm := heard.report.warm_start) is not None and warm.attempt == incident.attempt
+    }
+    if not told:
+        return None
+    executed = next((name for name, warm in told.items() if warm.executed > 0), "")
+    return WarmStart(
+        forked=sum(_processes(warm.forked) for warm in told.values()),
+        executed=sum(_processes(warm.executed) for warm in told.values()),
+        member=executed,
+        obstacle=told[executed].obstacle if executed else "",
+        template_bytes=max(_bytes(warm) for warm in told.values()),
+        went_on=sum(_processes(warm.went_on) for warm in told.values()),
+    )
+
+
+def _processes(count: int) -> int:
+    return max(0, min(count, _MOST_PROCESSES))
+
+
+def _bytes(warm: wire.WarmStart) -> int:
+    return max(0, min(warm.template_bytes, _MOST_BYTES))

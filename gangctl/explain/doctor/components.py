@@ -5,29 +5,58 @@ The rule::
     ok      one of them is ready
     failed  one is there and none is ready, or a DaemonSet selects the node and has no pod there
     absent  nothing wants one there
+
+Whether a DaemonSet selects a node is decided by its node selector, its required affinity and its tolerations
+(Kubernetes, pkg/controller/daemon: predicates, and the tolerations that the controller adds to each pod).
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from gangctl.explain.doctor import placement
-from gangctl.explain.doctor.facts import DaemonSet, Node, Pod, Surroundings, Unread
-from gangctl.explain.doctor.links import Link, LinkName, LinkState, unread
-from gangctl.explain.doctor.table import Component, Kind, Vendor
+from gangctl.core.facts.node_affinity import has_required_affinity, untolerated
+from gangctl.explain.doctor.links import Link, LinkName, LinkState, NodeSurroundings, Unread, unread
+from gangctl.explain.doctor.table import Component, ComponentKind, Vendor
+from gangctl.kubernetes.objects import DaemonSet, Node, Taint, WholePod
+
+_TOLERATED: Final = frozenset(
+    f"node.kubernetes.io/{kind}"
+    for kind in ("not-ready", "unreachable", "disk-pressure", "memory-pressure", "pid-pressure", "unschedulable")
+)
+"""Taints that the DaemonSet controller makes all its pods tolerate."""
+
+
+def _unselected(daemon_set: DaemonSet, node: Node) -> str:
+    """Return which label keeps the DaemonSet from the node; empty if it selects the node."""
+    for key, value in daemon_set.node_selector.items():
+        if node.labels.get(key) != value:
+            has = f"has {key}={node.labels[key]}" if key in node.labels else "lacks it"
+            return f"it selects nodes with {key}={value}, and this one {has}"
+    try:
+        is_wanted = has_required_affinity(daemon_set.affinity, node.name, node.labels)
+    except (AttributeError, KeyError, TypeError, ValueError):  # A label that is compared by number and is none.
+        is_wanted = False
+    return "" if is_wanted else "its node affinity does not match the node's labels"
+
+
+def _untolerated(daemon_set: DaemonSet, node: Node) -> Taint | None:
+    """The taint of the node that keeps the DaemonSet's pods away; None if none does."""
+    kept = (one for one in node.taints if one.key not in _TOLERATED)
+    return next(iter(untolerated(daemon_set.tolerations, kept)), None)
+
 
 LINKS: Final = {
-    Kind.DRIVER: LinkName.DRIVER,
-    Kind.CONTAINER_TOOLKIT: LinkName.CONTAINER_TOOLKIT,
-    Kind.DEVICE_PLUGIN: LinkName.DEVICE_PLUGIN,
-    Kind.FEATURE_DISCOVERY: LinkName.FEATURE_LABELS,
-    Kind.EXPORTER: LinkName.EXPORTER,
-    Kind.PARTITION_MANAGER: LinkName.PARTITIONS,
-    Kind.VALIDATOR: LinkName.VALIDATOR,
+    ComponentKind.DRIVER: LinkName.DRIVER,
+    ComponentKind.CONTAINER_TOOLKIT: LinkName.CONTAINER_TOOLKIT,
+    ComponentKind.DEVICE_PLUGIN: LinkName.DEVICE_PLUGIN,
+    ComponentKind.FEATURE_DISCOVERY: LinkName.FEATURE_LABELS,
+    ComponentKind.EXPORTER: LinkName.EXPORTER,
+    ComponentKind.PARTITION_MANAGER: LinkName.PARTITIONS,
+    ComponentKind.VALIDATOR: LinkName.VALIDATOR,
 }
 
 
-def component_link(node: Node, around: Surroundings, vendor: Vendor, kind: Kind) -> Link:
+def component_link(node: Node, around: NodeSurroundings, vendor: Vendor, kind: ComponentKind) -> Link:
     """The link of one kind of pods on a node."""
     name, about = LINKS[kind], vendor.title
     component = vendor.component(kind)
@@ -45,26 +74,26 @@ def component_link(node: Node, around: Surroundings, vendor: Vendor, kind: Kind)
     return Link(name, LinkState.FAILED, f"pod {sick.full_name} is not ready{_why(sick)}", _look(sick), about)
 
 
-def pods_of(component: Component, pods: tuple[Pod, ...]) -> tuple[Pod, ...]:
+def pods_of(component: Component, pods: tuple[WholePod, ...]) -> tuple[WholePod, ...]:
     """The pods of a component; those that are being deleted last."""
     found = [one for one in pods if component.selects(one.labels, (part.name for part in one.containers))]
     return tuple(sorted(found, key=lambda one: (one.deleting, one.full_name)))
 
 
-def image_of(component: Component, pod: Pod) -> str:
+def image_of(component: Component, pod: WholePod) -> str:
     """The image of the container that makes the pod one of the component."""
     names = {one.container for one in component.pods if one.container}
     named = (one.image for one in pod.containers if one.name in names)
     return next(named, pod.containers[0].image if pod.containers else "")
 
 
-def _missing(node: Node, around: Surroundings, component: Component, name: LinkName, about: str) -> Link:
+def _missing(node: Node, around: NodeSurroundings, component: Component, name: LinkName, about: str) -> Link:
     none = "there is no such pod on the node"
     if isinstance(around.daemon_sets, Unread):
         why = f"{none}; whether one should be there isn't known: you lack the right to {around.daemon_sets.right}"
         return Link(name, LinkState.UNKNOWN, why, about=about)
-    wanted = [one for one in around.daemon_sets if component.selects(one.labels, one.containers)]
-    kept = [(one, placement.unselected(one, node)) for one in wanted]
+    candidates = [one for one in around.daemon_sets if component.selects(one.labels, one.containers)]
+    kept = [(one, _unselected(one, node)) for one in candidates]
     selecting = next((one for one, why in kept if not why), None)
     if selecting is None:
         why = f"; DaemonSet {kept[0][0].full_name}: {kept[0][1]}" if kept else ""
@@ -73,22 +102,21 @@ def _missing(node: Node, around: Surroundings, component: Component, name: LinkN
 
 
 def _should_be_there(daemon_set: DaemonSet, node: Node, name: LinkName, about: str) -> Link:
-    taint = placement.untolerated(daemon_set, node)
+    taint = _untolerated(daemon_set, node)
     if taint is not None:
-        written = f"{taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}"
-        seen = f"DaemonSet {daemon_set.full_name} has no pod here: it does not tolerate the taint {written}"
+        seen = f"DaemonSet {daemon_set.full_name} has no pod here: it does not tolerate the taint {taint}"
         return Link(name, LinkState.FAILED, seen, "add the toleration to the DaemonSet, or remove the taint", about)
     seen = f"DaemonSet {daemon_set.full_name} selects this node and has no pod here"
     todo = f"kubectl describe daemonset -n {daemon_set.namespace} {daemon_set.name} has the controller's Events"
     return Link(name, LinkState.FAILED, seen, todo, about)
 
 
-def _image(pod: Pod, component: Component) -> str:
+def _image(pod: WholePod, component: Component) -> str:
     image = image_of(component, pod)
     return f" ({image})" if image else ""
 
 
-def _why(pod: Pod) -> str:
+def _why(pod: WholePod) -> str:
     if pod.deleting:
         return ": it is being deleted"
     if not pod.waiting and pod.initializing:
@@ -97,5 +125,5 @@ def _why(pod: Pod) -> str:
     return f": {words}" if words else ""
 
 
-def _look(pod: Pod) -> str:
+def _look(pod: WholePod) -> str:
     return f"kubectl describe pod -n {pod.namespace} {pod.name}, and kubectl logs --all-containers of it"

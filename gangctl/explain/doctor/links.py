@@ -1,12 +1,44 @@
-"""Links of the chain, and their states."""
+"""The links of the chain of devices with their states, and the facts beside nodes and pods that they rest on."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
-from gangctl.explain.doctor.facts import Unread
+from gangctl.kubernetes.objects import DaemonSet, WholePod
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """Something that this user may not read."""
+
+    right: str
+    """The right that is missing: ``list daemonsets (apps) in all namespaces``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inside:
+    """What a program in a container has seen."""
+
+    container: str
+    files: tuple[str, ...] = ()
+    """Device files of the vendors that the table knows."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    failure: str = ""
+    """Why it could not look; the rest is empty then."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSurroundings:
+    """What runs on a node, and what the cluster has."""
+
+    pods: tuple[WholePod, ...] | Unread = ()
+    """On this node."""
+    all_pods: bool = True
+    """Whether these are all pods of the node; otherwise only those that the table of vendors knows."""
+    daemon_sets: tuple[DaemonSet, ...] | Unread = ()
+    runtime_classes: tuple[str, ...] | Unread = ()
 
 
 class LinkState(StrEnum):

@@ -12,17 +12,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from gangctl.core.facts.node_state import NodeAnswer
+from gangctl.core.facts.world import NodeAnswer
 from gangctl.explain.doctor.components import component_link, pods_of
-from gangctl.explain.doctor.facts import Node, Pod, Surroundings, Unread
-from gangctl.explain.doctor.links import Link, LinkName, LinkState, unread
-from gangctl.explain.doctor.table import Kind, Vendor, vendor_of, vendors, version
+from gangctl.explain.doctor.links import Link, LinkName, LinkState, NodeSurroundings, Unread, unread
+from gangctl.explain.doctor.table import ComponentKind, Vendor, vendor_of, vendors, version
+from gangctl.kubernetes.objects import Node, WholePod
 
 _MOST_PODS: Final = 8
 """Pods that are named as holders of devices."""
 
 
-def node_chain(node: Node, around: Surroundings) -> tuple[Link, ...]:
+def node_chain(node: Node, around: NodeSurroundings) -> tuple[Link, ...]:
     """All links of a node."""
     links = [_node(node), _signals(node)]
     for vendor in on_node(node, around):
@@ -34,20 +34,20 @@ def node_chain(node: Node, around: Surroundings) -> tuple[Link, ...]:
     return tuple(links)
 
 
-def on_node(node: Node, around: Surroundings) -> tuple[Vendor, ...]:
+def on_node(node: Node, around: NodeSurroundings) -> tuple[Vendor, ...]:
     """The vendors that have devices on the node, or should have."""
     return tuple(one for one in vendors() if _has(node, around, one))
 
 
-def has_devices(node: Node, around: Surroundings) -> bool:
-    """Whether the node has devices, or should have."""
+def has_devices(node: Node, around: NodeSurroundings) -> bool:
+    """Return whether the node has devices, or should have."""
     return bool(node.capacity) or bool(on_node(node, around))
 
 
-def _has(node: Node, around: Surroundings, vendor: Vendor) -> bool:
+def _has(node: Node, around: NodeSurroundings, vendor: Vendor) -> bool:
     if any(vendor.has(one) for one in node.capacity) or any(one.on(node.labels) for one in vendor.signs):
         return True
-    component = vendor.component(Kind.DEVICE_PLUGIN)
+    component = vendor.component(ComponentKind.DEVICE_PLUGIN)
     found = () if component is None or isinstance(around.pods, Unread) else pods_of(component, around.pods)
     return bool(found) and not any(one.ready for one in found)
 
@@ -65,21 +65,24 @@ def _node(node: Node) -> Link:
 
 
 def _signals(node: Node) -> Link:
-    if not node.signals:
+    shown = [
+        one for one in node.signals if one.shortage is None
+    ]  # Too few allocatable devices are a link of their own.
+    if not shown:
         return Link(LinkName.SIGNALS, LinkState.OK, "it shows nothing that the table of node signals knows")
-    seen = "it shows " + ", ".join(one.what for one in node.signals)
-    if all(one.answer is NodeAnswer.NOTE for one in node.signals):
+    seen = "it shows " + ", ".join(one.what for one in shown)
+    if all(one.answer is NodeAnswer.NOTE for one in shown):
         return Link(LinkName.SIGNALS, LinkState.OK, f"{seen}; gangs stay")
     return Link(LinkName.SIGNALS, LinkState.FAILED, seen, "the reference of node signals says who writes it and why")
 
 
-def _of_vendor(node: Node, around: Surroundings, vendor: Vendor) -> list[Link]:
+def _of_vendor(node: Node, around: NodeSurroundings, vendor: Vendor) -> list[Link]:
     links = [_driver(node, around, vendor)]
-    if vendor.component(Kind.CONTAINER_TOOLKIT) is not None:
-        links.append(component_link(node, around, vendor, Kind.CONTAINER_TOOLKIT))
+    if vendor.component(ComponentKind.CONTAINER_TOOLKIT) is not None:
+        links.append(component_link(node, around, vendor, ComponentKind.CONTAINER_TOOLKIT))
     if vendor.runtime_class is not None:
         links.append(_runtime_class(around, vendor, vendor.runtime_class.name))
-    links.append(component_link(node, around, vendor, Kind.DEVICE_PLUGIN))
+    links.append(component_link(node, around, vendor, ComponentKind.DEVICE_PLUGIN))
     there = sorted(one for one, amount in node.capacity.items() if amount and vendor.has(one))
     if there:
         for resource in there:
@@ -88,38 +91,38 @@ def _of_vendor(node: Node, around: Surroundings, vendor: Vendor) -> list[Link]:
         todo = "the log of the device plugin says which devices it finds; if it finds none, look at the driver first"
         seen = f"the node has no {vendor.resources[0]}: no device plugin has registered it with the kubelet"
         links.append(Link(LinkName.CAPACITY, LinkState.FAILED, seen, todo, vendor.title, vendor.resources[0]))
-    if vendor.features is not None or vendor.component(Kind.FEATURE_DISCOVERY) is not None:
+    if vendor.features is not None or vendor.component(ComponentKind.FEATURE_DISCOVERY) is not None:
         links.append(_features(node, around, vendor))
     if vendor.partitions is not None:
         links.append(_partitions(node, around, vendor))
     links += [
         component_link(node, around, vendor, kind)
-        for kind in (Kind.EXPORTER, Kind.VALIDATOR)
+        for kind in (ComponentKind.EXPORTER, ComponentKind.VALIDATOR)
         if vendor.component(kind) is not None
     ]
     return links
 
 
-def _driver(node: Node, around: Surroundings, vendor: Vendor) -> Link:
-    link = component_link(node, around, vendor, Kind.DRIVER)
+def _driver(node: Node, around: NodeSurroundings, vendor: Vendor) -> Link:
+    link = component_link(node, around, vendor, ComponentKind.DRIVER)
     found = version(vendor.driver, node.labels)
-    told = f"version {found} by the node's labels" if found else ""
+    source = f"version {found} by the node's labels" if found else ""
     state = node.labels.get(vendor.upgrade.label, "") if vendor.upgrade is not None else ""
     if vendor.upgrade is not None and state in vendor.upgrade.failed:
-        seen = f"its upgrade has failed ({vendor.upgrade.label}={state}){f'; {told}' if told else ''}"
+        seen = f"its upgrade has failed ({vendor.upgrade.label}={state}){f'; {source}' if source else ''}"
         return Link(LinkName.DRIVER, LinkState.FAILED, seen, "the driver's pod on this node has the log", vendor.title)
     if link.state is LinkState.FAILED:
         return link
     if found:
         by = f"; {link.seen}" if link.state is LinkState.OK else ""
-        return Link(LinkName.DRIVER, LinkState.OK, f"{told}{by}", about=vendor.title)
+        return Link(LinkName.DRIVER, LinkState.OK, f"{source}{by}", about=vendor.title)
     if link.state is LinkState.ABSENT:
         seen = "no pod installs it and no label has its version: it is part of the machine, or missing"
         return Link(LinkName.DRIVER, LinkState.ABSENT, seen, about=vendor.title)
     return link
 
 
-def _runtime_class(around: Surroundings, vendor: Vendor, name: str) -> Link:
+def _runtime_class(around: NodeSurroundings, vendor: Vendor, name: str) -> Link:
     if isinstance(around.runtime_classes, Unread):
         return unread(LinkName.RUNTIME_CLASS, around.runtime_classes, vendor.title)
     if name in around.runtime_classes:
@@ -128,11 +131,11 @@ def _runtime_class(around: Surroundings, vendor: Vendor, name: str) -> Link:
     return Link(LinkName.RUNTIME_CLASS, LinkState.ABSENT, seen, about=vendor.title)
 
 
-def _unknown_plugin(around: Surroundings, resource: str) -> Link:
+def _unknown_plugin(around: NodeSurroundings, resource: str) -> Link:
     name = LinkName.DEVICE_PLUGIN
     if isinstance(around.pods, Unread):
         return unread(name, around.pods, resource, resource)
-    known = [one.component(Kind.DEVICE_PLUGIN) for one in vendors()]
+    known = [one.component(ComponentKind.DEVICE_PLUGIN) for one in vendors()]
     others = [
         pod
         for pod in around.pods
@@ -150,8 +153,8 @@ def _unknown_plugin(around: Surroundings, resource: str) -> Link:
     return Link(name, LinkState.OK, seen, about=resource, resource=resource)
 
 
-def _of_resource(node: Node, around: Surroundings, resource: str, about: str) -> list[Link]:
-    total, left = node.capacity[resource], node.allocatable.get(resource, 0)
+def _of_resource(node: Node, around: NodeSurroundings, resource: str, about: str) -> list[Link]:
+    total, left = node.capacity[resource], int(node.allocatable.get(resource, 0))
     if not total:
         todo = "if the device plugin should run, start it again; what runs with its devices runs on"
         seen = "0: its device plugin is gone, was removed, or finds no device"
@@ -176,12 +179,12 @@ def _allocatable(total: int, left: int, about: str, resource: str) -> Link:
     return Link(name, LinkState.FAILED, seen, todo, about, resource)
 
 
-def _allocations(around: Surroundings, left: int, about: str, resource: str) -> Link:
+def _allocations(around: NodeSurroundings, left: int, about: str, resource: str) -> Link:
     name = LinkName.ALLOCATIONS
     if isinstance(around.pods, Unread):
         return unread(name, around.pods, about, resource)
-    holders = [one for one in around.pods if one.requests.get(resource) and not one.ended]
-    used = sum(one.requests[resource] for one in holders)
+    holders = [one for one in around.pods if one.device_requests.get(resource) and not one.ended]
+    used = sum(one.device_requests[resource] for one in holders)
     seen = f"{used} of {left}{_named(holders, resource)}"
     if used <= left:
         return Link(name, LinkState.OK, seen, about=about, resource=resource)
@@ -191,31 +194,31 @@ def _allocations(around: Surroundings, left: int, about: str, resource: str) -> 
     return Link(name, LinkState.FAILED, f"more than is allocatable: {seen}", todo, about, resource)
 
 
-def _named(holders: list[Pod], resource: str) -> str:
+def _named(holders: list[WholePod], resource: str) -> str:
     if not holders:
         return ""
-    names = [f"{one.full_name} {one.requests[resource]}" for one in holders[:_MOST_PODS]]
+    names = [f"{one.full_name} {one.device_requests[resource]}" for one in holders[:_MOST_PODS]]
     more = len(holders) - _MOST_PODS
     return f": {', '.join(names)}{f' and {more} more pods' if more > 0 else ''}"
 
 
-def _features(node: Node, around: Surroundings, vendor: Vendor) -> Link:
-    link = component_link(node, around, vendor, Kind.FEATURE_DISCOVERY)
-    wanted = () if vendor.features is None else vendor.features.labels
-    there = [f"{one}={node.labels[one]}" for one in wanted if node.labels.get(one)]
+def _features(node: Node, around: NodeSurroundings, vendor: Vendor) -> Link:
+    link = component_link(node, around, vendor, ComponentKind.FEATURE_DISCOVERY)
+    labels = () if vendor.features is None else vendor.features.labels
+    there = [f"{one}={node.labels[one]}" for one in labels if node.labels.get(one)]
     if link.state is LinkState.FAILED:
         return link
     if there:
         return Link(LinkName.FEATURE_LABELS, LinkState.OK, ", ".join(there), about=vendor.title)
-    if link.state is LinkState.OK and wanted:
-        seen = f"{link.seen}, and the node has no label {wanted[0]}"
+    if link.state is LinkState.OK and labels:
+        seen = f"{link.seen}, and the node has no label {labels[0]}"
         todo = "its log says which devices it finds; with Node Feature Discovery, look at that as well"
         return Link(LinkName.FEATURE_LABELS, LinkState.FAILED, seen, todo, vendor.title)
     return link
 
 
-def _partitions(node: Node, around: Surroundings, vendor: Vendor) -> Link:
-    link = component_link(node, around, vendor, Kind.PARTITION_MANAGER)
+def _partitions(node: Node, around: NodeSurroundings, vendor: Vendor) -> Link:
+    link = component_link(node, around, vendor, ComponentKind.PARTITION_MANAGER)
     rows = vendor.partitions
     assert rows is not None
     config, state = node.labels.get(rows.config, ""), node.labels.get(rows.state, "")

@@ -1,16 +1,142 @@
-"""What was read for one question, and what is made of it: the chain of a node or of a pod, or the fleet."""
+"""A survey for one question, and its answer: the chain of a node or of a pod, or the fleet in pools.
+
+The rule: nodes of one pool, by the labels of their provider, are meant to be alike. A difference is shown with its
+values, and neither value counts as right or wrong, because during a rollout most nodes may have the old value.
+"""
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from gangctl.explain.doctor.facts import Inside, Node, Pod, Surroundings, Unread
-from gangctl.explain.doctor.links import Link, LinkName, unread
-from gangctl.explain.doctor.node_chain import has_devices, node_chain
+from gangctl.explain.doctor.components import image_of, pods_of
+from gangctl.explain.doctor.links import Inside, Link, LinkName, LinkState, NodeSurroundings, Unread, unread
+from gangctl.explain.doctor.node_chain import has_devices, node_chain, on_node
 from gangctl.explain.doctor.pod_chain import pod_chain
-from gangctl.explain.doctor.pools import Member, Pool, pools
+from gangctl.explain.doctor.table import ComponentKind, version
+from gangctl.kubernetes.objects import Node, WholePod
+
+POOL_LABELS: Final = (
+    "cloud.google.com/gke-nodepool",  # GKE documentation, about node pools
+    "eks.amazonaws.com/nodegroup",  # EKS documentation, managed node groups
+    "karpenter.sh/nodepool",  # karpenter, pkg/apis/v1/labels.go
+    "kubernetes.azure.com/agentpool",  # AKS documentation, use labels in a cluster
+)
+INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"  # Kubernetes, well-known labels
+
+Member = tuple[Node, NodeSurroundings]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Something in which nodes of a pool are not alike."""
+
+    what: str
+    values: tuple[tuple[str, tuple[str, ...]], ...]
+    """Each value with its nodes, the most frequent one first. An empty value: those nodes don't tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class FailedLink:
+    """A link of a node that has failed."""
+
+    node: str
+    link: Link
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Nodes that are meant to be alike."""
+
+    name: str
+    nodes: tuple[str, ...]
+    resources: tuple[str, ...]
+    differences: tuple[Difference, ...]
+    findings: tuple[FailedLink, ...]
+
+    @property
+    def failed(self) -> bool:
+        """Return whether a node differs, or a link of one has failed."""
+        return bool(self.differences or self.findings)
+
+
+def pools(members: Sequence[Member]) -> tuple[Pool, ...]:
+    """The pools of all nodes with devices, by name."""
+    found = defaultdict[str, list[Member]](list)
+    for one in members:
+        if has_devices(*one):
+            found[_pool(one[0])].append(one)
+    return tuple(_judged(name, found[name]) for name in sorted(found))
+
+
+def _pool(node: Node) -> str:
+    """The provider's pool and the type of the machine; without both, the resources."""
+    parts = [node.labels[key] for key in POOL_LABELS if node.labels.get(key)][:1]
+    parts += [node.labels[INSTANCE_TYPE]] if node.labels.get(INSTANCE_TYPE) else []
+    return " ".join(parts) or ", ".join(sorted(node.capacity)) or "no resource"
+
+
+def _judged(name: str, members: Sequence[Member]) -> Pool:
+    members = sorted(members, key=lambda one: one[0].name)
+    compared = (_compare(what, read, members) for what, read in _properties(members).items())
+    findings = [
+        FailedLink(node.name, link)
+        for node, around in members
+        for link in node_chain(node, around)
+        if link.state is LinkState.FAILED
+    ]
+    return Pool(
+        name,
+        tuple(node.name for node, _ in members),
+        tuple(sorted({resource for node, _ in members for resource in node.capacity})),
+        tuple(one for one in compared if one is not None),
+        tuple(findings),
+    )
+
+
+def _properties(members: Sequence[Member]) -> Mapping[str, Callable[[Member], str]]:
+    resources = sorted({resource for node, _ in members for resource in node.capacity})
+    return {
+        "driver": _driver,
+        "device plugin": _plugin,
+        "kernel": lambda one: one[0].kernel,
+        "kubelet": lambda one: one[0].kubelet,
+        "container runtime": lambda one: one[0].runtime,
+        **{resource: _amount(resource) for resource in resources},
+    }
+
+
+def _driver(member: Member) -> str:
+    node, around = member
+    found = {one.title: version(one.driver, node.labels) for one in on_node(node, around)}
+    return ", ".join(value for value in found.values() if value)
+
+
+def _plugin(member: Member) -> str:
+    """The images of the device plugins on a node."""
+    node, around = member
+    if isinstance(around.pods, Unread):
+        return ""
+    parts = [one.component(ComponentKind.DEVICE_PLUGIN) for one in on_node(node, around)]
+    images = {image_of(part, pod) for part in parts if part is not None for pod in pods_of(part, around.pods)}
+    return ", ".join(sorted(images))
+
+
+def _amount(resource: str) -> Callable[[Member], str]:
+    return lambda one: str(one[0].capacity.get(resource, 0))
+
+
+def _compare(what: str, read: Callable[[Member], str], members: Sequence[Member]) -> Difference | None:
+    values = {one[0].name: read(one) for one in members}
+    counts = Counter(values.values())
+    if len(counts) < 2:  # noqa: PLR2004 - all are alike
+        return None
+    order = sorted(counts, key=lambda value: (-counts[value], value))
+    return Difference(what, tuple((one, tuple(name for name in values if values[name] == one)) for one in order))
+
 
 _OF_NODE: Final = (LinkName.NODE, LinkName.SIGNALS, LinkName.CAPACITY, LinkName.ALLOCATABLE)
 """Links that nothing but the node tells."""
@@ -22,7 +148,7 @@ class NodeSurvey:
 
     name: str
     node: Node | Unread
-    around: Surroundings
+    around: NodeSurroundings
 
     @cached_property
     def links(self) -> tuple[Link, ...]:
@@ -36,7 +162,7 @@ class NodeSurvey:
 class PodSurvey:
     """One pod, and its node if it has one."""
 
-    pod: Pod
+    pod: WholePod
     node: NodeSurvey | None
     inside: Inside | None
     """None if no program was to look into its container."""
@@ -44,7 +170,7 @@ class PodSurvey:
     @cached_property
     def links(self) -> tuple[Link, ...]:
         """The chain of the pod, without that of its node."""
-        around = Surroundings() if self.node is None else self.node.around
+        around = NodeSurroundings() if self.node is None else self.node.around
         node = None if self.node is None or isinstance(self.node.node, Unread) else self.node.node
         return pod_chain(self.pod, node, around, self.inside)
 

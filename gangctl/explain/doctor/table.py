@@ -17,7 +17,7 @@ Text = Annotated[str, Field(min_length=1)]
 ANY: Final = "*"
 
 
-class Kind(StrEnum):
+class ComponentKind(StrEnum):
     """What a vendor's pod on a node is for."""
 
     DRIVER = "Driver"
@@ -42,7 +42,7 @@ class Sign(_Part):
     value: str = ANY
 
     def on(self, labels: Mapping[str, str]) -> bool:
-        """Whether the labels have it."""
+        """Return whether the labels have it."""
         return self.label in labels and self.value in {ANY, labels[self.label]}
 
 
@@ -53,7 +53,7 @@ class PodSelector(_Part):
     container: str = ""
 
     def selects(self, labels: Mapping[str, str], containers: Iterable[str]) -> bool:
-        """Whether a pod, or the template of a DaemonSet, is one of these."""
+        """Return whether a pod, or the template of a DaemonSet, is one of these."""
         found = all(key in labels and value in {ANY, labels[key]} for key, value in self.labels.items())
         return found and (not self.container or self.container in containers)
 
@@ -63,11 +63,11 @@ class Component(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    kind: Kind
+    kind: ComponentKind
     pods: Annotated[tuple[PodSelector, ...], Field(min_length=1)]
 
     def selects(self, labels: Mapping[str, str], containers: Iterable[str]) -> bool:
-        """Whether a pod, or the template of a DaemonSet, is one of these."""
+        """Return whether a pod, or the template of a DaemonSet, is one of these."""
         names = tuple(containers)
         return any(one.selects(labels, names) for one in self.pods)
 
@@ -136,15 +136,15 @@ class Vendor(_Part):
     files: Files
 
     def has(self, resource: str) -> bool:
-        """Whether the extended resource is one of this vendor."""
+        """Return whether the extended resource is one of this vendor."""
         return any(fnmatchcase(resource, pattern) for pattern in self.resources)
 
-    def component(self, kind: Kind) -> Component | None:
+    def component(self, kind: ComponentKind) -> Component | None:
         """Its pods of this kind; None if the table knows none."""
         return next((one for one in self.components if one.kind is kind), None)
 
     def is_shared(self, labels: Mapping[str, str]) -> bool:
-        """Whether the node with these labels gives a device, or a part of one, to several pods."""
+        """Return whether the node with these labels gives a device, or a part of one, to several pods."""
         return any(labels.get(one.label, one.whole[0]) not in one.whole for one in self.shared)
 
 

@@ -9,8 +9,7 @@ from gangctl.api.changes import changed
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import Spent, Status
 from gangctl.core.facts.world import Observed
-from gangctl.core.record.conditions import hangs
-from gangctl.core.record.goodput import goodput, spent_until, total
+from gangctl.core.record.conditions import goodput, hangs, spent_until, total
 from gangctl.core.record.snapshot import snapshot
 from gangctl.explain.page import members
 from gangctl.explain.page.documents import ConditionShown, GangPage, Spending, within

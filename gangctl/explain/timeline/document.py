@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from gangctl.core.facts.text import moment
 from gangctl.explain.durations import took
 from gangctl.explain.lost_steps import lost_steps
 from gangctl.explain.timeline.model import MEANINGS, PHASES, Episode, Timeline
 from gangctl.explain.timeline.style import STYLE
 from gangctl.explain.timeline.svg import as_text, drawn
+from gangctl.words.text import moment
 
 _PAGE: Final = """\
 body{margin:2rem auto;max-width:1200px;padding:0 1rem;font:15px/1.5 system-ui,sans-serif;color:#1f2328;background:#fff}

@@ -16,7 +16,7 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import Incident, IncidentLevel
 from gangctl.api.status import ENDED, GangPhase, Status
 from gangctl.core.facts.trace_context import began, settled_at
-from gangctl.core.record.goodput import total
+from gangctl.core.record.conditions import total
 from gangctl.explain.spans import Span, incident_spans
 from gangctl.explain.timeline.model import Bar, Beginning, Kind, Mark, MarkKind
 from gangctl.explain.timeline.strip import Strip, merged, painted

@@ -9,16 +9,16 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import Incident
 from gangctl.api.status import ENDED, GangPhase, Spent, Status
 from gangctl.core.facts.layout import layout
-from gangctl.core.facts.text import counted, moment
 from gangctl.core.facts.trace_context import began
 from gangctl.core.policy.cause import describe
-from gangctl.core.record.goodput import goodput, spent_until
+from gangctl.core.record.conditions import goodput, spent_until
 from gangctl.core.record.incidents import KEPT
 from gangctl.explain.durations import took
 from gangctl.explain.lost_steps import lost_steps
 from gangctl.explain.timeline.history import history, phases
 from gangctl.explain.timeline.members import members
 from gangctl.explain.timeline.model import Episode, Kind, Row, Timeline
+from gangctl.words.text import counted, moment
 
 _SPENT: Final = (
     ("training", "training"),

@@ -1,7 +1,7 @@
 """The scheduler's filters: what keeps a pod off a node.
 
 The rule: a node on which nothing is found must be one that kube-scheduler's own filters let pass, as far as they are
-known here; a field that isn't is named in ``SeenPod.unread``. The words are those of kube-scheduler.
+known here; a field that isn't is named in ``WholePod.unread``. The words are those of kube-scheduler.
 
 Source: Kubernetes, pkg/scheduler/framework/plugins, in the order of apis/config/v1/default_plugins.go.
 """
@@ -15,10 +15,11 @@ from enum import StrEnum
 from typing import Any, Final
 
 from gangctl.core.facts.node_affinity import has_required_affinity, holds, is_selected, matches_any, untolerated
-from gangctl.explain.why.world import Claim, Cluster, NeighbourTerm, NodeTaint, SeenNode, SeenPod
+from gangctl.explain.why.world import Claim, Cluster
+from gangctl.kubernetes.objects import Node, PodAffinityTerm, Taint, WholePod
 
 _IMMEDIATE: Final = "unbound immediate PersistentVolumeClaims"
-_UNSCHEDULABLE: Final = NodeTaint("node.kubernetes.io/unschedulable", "", "NoSchedule")
+_UNSCHEDULABLE: Final = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 
 
 class Filter(StrEnum):
@@ -34,7 +35,7 @@ class Filter(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Shortage:
+class ResourceShortage:
     """A resource of which a node has too little left."""
 
     resource: str
@@ -45,13 +46,13 @@ class Shortage:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class FilterRefusal:
     """Why a filter refuses a node."""
 
     filter: Filter
     said: str
     """As kube-scheduler says it in its message, without the number of nodes."""
-    shortage: Shortage | None = None
+    shortage: ResourceShortage | None = None
     detail: str = ""
     """What exactly doesn't fit: a taint, a selector, a claim."""
 
@@ -66,7 +67,7 @@ class Neighbours:
     """Key, and values of it of which a node must have one."""
 
 
-def neighbours(pod: SeenPod, cluster: Cluster) -> Neighbours:
+def neighbours(pod: WholePod, cluster: Cluster) -> Neighbours:
     """Pod affinity and anti-affinity, the pod's own and that of others against it, for all nodes at once."""
     labels = {node.name: node.labels for node in cluster.nodes}
     placed = [one for there in cluster.pods.values() for one in there]
@@ -88,7 +89,7 @@ def neighbours(pod: SeenPod, cluster: Cluster) -> Neighbours:
     return Neighbours(frozenset(blocked), tuple(needed))
 
 
-def refusals(pod: SeenPod, node: SeenNode, cluster: Cluster, around: Neighbours) -> list[Refusal]:
+def refusals(pod: WholePod, node: Node, cluster: Cluster, around: Neighbours) -> list[FilterRefusal]:
     """Each filter's refusal, in the scheduler's order; empty if the pod fits on the node now.
 
     Args:
@@ -109,103 +110,107 @@ def refusals(pod: SeenPod, node: SeenNode, cluster: Cluster, around: Neighbours)
     ]
 
 
-def free(node: SeenNode, there: Iterable[SeenPod], resource: str) -> Decimal:
-    """How much of a resource is allocatable and not requested by the pods that are there; below 0 if overcommitted."""
+def free(node: Node, there: Iterable[WholePod], resource: str) -> Decimal:
+    """Count what is allocatable and not requested by the pods that are there; below 0 if the node is overcommitted."""
     used = (one.requests.get(resource, Decimal(0)) for one in there)
     return node.allocatable.get(resource, Decimal(0)) - sum(used, Decimal(0))
 
 
-def _cordon(pod: SeenPod, node: SeenNode) -> Iterator[Refusal]:
+def _cordon(pod: WholePod, node: Node) -> Iterator[FilterRefusal]:
     if node.cordoned and untolerated(pod.tolerations, (_UNSCHEDULABLE,)):
-        yield Refusal(Filter.NODE_UNSCHEDULABLE, "node(s) were unschedulable", detail="cordoned")
+        yield FilterRefusal(Filter.NODE_UNSCHEDULABLE, "node(s) were unschedulable", detail="cordoned")
 
 
-def _taints(pod: SeenPod, node: SeenNode) -> Iterator[Refusal]:
+def _taints(pod: WholePod, node: Node) -> Iterator[FilterRefusal]:
     for taint in untolerated(pod.tolerations, node.taints)[:1]:
         said = f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"
-        yield Refusal(Filter.TAINT_TOLERATION, said, detail=str(taint))
+        yield FilterRefusal(Filter.TAINT_TOLERATION, said, detail=str(taint))
 
 
-def _affinity(pod: SeenPod, node: SeenNode) -> Iterator[Refusal]:
+def _affinity(pod: WholePod, node: Node) -> Iterator[FilterRefusal]:
     said = "node(s) didn't match Pod's node affinity/selector"
     if not is_selected(pod.node_selector, node.labels):
         wrong = [f"{key}={value}" for key, value in pod.node_selector.items() if node.labels.get(key) != value]
-        yield Refusal(Filter.NODE_AFFINITY, said, detail=f"nodeSelector {', '.join(wrong)}")
+        yield FilterRefusal(Filter.NODE_AFFINITY, said, detail=f"nodeSelector {', '.join(wrong)}")
     elif not _is_near(pod, node):
-        yield Refusal(Filter.NODE_AFFINITY, said, detail="the required node affinity")
+        yield FilterRefusal(Filter.NODE_AFFINITY, said, detail="the required node affinity")
 
 
-def _is_near(pod: SeenPod, node: SeenNode) -> bool:
+def _is_near(pod: WholePod, node: Node) -> bool:
     try:
         return has_required_affinity(pod.affinity, node.name, node.labels)
     except (AttributeError, KeyError, TypeError, ValueError):
         return False  # A label that is compared by number and is none: no match, as in the scheduler.
 
 
-def _ports(pod: SeenPod, there: Iterable[SeenPod]) -> Iterator[Refusal]:
+def _ports(pod: WholePod, there: Iterable[WholePod]) -> Iterator[FilterRefusal]:
     taken = sorted(pod.ports & {port for one in there for port in one.ports})
     if taken:
         said = "node(s) didn't have free ports for the requested pod ports"
-        yield Refusal(Filter.NODE_PORTS, said, detail=", ".join(f"host port {number}" for _, number in taken))
+        yield FilterRefusal(Filter.NODE_PORTS, said, detail=", ".join(f"host port {number}" for _, number in taken))
 
 
-def _resources(pod: SeenPod, node: SeenNode, there: tuple[SeenPod, ...]) -> Iterator[Refusal]:
+def _resources(pod: WholePod, node: Node, there: tuple[WholePod, ...]) -> Iterator[FilterRefusal]:
     for resource, needs in pod.requests.items():
         left = free(node, there, resource)
         if needs > left:
-            short = Shortage(resource, needs, left, node.allocatable.get(resource, Decimal(0)))
+            short = ResourceShortage(resource, needs, left, node.allocatable.get(resource, Decimal(0)))
             said = "Too many pods" if resource == "pods" else f"Insufficient {resource}"
-            yield Refusal(Filter.NODE_RESOURCES_FIT, said, short)
+            yield FilterRefusal(Filter.NODE_RESOURCES_FIT, said, short)
 
 
-def _volumes(pod: SeenPod, node: SeenNode, claims: Mapping[str, Claim]) -> Iterator[Refusal]:
+def _volumes(pod: WholePod, node: Node, claims: Mapping[str, Claim]) -> Iterator[FilterRefusal]:
     for name in pod.claims:
         one = claims.get(name)
         if one is None:
             continue
         if not one.exists:
-            yield Refusal(Filter.VOLUME_BINDING, f'persistentvolumeclaim "{name}" not found', detail=f"claim {name}")
+            yield FilterRefusal(
+                Filter.VOLUME_BINDING, f'persistentvolumeclaim "{name}" not found', detail=f"claim {name}"
+            )
         elif one.deleting:
             said = f'persistentvolumeclaim "{name}" is being deleted'
-            yield Refusal(Filter.VOLUME_BINDING, said, detail=f"claim {name}, which stays while a pod uses it")
-        elif not one.bound and (one.waits_for_pod is False or _IMMEDIATE in pod.said):
-            yield Refusal(Filter.VOLUME_BINDING, f"pod has {_IMMEDIATE}", detail=f"claim {name}")
+            yield FilterRefusal(Filter.VOLUME_BINDING, said, detail=f"claim {name}, which stays while a pod uses it")
+        elif not one.bound and (one.waits_for_pod is False or _IMMEDIATE in pod.unscheduled):
+            yield FilterRefusal(Filter.VOLUME_BINDING, f"pod has {_IMMEDIATE}", detail=f"claim {name}")
         elif one.bound and one.nodes is not None and not _reaches(one.nodes, node):
             said = "node(s) didn't match PersistentVolume's node affinity"
-            yield Refusal(Filter.VOLUME_BINDING, said, detail=f"claim {name}, volume {one.volume}")
+            yield FilterRefusal(Filter.VOLUME_BINDING, said, detail=f"claim {name}, volume {one.volume}")
 
 
-def _reaches(terms: tuple[Mapping[str, Any], ...], node: SeenNode) -> bool:
+def _reaches(terms: tuple[Mapping[str, Any], ...], node: Node) -> bool:
     try:
         return matches_any(terms, node.name, node.labels)
     except (AttributeError, KeyError, TypeError, ValueError):
         return False
 
 
-def _near_and_apart(node: SeenNode, around: Neighbours) -> Iterator[Refusal]:
+def _near_and_apart(node: Node, around: Neighbours) -> Iterator[FilterRefusal]:
     for key, values in around.needed:
         if node.labels.get(key) not in values:
             said = "node(s) didn't match pod affinity rules"
-            yield Refusal(Filter.INTER_POD_AFFINITY, said, detail=f"pod affinity by {key}")
+            yield FilterRefusal(Filter.INTER_POD_AFFINITY, said, detail=f"pod affinity by {key}")
             return
     blocked = sorted(key for key, value in around.blocked if node.labels.get(key) == value)
     if blocked:
         said = "node(s) didn't match pod anti-affinity rules"
-        yield Refusal(Filter.INTER_POD_AFFINITY, said, detail=f"pod anti-affinity by {blocked[0]}")
+        yield FilterRefusal(Filter.INTER_POD_AFFINITY, said, detail=f"pod anti-affinity by {blocked[0]}")
 
 
-def _values(term: NeighbourTerm, placed: Iterable[SeenPod], labels: Mapping[str, Mapping[str, str]]) -> frozenset[str]:
+def _values(
+    term: PodAffinityTerm, placed: Iterable[WholePod], labels: Mapping[str, Mapping[str, str]]
+) -> frozenset[str]:
     """The topologies in which a pod is that the term means."""
     found = (labels.get(one.node, {}).get(term.topology_key) for one in placed if _is_meant(term, one))
     return frozenset(value for value in found if value is not None)
 
 
-def _with(term: NeighbourTerm, labels: Mapping[str, Mapping[str, str]]) -> list[Mapping[str, str]]:
+def _with(term: PodAffinityTerm, labels: Mapping[str, Mapping[str, str]]) -> list[Mapping[str, str]]:
     return [of for of in labels.values() if term.topology_key in of]
 
 
-def _is_meant(term: NeighbourTerm, pod: SeenPod) -> bool:
-    """Whether the term's selector and namespaces match the pod. An empty selector matches all, an absent one none."""
+def _is_meant(term: PodAffinityTerm, pod: WholePod) -> bool:
+    """Return whether the term means the pod. An empty selector matches all pods, an absent selector none."""
     if term.selector is None or (term.namespaces is not None and pod.namespace not in term.namespaces):
         return False
     try:

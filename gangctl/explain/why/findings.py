@@ -8,8 +8,7 @@ from decimal import ROUND_HALF_UP, Decimal
 from enum import StrEnum
 from typing import Final
 
-from gangctl.explain.why.defragment import Moves
-from gangctl.explain.why.walk import Room
+from gangctl.explain.why.walk import Moves, Room
 
 _BINARY: Final = ("Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 _BYTES: Final = frozenset({"memory", "ephemeral-storage"})

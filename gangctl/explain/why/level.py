@@ -1,7 +1,7 @@
 """Why an incident has its level: what asked for it, as far as the status tells.
 
 The rule: the fault's own level, the default of its reason and the rule that matched ask first; more than that comes of
-repetition (``core/policy/ladder.py``) or of a barrier that could not be reached.
+repetition (``core/policy/recovery.py``) or of a barrier that could not be reached.
 """
 
 from __future__ import annotations
@@ -9,10 +9,8 @@ from __future__ import annotations
 from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import Incident, IncidentLevel
 from gangctl.api.reasons import Reason
-from gangctl.core.facts.defaults import Strength, default
-from gangctl.core.facts.evidence import strength
-from gangctl.core.policy.budget import in_window
-from gangctl.core.policy.ladder import highest, suspected
+from gangctl.core.facts.evidence import Strength, default, strength
+from gangctl.core.policy.recovery import highest, ledger_in_window, suspected
 
 
 def level_because(job: GangJob, incident: Incident) -> str:
@@ -41,7 +39,7 @@ def _less(incident: Incident) -> str:
 
 def _repeated(job: GangJob, incident: Incident) -> str:
     cause, after, checkpoint = incident.cause, job.spec.recovery.replace_after, job.spec.checkpoint
-    ledger = in_window(job.spec, job.status, incident.time)
+    ledger = ledger_in_window(job.spec, job.status, incident.time)
     member, number = suspected(cause)
     before = [one for one in ledger if (one.member, one.incarnation) == (member, number)]
     times = 1 + sum(one.attempt < incident.attempt for one in before)

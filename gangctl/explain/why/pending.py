@@ -10,12 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Final
 
-from gangctl.core.facts.text import counted, listed
-from gangctl.explain.why import defragment
-from gangctl.explain.why.filters import Filter, Refusal
+from gangctl.explain.why.filters import Filter, FilterRefusal
 from gangctl.explain.why.findings import Finding, Kind, NodeRow, amount, many
-from gangctl.explain.why.walk import NodeAnswer, Packing, Room, pack, rooms, told, walk
-from gangctl.explain.why.world import Cluster, SeenPod, Surroundings
+from gangctl.explain.why.walk import Moves, NodeFit, Packing, Room, pack, rooms, scheduler_message, walk
+from gangctl.explain.why.walk import moves as possible_moves
+from gangctl.explain.why.world import Cluster, Surroundings
+from gangctl.kubernetes.objects import WholePod
+from gangctl.words.text import counted, listed
 
 SHOWN: Final = 3
 """Pods on a node that are named."""
@@ -44,14 +45,14 @@ def unscheduled(around: Surroundings, member_of: Mapping[str, str], end: str) ->
         yield _finding(pods, members, around.cluster, own, end)
 
 
-def _alike(pod: SeenPod) -> str:
+def _alike(pod: WholePod) -> str:
     """The same for pods that the scheduler treats alike."""
     asked = (sorted(pod.requests.items()), pod.node_selector, pod.affinity, pod.tolerations, pod.gates)
-    return repr((asked, pod.claims, sorted(pod.ports), bool(pod.said)))
+    return repr((asked, pod.claims, sorted(pod.ports), bool(pod.unscheduled)))
 
 
 def _finding(
-    pods: Sequence[SeenPod], members: tuple[str, ...], cluster: Cluster | None, own: frozenset[str], end: str
+    pods: Sequence[WholePod], members: tuple[str, ...], cluster: Cluster | None, own: frozenset[str], end: str
 ) -> Finding:
     first, since = pods[0], min(pod.created_at for pod in pods)
     has = "has" if len(members) == 1 else "have"
@@ -67,7 +68,7 @@ def _finding(
     if cluster is None:
         return Finding(
             kind=Kind.UNSCHEDULABLE,
-            seen=f"{many(members)} {has} no node: {first.said or 'no scheduler has answered yet'}",
+            seen=f"{many(members)} {has} no node: {first.unscheduled or 'no scheduler has answered yet'}",
             next=end,
             do="compare what the pods request with the nodes: kubectl describe nodes",
             members=members,
@@ -87,7 +88,7 @@ def _finding(
         do=do,
         members=members,
         since=since,
-        told=told(answers),
+        told=scheduler_message(answers),
         rooms=found,
         nodes=tuple(_row(answer, found, cluster) for answer in answers),
         moves=moves,
@@ -95,10 +96,10 @@ def _finding(
     )
 
 
-def _fits(pods: Sequence[SeenPod], members: tuple[str, ...], packing: Packing, since: float) -> Finding:
+def _fits(pods: Sequence[WholePod], members: tuple[str, ...], packing: Packing, since: float) -> Finding:
     first = pods[0]
     nodes = listed(sorted({node for _, node in packing.placed}))
-    if not first.said:
+    if not first.unscheduled:
         return Finding(
             kind=Kind.NO_SCHEDULER,
             seen=f"no scheduler has looked at {many(members)}, though there is room on {nodes}",
@@ -110,7 +111,7 @@ def _fits(pods: Sequence[SeenPod], members: tuple[str, ...], packing: Packing, s
         )
     return Finding(
         kind=Kind.FITS,
-        seen=f"{many(members)} would fit now on {nodes}; the scheduler last said: {first.said}",
+        seen=f"{many(members)} would fit now on {nodes}; the scheduler last said: {first.unscheduled}",
         next="the scheduler tries them again, after a back-off of at most 10 s or when the cluster changes",
         do="if that stays so, look at what is not judged here: " + (listed(first.unread) or "the scheduler's own log"),
         members=members,
@@ -120,13 +121,13 @@ def _fits(pods: Sequence[SeenPod], members: tuple[str, ...], packing: Packing, s
 
 
 def _judged(
-    pods: Sequence[SeenPod],
+    pods: Sequence[WholePod],
     packing: Packing,
-    answers: Sequence[NodeAnswer],
+    answers: Sequence[NodeFit],
     found: Sequence[Room],
     own: frozenset[str],
-) -> tuple[str, Kind, str, defragment.Moves | None]:
-    """What is wrong, of which kind it is, what to do, and what could move."""
+) -> tuple[str, Kind, str, Moves | None]:
+    """Return what is wrong, of which kind it is, what to do, and what could move."""
     if not any(one.is_open for one in answers):
         return *_no_node(answers), None
     placed, lacking = len(packing.placed), packing.left[0]
@@ -148,11 +149,11 @@ def _judged(
         for one in found
     )
     text = f"{some}{each} {listed([_of(one) for one in found])}; enough in total, not on one node: {figures}"
-    moves = defragment.moves(lacking, answers, packing.after, own)
+    moves = possible_moves(lacking, answers, packing.after, own)
     return text, Kind.FRAGMENTED, _defragment(moves, packing), moves
 
 
-def _defragment(moves: defragment.Moves | None, packing: Packing) -> str:
+def _defragment(moves: Moves | None, packing: Packing) -> str:
     if moves is None:
         return (
             "no few pods that could move would make room: add nodes, lower the request, or ask for less on each of "
@@ -172,11 +173,11 @@ def _defragment(moves: defragment.Moves | None, packing: Packing) -> str:
     )
 
 
-def _no_node(answers: Sequence[NodeAnswer]) -> tuple[str, Kind, str]:
+def _no_node(answers: Sequence[NodeFit]) -> tuple[str, Kind, str]:
     if not answers:
         return "the cluster has no nodes", Kind.NO_NODE, "add nodes"
     reasons: dict[Filter, list[str]] = {}
-    details: dict[Filter, Refusal] = {}
+    details: dict[Filter, FilterRefusal] = {}
     for one in answers:
         refusal = next(each for each in one.refusals if each.filter is not Filter.NODE_RESOURCES_FIT)
         reasons.setdefault(refusal.filter, []).append(one.node.name)
@@ -190,7 +191,7 @@ def _no_node(answers: Sequence[NodeAnswer]) -> tuple[str, Kind, str]:
     return f"no node would do, whatever is free: {text}", Kind.NO_NODE, "; ".join(_FIXES[one] for one in reasons)
 
 
-def _row(answer: NodeAnswer, found: Sequence[Room], cluster: Cluster) -> NodeRow:
+def _row(answer: NodeFit, found: Sequence[Room], cluster: Cluster) -> NodeRow:
     """A node's line. Figures are those of the first scarce resource; of what else is short, the reason tells."""
     name, why = (
         answer.node.name,

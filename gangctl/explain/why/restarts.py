@@ -15,14 +15,14 @@ from gangctl.api.gangjob import GangJob, Windowed
 from gangctl.api.incident import Incident
 from gangctl.api.names import LOCAL_NODE
 from gangctl.api.reasons import Reason
-from gangctl.core.facts.defaults import default
-from gangctl.core.facts.text import counted
+from gangctl.core.facts.evidence import default
 from gangctl.core.policy.cause import describe
-from gangctl.core.record.stacks import innermost
+from gangctl.core.record.incidents import innermost
 from gangctl.explain.costs import cost
 from gangctl.explain.spans import EVIDENCE
 from gangctl.explain.why.level import level_because
 from gangctl.explain.why.other_rules import Alternative, alternatives
+from gangctl.words.text import counted
 
 NIGHT_SECONDS: Final = 12 * 3600.0
 """Restarts are compared with others of the last twelve hours."""

@@ -12,10 +12,10 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.reasons import Reason
 from gangctl.api.status import Condition
 from gangctl.core.facts.gang import Gang
-from gangctl.core.facts.text import clock_time, counted
 from gangctl.core.policy.deadlines import hold_timeout
-from gangctl.core.policy.failed_starts import TRIES, failed_alike
+from gangctl.core.policy.recovery import TRIES, failed_alike
 from gangctl.explain.why.findings import Finding, Kind
+from gangctl.words.text import clock_time, counted
 
 FAILED_ALIKE: Final = f"{TRIES} attempts failed alike before a step was reported"
 

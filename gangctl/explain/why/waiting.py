@@ -15,18 +15,18 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.reasons import Reason
 from gangctl.api.status import ENDED, GangPhase
 from gangctl.core.facts.finished import recorded_places
+from gangctl.core.facts.fitness import advice, reason_of
 from gangctl.core.facts.gang import Gang
-from gangctl.core.facts.numbering import numbered
-from gangctl.core.facts.starts import advice, told
-from gangctl.core.facts.text import clock_time
+from gangctl.core.facts.layout import numbered
 from gangctl.core.facts.world import Observed, Pod
-from gangctl.core.policy.restart_backoff import counts, described
-from gangctl.core.policy.scheduling import gives_up_at
+from gangctl.core.policy.admission import gives_up_at
+from gangctl.core.policy.recovery import is_failure, row_described
 from gangctl.core.record.conditions import warning
 from gangctl.explain.why import resting
 from gangctl.explain.why.findings import Finding, Kind, many
 from gangctl.explain.why.pending import unscheduled
 from gangctl.explain.why.world import Surroundings
+from gangctl.words.text import clock_time
 
 _IMAGES: Final = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
 _SILENT: Final = frozenset({Reason.MEMBERS_SILENT, Reason.NO_MEMBER_CONNECTS, Reason.BRAKED})
@@ -138,7 +138,7 @@ def _not_starting(gang: Gang, around: Surroundings) -> Iterator[Finding]:
         pod = gang.pods.get(holder)
         if pod is None or pod.started_at is not None or pod.scheduled_at is None or pod.terminated:
             continue
-        said = told(pod) if pod.reason else around.warnings.get(pod.name, "")
+        said = reason_of(pod) if pod.reason else around.warnings.get(pod.name, "")
         groups[pod.reason, said, advice(pod) if pod.reason else ""].append(pod)
     seconds = gang.spec.recovery.pod_start_timeout_seconds
     for (reason, said, todo), pods in groups.items():
@@ -214,9 +214,9 @@ def _back_off(gang: Gang) -> Iterator[Finding]:
     incident = gang.status.incidents[0] if gang.status.incidents else None
     until = None if incident is None or incident.settled else incident.back_off_time
     if incident is not None and until is not None and until > gang.now:
-        why, todo = described(gang, gang.status.restarts.without_step), "find out why the attempts end; "
-        if not counts(incident.cause):
-            why, todo = "other disruptions may join the first (recovery.coalesceSeconds)", ""
+        why, todo = "other disruptions may join the first (recovery.coalesceSeconds)", ""
+        if is_failure(incident.cause):
+            why, todo = row_described(gang, gang.status.restarts.without_step), "find out why the attempts end; "
         yield Finding(
             kind=Kind.BACK_OFF,
             seen=f"{why}, so attempt {gang.status.attempt} waits",

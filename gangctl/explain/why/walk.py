@@ -1,39 +1,45 @@
-"""The walk: what each node answers to a pod that waits, and how many of the pods that wait have room.
+"""The walk: what each node answers to a pod that waits, how many of the pods that wait have room, and what could move.
 
 The rule: the pods are tried one after the other, as the scheduler does, and each that has room takes it from the next.
+
+Which pods would have to move so that a pod has room on one node is found greedily: of each node that would do, the
+fewest pods, the largest first, and of those that suffice alone the smallest. Each has to fit on another node. Of all
+nodes, it is the node from which the fewest have to move. What must not be named: a pod that can't move (static, of a
+DaemonSet), one of the gang itself, or of a higher priority.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Final
 
-from gangctl.explain.why.filters import Filter, Neighbours, Refusal, free, neighbours, refusals
-from gangctl.explain.why.world import Cluster, SeenNode, SeenPod
+from gangctl.explain.why.filters import Filter, FilterRefusal, Neighbours, free, neighbours, refusals
+from gangctl.explain.why.world import Cluster
+from gangctl.kubernetes.objects import Node, WholePod
 
 OWN: Final = frozenset({"cpu", "memory", "ephemeral-storage", "pods"})
-"""The resources that every node has: another that is short is told first."""
+"""The resources that every node has: a scarce resource of another kind comes first."""
 
 
 @dataclass(frozen=True, slots=True)
-class NodeAnswer:
+class NodeFit:
     """What one node answers to one pod."""
 
-    node: SeenNode
-    refusals: tuple[Refusal, ...]
+    node: Node
+    refusals: tuple[FilterRefusal, ...]
     """Of all filters, in the scheduler's order; empty if the pod fits now."""
 
     @property
-    def first(self) -> tuple[Refusal, ...]:
-        """What the scheduler tells: those of the first filter that refuses."""
+    def first(self) -> tuple[FilterRefusal, ...]:
+        """Return what the scheduler says: the refusals of the first filter that refuses."""
         return tuple(one for one in self.refusals if one.filter is self.refusals[0].filter)
 
     @property
     def is_open(self) -> bool:
-        """Whether the node would do if it had enough left."""
+        """Return whether the node would do if it had enough left."""
         return all(one.filter is Filter.NODE_RESOURCES_FIT for one in self.refusals)
 
 
@@ -41,9 +47,9 @@ class NodeAnswer:
 class Packing:
     """The pods that wait, as far as there is room for them."""
 
-    placed: tuple[tuple[SeenPod, str], ...]
+    placed: tuple[tuple[WholePod, str], ...]
     """Each with its node."""
-    left: tuple[SeenPod, ...]
+    left: tuple[WholePod, ...]
     after: Cluster
     """The cluster with those that are placed."""
 
@@ -65,21 +71,21 @@ class Room:
     """Allocatable on the node that has most."""
 
 
-def walk(pod: SeenPod, cluster: Cluster) -> tuple[NodeAnswer, ...]:
-    """What each node answers, in the order of the nodes' names."""
+def walk(pod: WholePod, cluster: Cluster) -> tuple[NodeFit, ...]:
+    """Return what each node answers, in the order of the nodes' names."""
     around = neighbours(pod, cluster)
     nodes = sorted(cluster.nodes, key=lambda node: node.name)
-    return tuple(NodeAnswer(node, tuple(refusals(pod, node, cluster, around))) for node in nodes)
+    return tuple(NodeFit(node, tuple(refusals(pod, node, cluster, around))) for node in nodes)
 
 
-def first_fit(pod: SeenPod, cluster: Cluster, but: str) -> str | None:
+def first_fit(pod: WholePod, cluster: Cluster, but: str) -> str | None:
     """The first node, other than ``but``, on which the pod fits; None if it fits nowhere."""
     around = neighbours(pod, cluster)
     nodes = (node for node in cluster.nodes if node.name != but)
     return next((node.name for node in nodes if not refusals(pod, node, cluster, around)), None)
 
 
-def told(answers: Sequence[NodeAnswer]) -> str:
+def scheduler_message(answers: Sequence[NodeFit]) -> str:
     """The answers as kube-scheduler counts them: ``0/3 nodes are available: 2 Insufficient cpu, ...``."""
     fits = sum(not one.refusals for one in answers)
     counts = Counter(refusal.said for one in answers if one.refusals for refusal in one.first)
@@ -88,12 +94,12 @@ def told(answers: Sequence[NodeAnswer]) -> str:
     return f"{text}: {reasons}" if reasons else text
 
 
-def pack(pods: Sequence[SeenPod], cluster: Cluster) -> Packing:
+def pack(pods: Sequence[WholePod], cluster: Cluster) -> Packing:
     """Place the pods one after the other: each on the node that has least left and still has room."""
-    placed: list[tuple[SeenPod, str]] = []
-    left: list[SeenPod] = []
-    before: SeenPod | None = None
-    fitting: list[SeenNode] = []
+    placed: list[tuple[WholePod, str]] = []
+    left: list[WholePod] = []
+    before: WholePod | None = None
+    fitting: list[Node] = []
     around = Neighbours(frozenset(), ())
     for pod in pods:
         asked = _asks_for(pod)
@@ -116,23 +122,23 @@ def pack(pods: Sequence[SeenPod], cluster: Cluster) -> Packing:
     return Packing(tuple(placed), tuple(left), cluster)
 
 
-def _asks_for(pod: SeenPod) -> SeenPod:
-    return replace(pod, name="", uid="", created_at=0.0, said="")
+def _asks_for(pod: WholePod) -> WholePod:
+    return replace(pod, name="", uid="", created_at=0.0, unscheduled="")
 
 
-def with_pod(cluster: Cluster, pod: SeenPod, node: str) -> Cluster:
+def with_pod(cluster: Cluster, pod: WholePod, node: str) -> Cluster:
     """The cluster with the pod on this node."""
     there = (*cluster.pods.get(node, ()), replace(pod, node=node))
     return replace(cluster, pods={**cluster.pods, node: there})
 
 
-def without_pod(cluster: Cluster, pod: SeenPod) -> Cluster:
+def without_pod(cluster: Cluster, pod: WholePod) -> Cluster:
     """The cluster without the pod, which has a node."""
     there = tuple(one for one in cluster.pods.get(pod.node, ()) if one.full_name != pod.full_name)
     return replace(cluster, pods={**cluster.pods, pod.node: there})
 
 
-def rooms(pod: SeenPod, answers: Sequence[NodeAnswer], cluster: Cluster) -> tuple[Room, ...]:
+def rooms(pod: WholePod, answers: Sequence[NodeFit], cluster: Cluster) -> tuple[Room, ...]:
     """The resources of which at least one of the open nodes has too little for the pod, devices first.
 
     ``cluster``: as the answers have it.
@@ -153,3 +159,105 @@ def rooms(pod: SeenPod, answers: Sequence[NodeAnswer], cluster: Cluster) -> tupl
             Room(resource, pod.requests[resource], sum(left, Decimal(0)), max(left), sum(of, Decimal(0)), max(of))
         )
     return tuple(found)
+
+
+MOST_MOVES: Final = 8
+"""More moves than this aren't worth advising."""
+MOST_NODES: Final = 20
+"""So many nodes are tried, those that lack least first: the answer has to come within seconds."""
+_STAY: Final = frozenset({"Node", "DaemonSet"})
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A pod that would have to move."""
+
+    pod: str
+    """NAMESPACE/NAME."""
+    owner: str
+    """Kind of its controller; empty if it has none, and would not come back by itself."""
+    to: str
+    """A node that has room for it."""
+    frees: Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """What makes room on one node."""
+
+    node: str
+    resource: str
+    moves: tuple[Move, ...]
+
+
+def moves(pod: WholePod, answers: Sequence[NodeFit], cluster: Cluster, own: frozenset[str]) -> Moves | None:
+    """Find the fewest pods that would have to move; None if moving pods doesn't help.
+
+    Args:
+        pod: The pod that waits.
+        answers: What the nodes answer to it.
+        cluster: The nodes and the pods on them.
+        own: UIDs of the gang's pods, which stay.
+    """
+    lacking = sorted((one for one in answers if one.refusals and one.is_open), key=_lack)
+    tried = (_on(pod, one, cluster, own) for one in lacking[:MOST_NODES])
+    found = [one for one in tried if one is not None]
+    return min(found, key=lambda one: (len(one.moves), sum(move.frees for move in one.moves), one.node), default=None)
+
+
+def _lack(answer: NodeFit) -> Decimal:
+    return max(one.shortage.needs - one.shortage.free for one in answer.refusals if one.shortage is not None)
+
+
+def _on(pod: WholePod, answer: NodeFit, cluster: Cluster, own: frozenset[str]) -> Moves | None:
+    """The moves that make room on one node."""
+    node, made = answer.node, list[Move]()
+    first = next(one.shortage.resource for one in answer.refusals if one.shortage is not None)
+    stuck = set[str]()
+    while len(made) < MOST_MOVES:
+        short = _short(pod, node, cluster)
+        if short is None:
+            return None
+        if not short:
+            return Moves(node.name, first, tuple(made))
+        resource, lack = short
+        chosen = _chosen(_movable(pod, node, cluster, own, stuck), resource, lack)
+        if chosen is None:
+            return None
+        emptied = without_pod(cluster, chosen)
+        to = first_fit(chosen, emptied, node.name)
+        if to is None:
+            stuck.add(chosen.full_name)
+            continue
+        made.append(Move(chosen.full_name, chosen.owner, to, chosen.requests[resource]))
+        cluster = with_pod(emptied, chosen, to)
+    return None
+
+
+def _short(pod: WholePod, node: Node, cluster: Cluster) -> tuple[str, Decimal] | tuple[()] | None:
+    """The resource of which the node has too little, and how much; () if it has enough; None if it won't do."""
+    found = refusals(pod, node, cluster, neighbours(pod, cluster))
+    if any(one.filter is not Filter.NODE_RESOURCES_FIT for one in found):
+        return None
+    short = next((one.shortage for one in found if one.shortage is not None), None)
+    return () if short is None else (short.resource, short.needs - short.free)
+
+
+def _movable(pod: WholePod, node: Node, cluster: Cluster, own: frozenset[str], stuck: set[str]) -> Iterator[WholePod]:
+    for one in cluster.pods.get(node.name, ()):
+        is_fixed = one.owner in _STAY or one.uid in own or one.priority > pod.priority or one.deleting
+        if not is_fixed and one.full_name not in stuck:
+            yield one
+
+
+def _chosen(pods: Iterator[WholePod], resource: str, lack: Decimal) -> WholePod | None:
+    """Choose the smallest pod that frees enough alone, otherwise the pod that frees most."""
+    sized = [(one.requests.get(resource, Decimal(0)), one) for one in pods]
+    enough = [one for size, one in sized if size >= lack]
+    if enough:
+        return min(enough, key=lambda one: (one.requests[resource], one.full_name))
+    return min(
+        (one for size, one in sized if size > 0),
+        key=lambda one: (-one.requests[resource], one.full_name),
+        default=None,
+    )

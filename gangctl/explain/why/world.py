@@ -1,98 +1,14 @@
-"""What `gangctl why` looks at beside the gang itself: nodes, the pods on them, volume claims, and missing rights.
-
-The values have what the scheduler decides by, and nothing more.
-"""
+"""What `gangctl why` looks at beside the gang itself: nodes, the pods on them, volume claims, and missing rights."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from decimal import Decimal
 from typing import Any
 
 from gangctl.api.snapshot import MemberSnapshot
 from gangctl.core.facts.world import Pod
-
-Amounts = Mapping[str, Decimal]
-"""Resource -> how much of it."""
-
-
-@dataclass(frozen=True, slots=True)
-class NodeTaint:
-    """A taint of a node."""
-
-    key: str
-    value: str
-    effect: str
-
-    def __str__(self) -> str:
-        """As kube-scheduler prints it, and how `kubectl taint` takes it."""
-        return f"{self.key}{f'={self.value}' if self.value else ''}:{self.effect}"
-
-
-@dataclass(frozen=True, slots=True)
-class NeighbourTerm:
-    """A required term of pod affinity or anti-affinity."""
-
-    selector: Mapping[str, Any] | None
-    """Its label selector; None = it has none, and so matches no pod."""
-    topology_key: str
-    namespaces: frozenset[str] | None
-    """None = of all namespaces."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SeenPod:
-    """A pod as the scheduler sees it."""
-
-    namespace: str
-    name: str
-    uid: str = ""
-    node: str = ""
-    """Empty while it has none."""
-    labels: Mapping[str, str] = field(default_factory=dict)
-    owner: str = ""
-    """Kind of its controller: Node for a static pod, DaemonSet, ReplicaSet ..."""
-    priority: int = 0
-    requests: Amounts = field(default_factory=dict)
-    """What it needs of a node, containers and overhead together; ``pods`` is 1."""
-    ports: frozenset[tuple[str, int]] = frozenset()
-    """(protocol, port) of the host."""
-    node_selector: Mapping[str, Any] = field(default_factory=dict)
-    affinity: Mapping[str, Any] = field(default_factory=dict)
-    """As written; only node affinity is read from it."""
-    tolerations: tuple[Mapping[str, Any], ...] = ()
-    near: tuple[NeighbourTerm, ...] = ()
-    """Required pod affinity."""
-    apart: tuple[NeighbourTerm, ...] = ()
-    """Required pod anti-affinity."""
-    claims: tuple[str, ...] = ()
-    """Names of its PersistentVolumeClaims."""
-    gates: tuple[str, ...] = ()
-    """Scheduling gates."""
-    scheduler: str = ""
-    said: str = ""
-    """What its condition PodScheduled says while it is False; empty if no scheduler has looked at it."""
-    created_at: float = 0.0
-    deleting: bool = False
-    unread: tuple[str, ...] = ()
-    """Fields that the scheduler decides by, and that are not looked at here."""
-
-    @property
-    def full_name(self) -> str:
-        """NAMESPACE/NAME."""
-        return f"{self.namespace}/{self.name}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SeenNode:
-    """A node as the scheduler sees it."""
-
-    name: str
-    labels: Mapping[str, str] = field(default_factory=dict)
-    taints: tuple[NodeTaint, ...] = ()
-    cordoned: bool = False
-    allocatable: Amounts = field(default_factory=dict)
+from gangctl.kubernetes.objects import Node, WholePod
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,12 +28,38 @@ class Claim:
     """The terms of the volume's node affinity; None = any node, or it isn't known."""
 
 
+def read_claim(
+    name: str,
+    raw: Mapping[str, Any] | None,
+    volume: Mapping[str, Any] | None = None,
+    storage_class: Mapping[str, Any] | None = None,
+) -> Claim:
+    """Read a claim. ``raw``: None if there is none; ``volume``, ``storage_class``: None if that isn't known."""
+    if raw is None:
+        return Claim(name=name, exists=False, bound=False)
+    spec = raw.get("spec") or {}
+    affinity = ((volume or {}).get("spec") or {}).get("nodeAffinity") or {}
+    required = affinity.get("required") or {}
+    waits: bool | None = False
+    if spec.get("storageClassName"):
+        waits = None if storage_class is None else storage_class.get("volumeBindingMode") == "WaitForFirstConsumer"
+    return Claim(
+        name=name,
+        deleting="deletionTimestamp" in (raw.get("metadata") or {}),
+        bound=(raw.get("status") or {}).get("phase") == "Bound",
+        storage_class=spec.get("storageClassName") or "",
+        waits_for_pod=waits,
+        volume=spec.get("volumeName") or "",
+        nodes=tuple(required["nodeSelectorTerms"]) if "nodeSelectorTerms" in required else None,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Cluster:
     """The nodes, and what is on them."""
 
-    nodes: tuple[SeenNode, ...]
-    pods: Mapping[str, tuple[SeenPod, ...]]
+    nodes: tuple[Node, ...]
+    pods: Mapping[str, tuple[WholePod, ...]]
     """Node -> the pods on it that have not ended."""
     claims: Mapping[str, Claim] = field(default_factory=dict)
 
@@ -132,7 +74,7 @@ class MissingRight:
     namespace: str
     """Empty: in the whole cluster."""
     lacking: str
-    """What can't be told without it."""
+    """What stays unknown without it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +85,7 @@ class Surroundings:
     """All of the gang."""
     pods_known: bool = True
     """False if they can't be read."""
-    waiting: tuple[SeenPod, ...] = ()
+    waiting: tuple[WholePod, ...] = ()
     """Those of the gang that have no node and have not ended."""
     cluster: Cluster | None = None
     """None: no pod waits for a node, there are none (this machine), or they can't be read."""

@@ -20,8 +20,7 @@ from prometheus_client.metrics_core import Metric
 from gangctl.api.gangjob import GangJob, Windowed
 from gangctl.api.status import ENDED, GangPhase, Spent
 from gangctl.cluster import clock
-from gangctl.core.record.conditions import warned_of
-from gangctl.core.record.goodput import goodput, spent_until
+from gangctl.core.record.conditions import goodput, spent_until, warned_of
 from gangctl.telemetry.metrics.labels import PHASES, known
 
 BUCKETS: Final = tuple(Spent.model_fields)

@@ -18,12 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gangsidecar.agent.api import Api
-from gangsidecar.agent.downlink import Downlink
-from gangsidecar.agent.first_contact import FirstContact
-from gangsidecar.agent.relay import Relay
-from gangsidecar.agent.uplink import Address, stay_connected
-from gangsidecar.common.clock import now_ms
-from gangsidecar.common.log import log, log_as
+from gangsidecar.agent.relay import Downlink, Relay
+from gangsidecar.agent.uplink import Address, FirstContact, stay_connected
+from gangsidecar.common import log, log_as, now_ms
 from gangsidecar.wire import CONTACT_FILE, FRAMEWORK_SOCKET, SIDECAR_LOG_NAME, SUPERVISOR_SOCKET, UNREACHED
 
 if TYPE_CHECKING:
@@ -33,6 +30,22 @@ BAD_USAGE = 2
 FAREWELL = 5.0
 """Seconds that the sidecar outlives a supervisor that has ended deliberately: the controller gets the last report."""
 
+_FLAGS = (
+    ("--dir", "GANG_DIR", None, "directory for the sockets"),
+    ("--controller", "GANG_CONTROLLER", "URL", "ws:// or wss:// URL"),
+    ("--controller-file", "GANG_CONTROLLER_FILE", "FILE", "a file that holds the URL, instead of --controller"),
+    ("--token-file", "GANG_TOKEN_FILE", "FILE", "the bearer token"),
+    ("--ca-file", "GANG_CA_FILE", "FILE", "certificates to trust for wss://"),
+    (
+        *("--address-file", "GANG_ADDRESS_FILE", "FILE"),
+        "an IP address that is dialled before the URL's host; the file may be empty",
+    ),
+    (
+        *("--termination-log", "GANG_TERMINATION_LOG", "FILE"),
+        "gets the reason if the pod has not reached the controller yet",
+    ),
+)
+"""Flag, its variable, its metavariable, and its meaning."""
 _EPILOG = f"""\
 In DIR it listens on {SUPERVISOR_SOCKET} (the supervisor) and {FRAMEWORK_SOCKET} (the framework API; its document is at
 /v1/openapi.json: curl --unix-socket DIR/{FRAMEWORK_SOCKET} http://gang/v1/openapi.json).
@@ -43,19 +56,18 @@ the pod has not reached the controller yet: the file of --termination-log has th
 
 @dataclass(frozen=True)
 class AgentSettings:
-    """What the command line sets."""
+    """The settings of the command line."""
 
     directory: Path
     address: Address
     termination_log: Path | None = None
-    """What the cluster reads when the sidecar ends; None if nothing reads it."""
+    """The file that the cluster reads when the sidecar ends; None if nothing reads it."""
 
 
 async def serve(settings: AgentSettings) -> int:
-    """Relay until SIGTERM or SIGINT, or until the pod's status is to say what fails; returns the exit code.
+    """Relay until SIGTERM or SIGINT, or until the pod's status is to say what fails; return the exit code.
 
-    Raises:
-        OSError: a socket can't be listened on.
+    OSError: a socket can't be listened on.
     """
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
@@ -123,35 +135,8 @@ def _settings(arguments: list[str], environment: Mapping[str, str]) -> AgentSett
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    get = environment.get
-    parser.add_argument("--dir", default=get("GANG_DIR"), help="directory for the sockets (GANG_DIR)")
-    parser.add_argument(
-        "--controller", default=get("GANG_CONTROLLER"), metavar="URL", help="ws:// or wss:// URL (GANG_CONTROLLER)"
-    )
-    parser.add_argument(
-        "--controller-file",
-        default=get("GANG_CONTROLLER_FILE"),
-        metavar="FILE",
-        help="a file that holds the URL, instead of --controller (GANG_CONTROLLER_FILE)",
-    )
-    parser.add_argument(
-        "--token-file", default=get("GANG_TOKEN_FILE"), metavar="FILE", help="the bearer token (GANG_TOKEN_FILE)"
-    )
-    parser.add_argument(
-        "--ca-file", default=get("GANG_CA_FILE"), metavar="FILE", help="certificates to trust for wss:// (GANG_CA_FILE)"
-    )
-    parser.add_argument(
-        "--address-file",
-        default=get("GANG_ADDRESS_FILE"),
-        metavar="FILE",
-        help="an IP address that is dialled before the URL's host; the file may be empty (GANG_ADDRESS_FILE)",
-    )
-    parser.add_argument(
-        "--termination-log",
-        default=get("GANG_TERMINATION_LOG"),
-        metavar="FILE",
-        help="gets the reason if the pod has not reached the controller yet (GANG_TERMINATION_LOG)",
-    )
+    for flag, variable, metavar, meaning in _FLAGS:
+        parser.add_argument(flag, default=environment.get(variable), metavar=metavar, help=f"{meaning} ({variable})")
     found = parser.parse_args(arguments)
     if not found.dir:
         parser.error("--dir (or GANG_DIR) is needed")
@@ -164,12 +149,15 @@ def _settings(arguments: list[str], environment: Mapping[str, str]) -> AgentSett
     address = Address(
         token_file=Path(found.token_file).absolute(),
         url="" if found.controller_file else found.controller,
-        url_file=Path(found.controller_file).absolute() if found.controller_file else None,
-        ca_file=Path(found.ca_file).absolute() if found.ca_file else None,
-        address_file=Path(found.address_file).absolute() if found.address_file else None,
+        url_file=_path(found.controller_file),
+        ca_file=_path(found.ca_file),
+        address_file=_path(found.address_file),
     )
-    log_file = Path(found.termination_log).absolute() if found.termination_log else None
-    return AgentSettings(Path(found.dir).absolute(), address, log_file)
+    return AgentSettings(Path(found.dir).absolute(), address, _path(found.termination_log))
+
+
+def _path(text: str | None) -> Path | None:
+    return Path(text).absolute() if text else None
 
 
 if __name__ == "__main__":

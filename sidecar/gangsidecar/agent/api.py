@@ -1,7 +1,8 @@
 """The framework API: HTTP and JSON on a unix socket, for the worker's own ranks.
 
-A handler must never wait for the controller or the supervisor: its answer tells what the sidecar knows, or that the
-call was passed on.
+A handler must never wait for the controller or the supervisor: its answer has what the sidecar knows, or says that the
+call was passed on. A stream of server-sent events ends when its reader is gone or the sidecar ends. It must not say the
+same twice.
 """
 
 from __future__ import annotations
@@ -12,23 +13,25 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 
 from gangsidecar import wire
-from gangsidecar.agent import attempt_gate, operations, streams
+from gangsidecar.agent import attempt_gate, operations
 from gangsidecar.agent.attempt_gate import AttemptGate, AttemptState
-from gangsidecar.agent.downlink import open_to_all
-from gangsidecar.agent.first_steps import FirstSteps, follows, reported, restore_ignored
 from gangsidecar.agent.operations import (
     ATTEMPT_ENDING,
     DIRECTORY_TIER,
     OPERATIONS,
     RESTORE_POINT_IGNORED,
+    MismatchError,
     Operation,
+    check,
 )
-from gangsidecar.agent.shapes import MismatchError, check
-from gangsidecar.common.log import log
+from gangsidecar.agent.progress import FirstSteps, follows, reported, restore_ignored
+from gangsidecar.agent.relay import open_to_all
+from gangsidecar.common import log
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from gangsidecar.agent.attempt_gate import AttemptGate, StopNotice
     from gangsidecar.agent.relay import Relay
 
 BODY_LIMIT = 64 * 1024
@@ -38,6 +41,7 @@ GOODBYE = 0.5
 """Seconds for calls that are being answered when the sidecar ends."""
 
 Answer = tuple[int, dict[str, Any]]
+Event = tuple[str, dict[str, Any]]
 
 
 class ProblemError(Exception):
@@ -59,11 +63,7 @@ class Api:
         self._steps = FirstSteps()
 
     async def open(self, path: str) -> web.AppRunner:
-        """Listen on ``path``; a socket that an earlier sidecar left there is replaced.
-
-        Raises:
-            OSError: it can't be listened on.
-        """
+        """Listen on ``path``; a socket that an earlier sidecar left there is replaced. OSError: it can't be done."""
         application = web.Application(middlewares=[_errors], client_max_size=BODY_LIMIT)
         bodies: dict[str, Callable[[Any], Answer]] = {
             "postProgress": self._progress,
@@ -96,7 +96,11 @@ class Api:
             raise ValueError(operation.name)
 
         async def handler(request: web.Request) -> web.StreamResponse:
-            body = check(takes, _parsed(await request.read()))
+            try:
+                json_body = json.loads(await request.read())
+            except (ValueError, RecursionError) as error:
+                raise MismatchError("body", f"not JSON: {str(error)[:120]}") from None
+            body = check(takes, json_body)
             self._check_caller(body["attempt"], body["rank"])
             status, answer = handle(body)
             return web.json_response(answer, status=status)
@@ -104,11 +108,7 @@ class Api:
         return handler
 
     def _check_caller(self, attempt: int, rank: int) -> None:
-        """Check that this rank of this attempt may call.
-
-        Raises:
-            ProblemError: 409, 422, or 503 while no supervisor has reported.
-        """
+        """Raise ProblemError (409, 422 or 503) unless this rank of this attempt may call."""
         gate = self._relay.gate
         current = attempt_gate.current_attempt(gate)
         match attempt_gate.state_of(gate, attempt):
@@ -124,7 +124,7 @@ class Api:
                 run = attempt_gate.live_run(gate)
                 ranks = () if run is None else attempt_gate.ranks_of(run)
                 if ranks and rank not in ranks:
-                    message = f"rank {rank} is no rank of this member, whose ranks are {', '.join(map(str, ranks))}"
+                    message = f"rank {rank} isn't a rank of this member, whose ranks are {', '.join(map(str, ranks))}"
                     raise ProblemError(422, "RankUnknown", message, field="body.rank")
 
     def _ending(self) -> bool:
@@ -204,10 +204,33 @@ class Api:
         return 202, {"incident": attempt + 1}
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
-        return await streams.events(self._relay, self._now_ms, request)
+        """Send the current state, then each change."""
+        relay, stream = self._relay, await _begin_stream(request)
+        sent: tuple[str, int] | None = None
+        while not relay.closing:
+            event = _event(relay.gate, self._now_ms())
+            if event is not None and (event[0], event[1]["attempt"]) != sent:
+                sent = event[0], event[1]["attempt"]
+                await stream.write(_as_text(event))
+            else:
+                await relay.changes.wait()
+        return stream
 
     async def _stop(self, request: web.Request) -> web.StreamResponse:
-        return await streams.stop(self._relay, self._now_ms, request)
+        """Send one event, then nothing until the reader has acted on it and closes: the signal waits for that."""
+        relay, stream = self._relay, await _begin_stream(request)
+        while not relay.closing and attempt_gate.live_attempt(relay.gate) is None:
+            await relay.changes.wait()
+        with relay.watching(attempt_gate.current_attempt(relay.gate)):
+            is_sent = False
+            while not relay.closing:
+                event = None if is_sent else _event(relay.gate, self._now_ms())
+                if event is not None and event[0] == "stop":
+                    await stream.write(_as_text(event))
+                    is_sent = True
+                else:
+                    await relay.changes.wait()
+        return stream
 
     async def _get_document(self, _request: web.Request) -> web.StreamResponse:
         return web.Response(body=self._document, content_type="application/json")
@@ -240,13 +263,6 @@ def _no_supervisor() -> ProblemError:
     return ProblemError(503, "SupervisorAway", message)
 
 
-def _parsed(body: bytes) -> Any:
-    try:
-        return json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise MismatchError("body", f"not JSON: {str(error)[:120]}") from None
-
-
 def _described(gate: AttemptGate, now_ms: int) -> dict[str, Any]:
     report, run, directive = gate.report, attempt_gate.live_run(gate), gate.run
     if report is None:
@@ -270,7 +286,7 @@ def _described(gate: AttemptGate, now_ms: int) -> dict[str, Any]:
         body |= {name: value for name, value in found.items() if value}
     stop = attempt_gate.stop_notice(gate, now_ms)
     if stop is not None:
-        body["stopping"] = streams.stopping(stop)
+        body["stopping"] = _stopping(stop)
     return body
 
 
@@ -287,3 +303,27 @@ def _milliseconds(seconds: float) -> int:
 
 def _number(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() else None
+
+
+def _stopping(notice: StopNotice) -> dict[str, Any]:
+    """The stop, as answers and events describe it."""
+    why = {"reason": notice.reason} if notice.reason else {}
+    return {**why, "planned": notice.planned, "millisecondsLeft": notice.left_ms}
+
+
+async def _begin_stream(request: web.Request) -> web.StreamResponse:
+    stream = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
+    await stream.prepare(request)
+    return stream
+
+
+def _event(gate: AttemptGate, now_ms: int) -> Event | None:
+    """Return the event for the current state; None = there is no worker."""
+    attempt, notice = attempt_gate.live_attempt(gate), attempt_gate.stop_notice(gate, now_ms)
+    if notice is not None:
+        return "stop", {"attempt": notice.attempt, **_stopping(notice)}
+    return None if attempt is None or attempt_gate.is_ending(gate) else ("run", {"attempt": attempt})
+
+
+def _as_text(event: Event) -> bytes:
+    return f"event: {event[0]}\ndata: {json.dumps(event[1])}\n\n".encode()

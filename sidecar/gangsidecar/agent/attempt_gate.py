@@ -1,4 +1,4 @@
-"""Which attempt may call the framework API now, as far as the sidecar can tell from what it relays. Pure.
+"""Decide which attempt may call the framework API now, from what the sidecar relays. Pure.
 
 Calls for attempt N are accepted from the Run(N) that its session was given until the supervisor reports that its worker
 is gone. A stop that was ordered doesn't end it: the grace is there for a last checkpoint. The gate must never replace
@@ -77,7 +77,7 @@ def with_directive(gate: AttemptGate, directive: wire.Directive, now_ms: int) ->
 
 
 def live_attempt(gate: AttemptGate) -> int | None:
-    """The attempt whose worker may still be there; None = there is no worker."""
+    """Return the attempt whose worker may still be there; None = there is no worker."""
     report, run = gate.report, gate.run
     if report is None:
         return None
@@ -101,7 +101,7 @@ def current_attempt(gate: AttemptGate) -> int:
 
 
 def is_ending(gate: AttemptGate) -> bool:
-    """Whether the live worker was ordered to stop."""
+    """Return whether the live worker was ordered to stop."""
     if gate.report is not None and gate.report.phase in {Phase.STOPPING, Phase.STUCK}:
         return True
     directive, attempt = gate.directive, live_attempt(gate)
@@ -123,9 +123,9 @@ def state_of(gate: AttemptGate, attempt: int) -> AttemptState:
 
 
 def stop_notice(gate: AttemptGate, now_ms: int) -> StopNotice | None:
-    """The stop that the worker should know of; None while it may run on, and where there is no worker.
+    """Return the stop of which the worker is notified; None while it may run on, and where there is no worker.
 
-    What it does about the stop must not change its stacks: it is told when they are taken.
+    What the worker does about the stop must not change its stacks: the notice comes when they are taken.
     """
     directive, attempt = gate.directive, live_attempt(gate)
     if directive is None or attempt is None or not is_ending(gate):
@@ -138,7 +138,7 @@ def stop_notice(gate: AttemptGate, now_ms: int) -> StopNotice | None:
 
 
 def live_run(gate: AttemptGate) -> wire.Run | None:
-    """What the live worker was started with; None = this sidecar has not seen it."""
+    """Return the Run of the live worker; None = this sidecar has not seen it."""
     run = gate.run
     return run.run if run is not None and run.attempt == live_attempt(gate) else None
 
@@ -165,7 +165,7 @@ def _variable(run: wire.Run, name: str) -> str:
 
 
 def shared_environment(run: wire.Run) -> dict[str, str]:
-    """What all processes of the member have in common (rank and local rank only if there is one process)."""
+    """Return the variables that all processes of the member share (ranks only if there is one process)."""
     shared = set.intersection(*(set(process.env) for process in run.processes)) if run.processes else set()
     return dict(shared)
 

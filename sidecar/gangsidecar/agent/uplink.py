@@ -6,6 +6,19 @@ dialled, also that of a leader that a standby names by its IP address.
 
 The wait before each attempt is drawn from the whole range up to a limit that doubles (full jitter), so the members of a
 restarted controller come back spread out in time. A connection that is lost at once must not be dialled in a hot loop.
+
+**First contact.** A sidecar that never reaches the controller says why in the status of its pod, which has the words of
+a container only when it ends. So it ends, with the reason as its termination message, and the kubelet starts it again.
+Until the pod's first contact no worker runs in it, so nothing is lost::
+
+    ends   <=>   no sidecar of this pod has had a connection
+            and  a reason is known for PATIENCE since the start, or nothing has answered for LONG_PATIENCE
+            and  the newest answer doesn't ask to try again (503)
+            and  the pod's status has not had this reason, and has had fewer than MOST
+
+A sidecar that has once been connected must not end: its worker trains on, and its restarts would delay the recovery.
+The kubelet delays each restart of a container by more, so there are few, and none for what passes by itself: there is
+no leader for a moment, or the controller does not know the pod yet.
 """
 
 from __future__ import annotations
@@ -13,6 +26,7 @@ from __future__ import annotations
 import asyncio
 import random
 import ssl
+from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from ipaddress import ip_address
@@ -22,12 +36,11 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from gangsidecar import wire
-from gangsidecar.common.log import log
+from gangsidecar.common import log
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gangsidecar.agent.first_contact import FirstContact
     from gangsidecar.agent.relay import Relay
 
 FIRST_WAIT, LAST_WAIT = 0.05, 5.0
@@ -45,11 +58,20 @@ _CLOSE_REASON = 120
 """Bytes: a close frame takes 123."""
 _ENDED = frozenset({aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSING, aiohttp.WSMsgType.CLOSED})
 _NO_MESSAGE = frozenset({aiohttp.WSMsgType.ERROR, aiohttp.WSMsgType.BINARY})
+PATIENCE = 3.0
+"""Seconds: a controller that is started beside its pods answers within this time."""
+LONG_PATIENCE = 10.0
+"""Seconds in which a packet that nothing answers may still be on its way."""
+MOST = 2
+"""Times that a sidecar ends: three restarts would count as a start that failed."""
+_CONNECTED = "connected"
+_LIMIT = 400
+"""Characters of a reason."""
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where the controller is, and what proves our identity. Files are read before each attempt: they may change."""
+    """The controller's address, and the proof of our identity. Files are read before each attempt: they may change."""
 
     token_file: Path
     url: str = ""
@@ -86,13 +108,11 @@ class _StandbyError(_NotNowError):
 
 
 class _Answer:
-    """What aiohttp hides of the controller's answer to the upgrade."""
+    """The part of the controller's answer to the upgrade that aiohttp hides."""
 
     def __init__(self) -> None:
-        self.text = ""
-        """The body of a refusal, which gives the reason."""
-        self.revision = 1
-        """The revision of the wire that the controller accepts."""
+        self.text = ""  # The body of a refusal, which gives the reason.
+        self.revision = 1  # The revision of the wire that the controller accepts.
 
     async def read(self, _session: aiohttp.ClientSession, _context: Any, end: aiohttp.TraceRequestEndParams) -> None:
         """Read the revision, and the beginning of a refusal."""
@@ -117,7 +137,7 @@ async def stay_connected(address: Address, relay: Relay, contact: FirstContact) 
         except (_LostError, OSError, ValueError, aiohttp.ClientError) as error:
             reason = str(error) or type(error).__name__
         contact.failed(reason, passes=passes)
-        # A connection that held for a while is no failure; one that was lost at once is.
+        # A connection that held for a while isn't a failure; one that was lost at once is.
         failures = 0 if loop.time() - began > LAST_WAIT else failures + 1
         if reason != logged:
             log("warning", "there is no connection to the controller; workers train on", reason=reason)
@@ -127,20 +147,16 @@ async def stay_connected(address: Address, relay: Relay, contact: FirstContact) 
 
 
 async def _connection(address: Address, relay: Relay, contact: FirstContact) -> None:
-    """One connection, from dialling to its end.
-
-    Raises:
-        _RefusedError, _LostError, OSError, ValueError, aiohttp.ClientError: always one; its text says why it ended.
-    """
+    """Connect once; return never. It raises an error whose text says why the connection ended or was not made."""
     url = address.url or _read(address.url_file)
     name = urlsplit(url).hostname or ""
     missed = ""
-    known = _known(address.address_file)
-    if known:
+    ip = _ip_address(address.address_file)
+    if ip:
         try:
-            await _follow(address, relay, contact, _at(url, known), name)
+            await _follow(address, relay, contact, _at(url, ip), name)
         except _UnreachableError as error:
-            missed = f"{known}: {error}; by name: "
+            missed = f"{ip}: {error}; by name: "
     try:
         await _follow(address, relay, contact, url, name)
     except _UnreachableError as error:
@@ -172,10 +188,7 @@ async def _dial(address: Address, relay: Relay, contact: FirstContact, at: tuple
             async with asyncio.timeout(seconds):
                 socket = await session.ws_connect(
                     url,
-                    headers={
-                        "Authorization": f"Bearer {token}",
-                        wire.REVISION_HEADER: str(wire.REVISION),
-                    },
+                    headers={"Authorization": f"Bearer {token}", wire.REVISION_HEADER: str(wire.REVISION)},
                     # A message must stay below this limit.
                     max_msg_size=wire.MAX_BYTES + 1,
                     timeout=aiohttp.ClientWSTimeout(ws_close=GOODBYE),
@@ -233,7 +246,7 @@ async def _receive(socket: aiohttp.ClientWebSocketResponse, relay: Relay) -> Non
         async with asyncio.timeout(SILENCE) as silence:
             while (frame := await socket.receive()).type not in _ENDED:
                 if frame.type in _NO_MESSAGE:
-                    raise _RefusedError(f"the controller sent something that is no message: {frame.data!r:.120}")
+                    raise _RefusedError(f"the controller sent something that isn't a message: {frame.data!r:.120}")
                 if frame.type is aiohttp.WSMsgType.TEXT:
                     message = _decode(relay, frame.data)
                     if isinstance(message, wire.Ping):
@@ -257,11 +270,7 @@ def _read(path: Path | None) -> str:
 
 
 def _token(address: Address) -> str:
-    """The bearer token.
-
-    Raises:
-        _LostError: the file can't be read.
-    """
+    """Read the bearer token. _LostError: the file can't be read."""
     try:
         return _read(address.token_file)
     except (OSError, ValueError) as error:
@@ -269,11 +278,7 @@ def _token(address: Address) -> str:
 
 
 def _trust(address: Address) -> ssl.SSLContext | bool:
-    """What is trusted now: the file may have changed.
-
-    Raises:
-        _LostError: the file can't be used.
-    """
+    """Return what is trusted now: the file may have changed. _LostError: the file can't be used."""
     if address.ca_file is None:
         return True
     try:
@@ -282,7 +287,7 @@ def _trust(address: Address) -> ssl.SSLContext | bool:
         raise _LostError(f"{address.ca_file} has no certificate of an authority to trust: {error}") from None
 
 
-def _known(file: Path | None) -> str:
+def _ip_address(file: Path | None) -> str:
     """The IP address in the file; empty if there is none."""
     try:
         return "" if file is None else str(ip_address(_read(file)))
@@ -295,3 +300,65 @@ def _at(url: str, address: str) -> str:
     parts = urlsplit(url)
     host = f"[{address}]" if ":" in address else address
     return parts._replace(netloc=host if parts.port is None else f"{host}:{parts.port}").geturl()
+
+
+class FirstContact:
+    """Remembers in a file, which outlives the container, the reasons that the pod's status has had."""
+
+    def __init__(self, file: Path, message: Path | None) -> None:
+        """Remember in ``file``. Without a termination message the sidecar never ends."""
+        self._file = file
+        self._message = message
+        self._reasons = _lines(file)
+        self._reason = ""
+        self._lasts = asyncio.Event()
+        self._lasts.set()
+
+    def connected(self) -> None:
+        """The controller has accepted the connection."""
+        if _CONNECTED not in self._reasons:
+            self._reasons.append(_CONNECTED)
+            self._remember()
+
+    def failed(self, reason: str, *, passes: bool = False) -> None:
+        """Note the reason why there is no connection. ``passes``: the controller asks to try again."""
+        self._reason = " ".join(reason.split())[:_LIMIT]
+        self._lasts.clear() if passes else self._lasts.set()
+
+    async def missed(self) -> None:
+        """Return when the sidecar is to end, with its reason written; it may never be."""
+        for seconds, otherwise in ((PATIENCE, ""), (LONG_PATIENCE - PATIENCE, "nothing answers")):
+            await asyncio.sleep(seconds)
+            while not self._lasts.is_set():
+                await self._lasts.wait()
+                await asyncio.sleep(PATIENCE)
+            if self._tell(self._reason or otherwise):
+                return
+        await asyncio.Event().wait()
+
+    def _tell(self, reason: str) -> bool:
+        is_over = _CONNECTED in self._reasons or len(self._reasons) >= MOST
+        if not reason or is_over or reason in self._reasons or self._message is None:
+            return False
+        self._reasons.append(reason)
+        try:
+            self._message.write_text(reason)
+        except OSError as error:
+            log("warning", "the termination message can't be written", reason=error)
+            return False
+        return self._remember()
+
+    def _remember(self) -> bool:
+        new = self._file.with_name(f"{self._file.name}.new")
+        with suppress(OSError):
+            new.write_text("\n".join(self._reasons))
+            new.replace(self._file)
+            return True
+        return False
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        return file.read_text().splitlines()
+    except (OSError, ValueError):
+        return []

@@ -1,4 +1,4 @@
-"""Starts a worker that is a Python program, either at once or as a fork of a template that is warm.
+"""Start a worker that is a Python program, either at once or as a fork of a template that is warm.
 
 It runs in the user's own interpreter, from Python 3.8 on, and imports nothing but the standard library. Nothing of it
 may stay visible to the worker: not in ``sys.path``, ``sys.argv``, ``sys.modules``, the environment or open files.

@@ -1,4 +1,6 @@
-"""Where the user's own interpreter enters, before it runs a worker. It runs from the supervisor's archive.
+"""Run a worker in the user's own interpreter, as if that had been started with it.
+
+It runs from the supervisor's archive::
 
     python [FLAGS] -c ENTER ARCHIVE run IMPORTS COMMAND ...
     python [FLAGS] -c ENTER ARCHIVE template IMPORTS DESCRIPTOR COMMAND ...
@@ -6,14 +8,20 @@
 COMMAND is what follows Python's own flags: a script with its arguments, or ``-m`` and a module. IMPORTS is the file to
 which the worker's imports are appended; empty: nowhere. A template does not run its COMMAND: it shows what it is for in
 lists of processes.
+
+What CPython does itself is in Modules/main.c (``pymain_run_python``). A traceback, an exit code and an end by SIGINT
+are those of a plain start.
 """
 
 from __future__ import annotations
 
+import builtins
+import os
 import sys
 from collections.abc import Set as AbstractSet
-
-from gangsidecar.start.main_module import Target, run
+from importlib.machinery import SourceFileLoader
+from types import ModuleType, TracebackType
+from typing import Any, NamedTuple
 
 ENTER = r"""
 import sys
@@ -30,6 +38,7 @@ from gangsidecar.start.entry import main
 main(sys.argv[2:], loaded)
 """
 """The program that calls :func:`main`. An interpreter that is too old for us executes the COMMAND."""
+OURS = "gangsidecar"
 
 
 def main(arguments: list[str], loaded: AbstractSet[str]) -> None:
@@ -62,3 +71,139 @@ def _hide_us() -> None:
     sys.path_importer_cache.pop(sys.path.pop(0), None)
     if sys.path[:1] == [""]:
         del sys.path[0]
+
+
+class Target(NamedTuple):
+    """The program that the interpreter is to run."""
+
+    name: str
+    """A script, a folder or archive with ``__main__.py``, or (with ``is_module``) a module."""
+    is_module: bool
+    argv: list[str]
+
+    @classmethod
+    def of(cls, command: list[str]) -> Target:
+        """Read a script with its arguments, or ``-m`` and a module with its arguments."""
+        if command[0] == "-m":
+            return cls(command[1], is_module=True, argv=["-m", *command[2:]])
+        # As CPython completes it from 3.9 on (Python/fileutils.c, ``_Py_abspath``).
+        name = command[0] if sys.version_info < (3, 9) else os.path.join(os.getcwd(), command[0])
+        return cls(name, is_module=False, argv=command)
+
+    @property
+    def first_in_path(self) -> str:
+        """The entry that the interpreter puts first into ``sys.path``; empty if none."""
+        safe = sys.flags.isolated or getattr(sys.flags, "safe_path", False)
+        if self.is_module:
+            return "" if safe else os.getcwd()
+        if self.is_script:
+            return "" if safe else os.path.dirname(os.path.realpath(self.name))
+        return self.name if os.path.exists(self.name) else ""  # Also where paths are safe: CPython looks there for it.
+
+    @property
+    def is_script(self) -> bool:
+        """Return whether it is a file that is compiled or executed itself."""
+        return not self.is_module and os.path.isfile(self.name) and not _is_archive(self.name)
+
+
+def run(target: Target) -> None:
+    """Run it as ``__main__``. Returns when its last statement is done; the interpreter then ends as it always does.
+
+    SystemExit: it asked for that, or it failed; a failure has been printed.
+    """
+    module = _fresh_main()
+    sys.argv[:] = target.argv
+    try:
+        _run(target, module)
+    except SystemExit:
+        raise
+    except BaseException as error:  # noqa: BLE001 - what nothing has caught
+        _uncaught(error)
+
+
+def _run(target: Target, module: ModuleType) -> None:
+    first = target.first_in_path
+    if first:
+        sys.path.insert(0, first)
+    if target.is_module:
+        _run_package(target.name)
+    elif target.is_script:
+        _run_script(target.name, module)
+    elif first:
+        _run_package("__main__", alter_arguments=False)
+    else:
+        sys.stderr.write(f"{sys.executable}: can't open file {target.name!r}: [Errno 2] No such file or directory\n")
+        raise SystemExit(2)
+
+
+def _fresh_main() -> ModuleType:
+    """An empty ``__main__``. Our own modules are forgotten; those that still run are kept alive by their frames.
+
+    It stays the same object: a preloaded module may have it.
+    """
+    module = sys.modules.get("__main__")
+    if not isinstance(module, ModuleType):
+        module = sys.modules["__main__"] = ModuleType("__main__")
+    module.__dict__.clear()
+    module.__init__("__main__")  # type: ignore[misc]
+    module.__dict__.update(__builtins__=builtins, __annotations__={})
+    for name in [name for name in sys.modules if name == OURS or name.startswith(OURS + ".")]:
+        del sys.modules[name]
+    return module
+
+
+def _is_archive(path: str) -> bool:
+    from zipimport import ZipImportError, zipimporter  # noqa: PLC0415 - only if a script is run
+
+    try:
+        zipimporter(path)
+    except ZipImportError:
+        return False
+    return True
+
+
+def _run_script(path: str, module: ModuleType) -> None:
+    loader = SourceFileLoader("__main__", path)
+    module.__dict__.update(__file__=path, __cached__=None, __loader__=loader)
+    if path.endswith(".pyc"):
+        import marshal  # noqa: PLC0415 - hardly any script is compiled
+
+        with open(path, "rb") as file:
+            code = marshal.loads(file.read()[16:])  # noqa: S302 - the user's own program
+    else:
+        with open(path, "rb") as file:
+            code = compile(file.read(), path, "exec", dont_inherit=True)
+    exec(code, module.__dict__)  # noqa: S102 - this is what it is for
+
+
+def _run_package(name: str, *, alter_arguments: bool = True) -> None:
+    import runpy  # noqa: PLC0415 - as CPython does, for ``-m`` alone
+
+    run_as_main: Any = runpy._run_module_as_main  # type: ignore[attr-defined]  # noqa: SLF001 - what ``-m`` itself calls
+    run_as_main(name, alter_arguments)
+
+
+def _uncaught(error: BaseException) -> None:
+    """Report it by the hook that is set now, without the frames above the user's first; then raise SystemExit."""
+    traceback: TracebackType | None = error.__traceback__
+    ours = {__file__, "<frozen runpy>", getattr(sys.modules.get("runpy"), "__file__", None)}
+    while traceback is not None and traceback.tb_frame.f_code.co_filename in ours:
+        traceback = traceback.tb_next
+    sys.excepthook(type(error), error.with_traceback(traceback), traceback)
+    if isinstance(error, KeyboardInterrupt):
+        _end_by_sigint()
+    raise SystemExit(1)
+
+
+def _end_by_sigint() -> None:
+    """As CPython: threads and ``atexit`` first, then the default action of the signal."""
+    import atexit  # noqa: PLC0415 - hardly ever needed
+    import signal  # noqa: PLC0415
+
+    threading: Any = sys.modules.get("threading")
+    if threading is not None:
+        threading._shutdown()  # noqa: SLF001 - what the interpreter itself calls
+    atexit._run_exitfuncs()  # noqa: SLF001 - as above
+    sys.stdout.flush()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGINT)

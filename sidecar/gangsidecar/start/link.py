@@ -1,4 +1,4 @@
-"""Lines of JSON over a unix socket, with files."""
+"""The connection between the supervisor and a template: lines of JSON over a unix socket, with files."""
 
 from __future__ import annotations
 
@@ -10,6 +10,12 @@ from typing import Any
 
 PARKING = "GANG_PARKING"
 """The variable with the :func:`address` of the socket on which a worker's process parks."""
+ONE_THREAD = ("OPENBLAS_NUM_THREADS",)
+"""Set to 1 for the template: OpenBLAS starts its threads as it is loaded. A child sets the number that a start has."""
+ONLY_TEMPLATE = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1", **dict.fromkeys(ONE_THREAD, "1")}
+"""Variables of the template alone. Without the first, asking whether there is a GPU spoils CUDA for every child."""
+FILES = 3
+"""At most so many come with a line."""
 _PIECE = 1 << 16
 
 
@@ -19,31 +25,19 @@ def address(link: socket.socket) -> str:
 
 
 def send(link: socket.socket, **message: Any) -> None:
-    """Send one line.
-
-    Raises:
-        OSError: the other side is gone.
-    """
+    """Send one line. OSError: the other side is gone."""
     link.sendall(json.dumps(message).encode() + b"\n")
 
 
-FILES = 3
-"""At most so many come with a line."""
-
-
 def send_with(link: socket.socket, files: list[int], **message: Any) -> None:
-    """Send one line with files.
-
-    Raises:
-        OSError: the other side is gone.
-    """
+    """Send one line with files. OSError: the other side is gone."""
     data = json.dumps(message).encode() + b"\n"
     sent = link.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", files))])
     link.sendall(data[sent:])
 
 
 def receive(link: socket.socket) -> tuple[str, list[int]]:
-    """The next line, and the files that came with it. An empty line means that the other side is gone.
+    """Return the next line, and the files that came with it. An empty line means that the other side is gone.
 
     A side sends its next line only after the answer, so nothing of it can be in the last piece.
     """

@@ -1,7 +1,11 @@
-"""What keeps a template from being forked: each would make the child differ from a process that was just started.
+"""Find what keeps a template from being forked: each would make the child differ from a process that was just started.
 
 A thread that the child does not have may hold a lock that is never released; a device's driver, a connection and a
-shared mapping belong to one process. The answer is a sentence that names what was found, and says what to do.
+shared mapping belong to one process. A module that reads, at import, a variable that differs between attempts or
+processes, such as RANK, keeps what would be wrong in every fork. So while the template imports, ``os.environ`` notes
+each name that is read; what C code reads, and copies of the whole environment, are not seen.
+
+The answer is a sentence that names what was found, and says what to do.
 """
 
 from __future__ import annotations
@@ -10,10 +14,12 @@ import os
 import stat
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from importlib.machinery import all_suffixes
-from typing import NamedTuple, Tuple
+from typing import Any, Dict, NamedTuple, Tuple
+
+from gangsidecar.start.link import ONLY_TEMPLATE
 
 NO_DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/pts/", "/dev/console")
 """Character devices that may be shared. All others are taken for what a process must have opened itself."""
@@ -22,16 +28,20 @@ ADVICE = "start it with Exec, or name the modules without this one in preload"
 
 Version = Tuple[str, int, int]
 """File, time of change in ns, and size."""
+_Environ: Any = type(os.environ)
+_reads: Dict[str, str] = {}
+"""Variable -> the module whose import has read it first."""
+_importing = ""
 
 
 class Surroundings(NamedTuple):
-    """What a start would find, taken before anything was preloaded."""
+    """The surroundings of a start, taken before anything was preloaded."""
 
     folder: str
     umask: int
     files: AbstractSet[int]
     shared: int
-    """How many mappings are shared and can be written."""
+    """The number of mappings that are shared and can be written."""
 
     @classmethod
     def now(cls) -> Surroundings:
@@ -46,25 +56,22 @@ def _umask() -> int:
 
 
 def left_open(before: Surroundings, ours: Sequence[int] = (), by: str = "a preloaded module") -> str:
-    """The first thing that a child can't share or does not have; empty if there is none.
+    """Name the first thing that a child can't share or does not have; empty if there is none.
 
-    Args:
-        before: the surroundings when the template began.
-        ours: files that the template itself has opened since.
-        by: what has caused it.
+    ``ours``: files that the template itself has opened since ``before``; ``by``: what has caused it.
     """
-    known = {*before.files, *ours}
+    expected = {*before.files, *ours}
     found = (
         _thread()
         or _child()
-        or next(filter(None, (_file(number, path) for number, path in _files() if number not in known)), "")
+        or next(filter(None, (_file(number, path) for number, path in _files() if number not in expected)), "")
         or _changed_surroundings(before)
     )
     return f"{by} {found}: {ADVICE}" if found else ""
 
 
 def shares_memory(before: Surroundings) -> str:
-    """Whether a module has mapped memory that all children would write to; empty if none has."""
+    """Say that a module has mapped memory that all children would write to; empty if none has."""
     found = _shared_mappings() > before.shared
     return f"a preloaded module has mapped memory that processes share: {ADVICE}" if found else ""
 
@@ -154,7 +161,7 @@ def _version(path: str) -> Version | None:
 
 
 def changed(modules: dict[str, Version]) -> str:
-    """The first of these modules whose file is no longer what it was; empty if there is none."""
+    """Name the first of these modules whose file is no longer what it was; empty if there is none."""
     for name, version in modules.items():
         if _version(version[0]) != version:
             return f"the file of the preloaded module {name} has changed: {version[0]}"
@@ -162,11 +169,9 @@ def changed(modules: dict[str, Version]) -> str:
 
 
 def shadowed(folder: str, loaded: AbstractSet[str]) -> str:
-    """The first preloaded module in place of which a start would import a file of the user; empty if there is none.
+    """Name the first preloaded module in place of which a start would import a file of the user; empty if none.
 
-    Args:
-        folder: what comes first in the worker's ``sys.path``.
-        loaded: the modules that Python itself has loaded: no start looks for them in the folder.
+    ``folder`` comes first in the worker's ``sys.path``; no start looks there for what Python itself has ``loaded``.
     """
     try:
         entries = os.listdir(folder) if folder else []
@@ -181,3 +186,27 @@ def shadowed(folder: str, loaded: AbstractSet[str]) -> str:
         if not _file_of(name).startswith(os.path.join(folder, "")):
             return f"{path} hides the installed module {name}, which was preloaded: rename it, or start with Exec"
     return ""
+
+
+class _Watched(_Environ):  # type: ignore[misc]
+    """``os.environ`` while modules are imported. It answers as before."""
+
+    def __getitem__(self, key: str) -> str:
+        _reads.setdefault(key, _importing)
+        value: str = super().__getitem__(key)
+        return value
+
+
+def importing(module: str) -> None:
+    """Note what this module reads; empty: the imports are over."""
+    global _importing  # noqa: PLW0603 - there is one environment
+    _importing = module
+    os.environ.__class__ = _Watched if module else _Environ
+
+
+def stale(template: Mapping[str, str], environment: Mapping[str, str]) -> Tuple[str, str]:
+    """Return the first module that has read another value than a start would have found, and a sentence about it."""
+    for name, module in _reads.items():
+        if name not in ONLY_TEMPLATE and template.get(name) != environment.get(name):
+            return module, f"importing {module} reads {name}, which differs between attempts or processes"
+    return "", ""

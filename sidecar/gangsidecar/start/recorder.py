@@ -1,4 +1,4 @@
-"""Records what a worker imports, so that the next template can import it ahead.
+"""Record what a worker imports, so that the next template can import it ahead.
 
 A finder that finds nothing sees the name of each module just before it is imported. The one before is imported by then.
 Only modules of the interpreter and of installed packages are recorded, never the user's own files.
@@ -15,7 +15,7 @@ from typing import Any
 
 FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 CLIENT = "gangclient"
-"""The supervisor has put it into PYTHONPATH: it is no file of the user's."""
+"""The supervisor has put it into PYTHONPATH: it isn't a file of the user's."""
 MAX_BYTES = 4 << 20
 """Each start that is executed appends its imports again; beyond this nothing is written."""
 
@@ -38,7 +38,8 @@ class Recorder:
 
     def _record(self, name: str) -> None:
         found = {one: sys.modules[one] for one in self._pending if one in sys.modules}
-        done = [one for one, module in found.items() if not _is_loading(module)]
+        specs = {one: getattr(module, "__spec__", None) for one, module in found.items()}
+        done = [one for one, spec in specs.items() if not getattr(spec, "_initializing", False)]
         # In the order in which they were done: no import has begun since, so the last to begin was done first.
         self._write([one for one in reversed(done) if is_installed(found[one], self._places)])
         self._pending = [one for one in found if one not in done]  # Those that were not found are forgotten.
@@ -58,10 +59,6 @@ class Recorder:
             return
 
 
-def _is_loading(module: Any) -> bool:
-    return bool(getattr(getattr(module, "__spec__", None), "_initializing", False))
-
-
 def installed_places() -> tuple[str, ...]:
     """The folders of the standard library and of installed packages."""
     import site  # noqa: PLC0415 - also where Python was started with -S
@@ -74,7 +71,7 @@ def installed_places() -> tuple[str, ...]:
 
 
 def is_installed(module: Any, places: tuple[str, ...]) -> bool:
-    """Whether it is of the interpreter or of an installed package."""
+    """Return whether it is of the interpreter or of an installed package."""
     spec = getattr(module, "__spec__", None)
     origin = getattr(spec, "origin", None)
     if origin in {"built-in", "frozen"}:

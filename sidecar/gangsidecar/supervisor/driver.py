@@ -14,15 +14,12 @@ from functools import partial
 from typing import TYPE_CHECKING, get_args
 
 from gangsidecar import wire
-from gangsidecar.common.clock import now_ms
-from gangsidecar.common.log import log
-from gangsidecar.supervisor import checkpoints, machine, orphans, processes, state_file
-from gangsidecar.supervisor.channel import Channel
-from gangsidecar.supervisor.event_loop import READ, WRITE, EventLoop
-from gangsidecar.supervisor.forked_helpers import ForkedHelpers
-from gangsidecar.supervisor.keeper import Keeper
-from gangsidecar.supervisor.ports import PortSearch
-from gangsidecar.supervisor.scans import Scans
+from gangsidecar.common import log, now_ms
+from gangsidecar.supervisor import lookups, machine, persistence, processes
+from gangsidecar.supervisor.connections import SidecarConnection
+from gangsidecar.supervisor.event_loop import READ, WRITE, EventLoop, ForkedHelpers
+from gangsidecar.supervisor.lookups import PortSearch, Scans
+from gangsidecar.supervisor.persistence import Persistence
 from gangsidecar.supervisor.settings import SupervisorSettings
 from gangsidecar.supervisor.workers import Workers
 
@@ -31,7 +28,7 @@ if TYPE_CHECKING:
 
 KEEP_ALIVE_MS = 5_000
 LAST_REPORT_MS = 1_000
-"""How long the end waits for a sidecar that is away or doesn't read."""
+"""The time that the end waits for a sidecar that is away or doesn't read."""
 LAST_OUTPUT_MS = 4_000
 """And how much longer for what the worker has written, if the reader of the log is slow."""
 RESTORE_LOOK_MS = 2_000
@@ -56,9 +53,8 @@ class Driver:
     def __init__(self, settings: SupervisorSettings) -> None:
         self._settings = settings
         self._loop = EventLoop()
-        self._channel = Channel(settings.socket)
-        self._connection: socket.socket | None = None
-        """The channel's connection that is being watched."""
+        self._channel = SidecarConnection(settings.socket)
+        self._connection: socket.socket | None = None  # The channel's connection that is being watched.
         self._connect_at = -1
         self._state = self._begin()
         self._pending: deque[machine.Event] = deque()
@@ -70,7 +66,7 @@ class Driver:
         self._seq = 0
         self._news = True
         self._unsaved = bool(self._state.history.ends)
-        self._keeper = Keeper(settings.state, settings.termination_log)
+        self._keeper = Persistence(settings.state, settings.termination_log)
         self._end_by: int | None = None
         self._kill_again_ms = FIRST_KILL_AGAIN_MS
 
@@ -97,9 +93,9 @@ class Driver:
         if wrong:
             log("warning", "orphaned descendants of a worker can't be adopted and may be missed", reason=wrong)
         if os.getpid() != 1:
-            orphans.kill(identity.pod)
+            processes.kill_marked(identity.pod)
         now = now_ms()
-        kept, wrong = state_file.load(self._settings.state, identity.gang, identity.pod, now)
+        kept, wrong = persistence.load_state(self._settings.state, identity.gang, identity.pod, now)
         if wrong:
             log("warning", "the earlier session's state file is not usable", file=self._settings.state, reason=wrong)
         session = os.urandom(8).hex()
@@ -141,7 +137,8 @@ class Driver:
             self._ports.end()
             self._pending.extend(self._workers.start(effect))
         elif isinstance(effect, machine.Signal):
-            processes.signal_tree(effect.signum, self._helpers.pids | self._workers.pids_of(set(effect.spared)))
+            spared = self._helpers.pids | self._workers.pids_of(set(effect.spared))
+            processes.signal_all(effect.signum, processes.descendants(os.getpid(), spared))
         elif isinstance(effect, machine.SignalOne):
             self._workers.signal(effect.signum, effect.local_rank)
         elif isinstance(effect, machine.Refuse):
@@ -181,7 +178,7 @@ class Driver:
     def _take_stacks(self, effect: machine.TakeStacks) -> None:
         without = self._helpers.pids | self._parked
         work = partial(_stacks, os.getpid(), without, effect.by_ms - STACKS_MARGIN_MS, effect.first)
-        self._helpers.stream(work, effect.by_ms, lambda text: self._feed(machine.StacksTaken(effect.attempt, text)))
+        self._helpers.start(work, effect.by_ms, lambda text, _: self._feed(machine.StacksTaken(effect.attempt, text)))
 
     def _reap(self) -> None:
         for pid, status in processes.reap():
@@ -191,7 +188,7 @@ class Driver:
                 log("info", "a process of the worker ended", pid=pid, exit_code=exited.exit_code, signal=exited.signal)
                 self._step(exited)
         if self._state.alive and processes.only_children(self._helpers.pids, self._parked):
-            self._workers.gone()
+            self._workers.progress.worker_gone()
             self._step(machine.TreeGone())
 
     @property
@@ -199,7 +196,7 @@ class Driver:
         return self._workers.pids_of({local_rank for local_rank, _ in self._state.parked})
 
     def _look_again(self, after_ms: int) -> None:
-        """Look whether the children of parked processes are gone: no signal tells it."""
+        """Look whether the children of parked processes are gone: no signal says so."""
         if self._state.stop is None:
             return
         self._feed()
@@ -212,20 +209,21 @@ class Driver:
         elif signum in _FORWARDED:
             processes.send(set(self._workers.pids) - self._parked, signum)
 
-    def _look(self, effect: machine.LookForRestore, give_up: int, before: str = checkpoints.UNKNOWN) -> None:
+    def _look(self, effect: machine.LookForRestore, give_up: int, before: str = lookups.UNKNOWN) -> None:
         """Look for the restore point, and a few times again before it counts as missing. ``before``: the last."""
         if not self._state.looking:
             return
 
-        def answered(answer: str | None) -> None:
-            if answer == checkpoints.THERE:
+        def take(answer: str, is_late: bool) -> None:  # noqa: FBT001 - the signature of start
+            if answer == lookups.THERE and not is_late:
                 self._feed(machine.RestoreSeen(effect.attempt))
-            elif answer is None or now_ms() >= give_up:
-                self._feed(machine.RestoreMissing(effect.attempt, in_folder=(answer or before) == checkpoints.MISSING))
+            elif is_late or not answer or now_ms() >= give_up:
+                newest = before if is_late or not answer else answer
+                self._feed(machine.RestoreMissing(effect.attempt, in_folder=newest == lookups.MISSING))
             else:
                 self._loop.at(now_ms() + LOOK_AGAIN_MS, partial(self._look, effect, give_up, answer))
 
-        self._helpers.start(partial(checkpoints.look, effect.restore.path), give_up, answered)
+        self._helpers.start(lambda: [lookups.look(effect.restore.path)], give_up, take)
 
     # The sidecar.
 
@@ -268,12 +266,10 @@ class Driver:
         if isinstance(message, wire.Scan):
             self._scans.take(message)
         else:
-            self._progressed(message) if isinstance(message, wire.Progress) else self._feed(message)
+            if isinstance(message, wire.Progress):
+                self._workers.progressed(message)
+            self._feed(message)
         return True
-
-    def _progressed(self, progress: wire.Progress) -> None:
-        self._workers.progressed(progress)
-        self._feed(progress)
 
     def _keep_alive(self) -> None:
         self._news = True
@@ -282,7 +278,11 @@ class Driver:
     def _send_news(self) -> None:
         """Once a turn: send the report, if it has changed and the last one was taken; then write the state file."""
         now = now_ms()
-        if self._news and self._connection is not None and not (self._channel.waiting or self._workers.is_searching):
+        if (
+            self._news
+            and self._connection is not None
+            and not (self._channel.waiting or self._workers.progress.is_searching)
+        ):
             self._seq += 1
             self._news = False
             self._send(wire.encode(machine.report(self._state, now, self._seq)))
@@ -305,9 +305,9 @@ class Driver:
         if self._end_by is None:
             return False
         taken = self._connection is not None and not self._news and not self._channel.waiting
-        if taken and not self._workers.is_writing:
+        if taken and not self._workers.progress.is_copying:
             return True
-        return now_ms() >= self._end_by + (LAST_OUTPUT_MS if self._workers.is_writing else 0)
+        return now_ms() >= self._end_by + (LAST_OUTPUT_MS if self._workers.progress.is_copying else 0)
 
 
 def _stacks(of: int, without: set[int], until_ms: int, first: int | None) -> Iterator[str]:

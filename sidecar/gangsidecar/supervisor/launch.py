@@ -1,4 +1,10 @@
-"""One process of a Run: its environment, its command with ``$(VAR)`` expanded, and how it ended."""
+"""One process of a Run: its environment, its command with ``$(VAR)`` expanded, and how it ended.
+
+To the environment belong folders for what compilers keep. They live as long as the pod: a restart need not compile
+again. A variable that the user has set stays as it is, wherever it was set: in the template, by ``envFrom``, in the
+image, or in a shell. A compiler runs what it finds in its cache. So the folder must belong to this user, and no other
+user may enter it; otherwise nothing is set.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +12,13 @@ import json
 import os
 import re
 import signal
+import stat
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from gangsidecar import wire
-from gangsidecar.supervisor import processes
+from gangsidecar.common import log
+from gangsidecar.supervisor import kernel, processes
 from gangsidecar.supervisor.machine import Exited
 
 NOT_FOUND = 127
@@ -19,6 +27,21 @@ NOT_EXECUTABLE = 126
 ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 
 _REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")
+_FOLDERS = {
+    wire.Compiler.CUDA: "CUDA_CACHE_PATH",
+    wire.Compiler.INDUCTOR: "TORCHINDUCTOR_CACHE_DIR",
+    wire.Compiler.JAX: "JAX_COMPILATION_CACHE_DIR",
+    wire.Compiler.TRITON: "TRITON_CACHE_DIR",
+}
+"""Compiler -> the variable with the folder of its cache."""
+_MORE = {
+    wire.Compiler.JAX: {
+        # JAX keeps only what took a second to compile, but a restart compiles hundreds of small functions.
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
+}
+"""Variables that are also set, if the folder is ours."""
 
 
 class MainProcess(NamedTuple):
@@ -50,8 +73,7 @@ def environment(base: dict[str, str], process: wire.Process, pod: str, client: s
 def write_hosts(path: str, lines: Sequence[str]) -> None:
     """Replace the host file in one step, or delete it if there are no lines.
 
-    Raises:
-        OSError: it could not be written. What an earlier attempt wrote may still be there.
+    OSError: it could not be written. What an earlier attempt wrote may still be there.
     """
     if not lines:
         _delete(path)
@@ -62,31 +84,31 @@ def write_hosts(path: str, lines: Sequence[str]) -> None:
     os.replace(temporary, path)
 
 
-def begun(env: dict[str, str], local_rank: int) -> MainProcess:
+def begin(env: dict[str, str], local_rank: int) -> MainProcess:
     """A process that begins an attempt with this environment."""
     error_file = env.get(ERROR_FILE, "")
     if error_file:
         _delete(error_file)
-    return MainProcess(local_rank, error_file, processes.oom_kills())
+    return MainProcess(local_rank, error_file, kernel.oom_kills())
 
 
-def expanded(command: Sequence[str], env: dict[str, str]) -> list[str]:
+def expand_command(command: Sequence[str], env: dict[str, str]) -> list[str]:
     """The command of a process with this environment."""
     return [expand(part, env) for part in command]
 
 
-def failed(command: str, local_rank: int, error: Exception) -> Exited:
+def not_executed(command: str, local_rank: int, error: Exception) -> Exited:
     """The end of a process that could not be executed, with a shell's exit codes."""
     missing = isinstance(error, (FileNotFoundError, NotADirectoryError))
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return Exited(local_rank, exit_code=NOT_FOUND if missing else NOT_EXECUTABLE, message=f"{command}: {reason}")
 
 
-def ended(started: MainProcess, status: int) -> Exited:
+def exited(started: MainProcess, status: int) -> Exited:
     """The end of a process that was reaped with this wait status."""
     if os.WIFSIGNALED(status):
         signum = os.WTERMSIG(status)
-        oom = signum == signal.SIGKILL and processes.oom_kills() > started.oom_kills
+        oom = signum == signal.SIGKILL and kernel.oom_kills() > started.oom_kills
         return Exited(started.local_rank, signal=signum, oom=oom)
     code = os.WEXITSTATUS(status)
     if started.error_file and code == 1:
@@ -96,7 +118,7 @@ def ended(started: MainProcess, status: int) -> Exited:
 
 def without_one_oom_kill(started: MainProcess) -> MainProcess:
     """The same process, after the kernel has killed another of this cgroup, maybe for lack of memory."""
-    return started._replace(oom_kills=min(started.oom_kills + 1, processes.oom_kills()))
+    return started._replace(oom_kills=min(started.oom_kills + 1, kernel.oom_kills()))
 
 
 def _child_of_torchrun(started: MainProcess) -> Exited:
@@ -126,3 +148,27 @@ def _delete(file: str) -> None:
         os.unlink(file)
     except OSError:
         return
+
+
+def cache_variables(folder: str, compilers: Sequence[wire.Compiler], given: dict[str, str]) -> dict[str, str]:
+    """The variables to add to the environment ``given`` for the caches of these compilers."""
+    own_caches = [one for one in compilers if _FOLDERS[one] not in given]
+    added: dict[str, str] = {}
+    try:
+        for one in own_caches:
+            path = os.path.join(folder, one.value.lower())
+            _own(folder)
+            _own(path)
+            added.update({_FOLDERS[one]: path, **_MORE.get(one, {})})
+    except OSError as error:
+        log("warning", "what compilers make is not kept for a restart", folder=folder, reason=error)
+        return {}
+    return {name: value for name, value in added.items() if name not in given}
+
+
+def _own(path: str) -> None:
+    """Make the folder, or take one of an earlier session. OSError: there is none that is this user's alone."""
+    os.makedirs(path, mode=0o700, exist_ok=True)
+    found = os.lstat(path)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        raise OSError(f"{path} must be a folder that only user {os.geteuid()} may enter")

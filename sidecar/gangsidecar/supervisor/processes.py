@@ -15,13 +15,16 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import time
 from collections.abc import Iterable, Iterator, Sequence
 
-from gangsidecar.supervisor import cgroup, kernel
+from gangsidecar.common import log, now_ms
+from gangsidecar.supervisor import kernel
 
 MARK = "GANG_SUPERVISED"
 """With GANG_POD_UID it marks each process of a worker, so that the next supervisor finds what a killed one left."""
 
+LOG_AGAIN_MS = 10_000
 _ROUNDS = 100
 """At most so many walks in one kill, while each finds new descendants."""
 _DEFAULT_SIGNALS = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
@@ -40,14 +43,10 @@ def die_with_parent(parent: int) -> None:
 
 
 def spawn(command: Sequence[str], environment: dict[str, str], output: tuple[int, int] = (1, 2)) -> int:
-    """Start a command in a session of its own, with default signals and no input; returns its pid.
+    """Start a command in a session of its own, with default signals and no input; return its pid.
 
     The command is looked for on the PATH of its own environment, as a shell would. ``output``: what becomes its
-    standard output and standard error.
-
-    Raises:
-        OSError: it could not be executed.
-        ValueError: a NUL or a lone surrogate is in the command or its environment.
+    standard output and standard error. OSError: it can't be executed; ValueError: a NUL or a lone surrogate is in it.
     """
     failure = OSError(errno.ENOENT, os.strerror(errno.ENOENT))
     for path in _candidates(command[0], environment):
@@ -94,7 +93,7 @@ def reap() -> Iterator[tuple[int, int]]:
 
 
 def only_children(helpers: set[int], parked: set[int]) -> bool:
-    """Whether these children are the only ones left, and those that are parked have none themselves."""
+    """Return whether these children are the only ones left, and those that are parked have none themselves."""
     if helpers or parked:
         # In this order: an orphan moves from below the parked processes to this one.
         below = any(map(has_living_children, parked))
@@ -120,14 +119,10 @@ def children(pid: int) -> list[int]:
                 found.extend(map(int, file.read().split()))
         except FileNotFoundError:
             if thread == str(pid) and os.path.exists(f"/proc/{pid}"):
-                return _children_by_parent(pid)  # a kernel without CONFIG_PROC_CHILDREN
+                return [one for one in _pids() if parent(one) == pid]  # a kernel without CONFIG_PROC_CHILDREN
         except OSError:
             continue
     return found
-
-
-def _children_by_parent(of: int) -> list[int]:
-    return [pid for pid in _pids() if parent(pid) == of]
 
 
 def _pids() -> Iterator[int]:
@@ -135,13 +130,17 @@ def _pids() -> Iterator[int]:
 
 
 def parent(pid: int) -> int | None:
-    """The parent of a process; None if it is gone."""
+    """Return the parent of a process; None if it is gone."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            # After the name, which is in parentheses and may hold anything: the state and the parent.
-            return int(file.read().rpartition(b")")[2].split()[1])
+        return int(_stat(pid)[1])
     except (OSError, ValueError, IndexError):
         return None
+
+
+def _stat(pid: int) -> list[bytes]:
+    """Return what follows the name, which is in parentheses and may hold anything: the state, the parent, ..."""
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        return file.read().rpartition(b")")[2].split()
 
 
 def descendants(pid: int, without: set[int], kill: int | None = None) -> list[int]:
@@ -161,7 +160,7 @@ def descendants(pid: int, without: set[int], kill: int | None = None) -> list[in
 
 
 def has_living_children(pid: int) -> bool:
-    """Whether a process has descendants; those that have ended, and that it has not reaped, don't count.
+    """Return whether a process has descendants; those that have ended, but are not reaped, don't count.
 
     A list of children can lack one that moves from thread to thread. So the look that finds none asks every process
     for its parents.
@@ -179,11 +178,9 @@ def _is_below(pid: int, ancestor: int) -> bool:
 
 
 def _has_ended(pid: int) -> bool:
-    """Whether every thread of a process has ended."""
+    """Return whether every thread of a process has ended."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            state = file.read().rpartition(b")")[2].split()[0]
-        return state in {b"Z", b"X"} and len(os.listdir(f"/proc/{pid}/task")) <= 1
+        return _stat(pid)[0] in {b"Z", b"X"} and len(os.listdir(f"/proc/{pid}/task")) <= 1
     except (FileNotFoundError, ProcessLookupError):
         return True
     except (OSError, IndexError):
@@ -199,22 +196,13 @@ def send(pids: Iterable[int], signum: int) -> None:
             continue
 
 
-def signal_tree(signum: int, spared: set[int]) -> None:
-    """Signal everything below this process but these children and what is below them, once.
+def signal_all(signum: int, pids: list[int]) -> None:
+    """Signal each of them, once.
 
     A process that was stopped (SIGSTOP, a debugger) can only end politely when it runs: SIGCONT follows.
     """
-    _signal(descendants(os.getpid(), spared), signum)
-
-
-def signal_process(signum: int, pid: int) -> None:
-    """Signal this process and everything below it, once."""
-    _signal([pid, *descendants(pid, set())], signum)
-
-
-def _signal(found: list[int], signum: int) -> None:
-    send(found, signum)
-    send(found, signal.SIGCONT)
+    send(pids, signum)
+    send(pids, signal.SIGCONT)
 
 
 def kill_tree(helpers: set[int], parked: set[int]) -> None:
@@ -242,6 +230,21 @@ def kill_tree(helpers: set[int], parked: set[int]) -> None:
         send([-1], signal.SIGKILL)
 
 
+def kill_marked(pod: str) -> None:
+    """Kill the processes of this pod's workers whose supervisor was killed; returns when none is left.
+
+    A session must never report Ready while a worker of an older attempt is alive. So this waits, without end if it must
+    (state D); the controller replaces a pod that doesn't report.
+    """
+    logged_at = 0
+    while left := marked(pod):
+        if now_ms() - logged_at >= LOG_AGAIN_MS:
+            logged_at = now_ms()
+            log("warning", "processes of an earlier session are being killed", pids=",".join(map(str, left)))
+        send(left, signal.SIGKILL)
+        time.sleep(0.005)  # they aren't children of this process, so it gets no signal when they are gone
+
+
 def marked(pod: str) -> list[int]:
     """Processes of workers of this pod, found by the mark in their environment, with everything below them.
 
@@ -251,12 +254,12 @@ def marked(pod: str) -> list[int]:
     A process that ends between the list and the look at it may have left a child that is not in the list. So nothing is
     marked only if a look could read all but those that the look before could not read.
     """
-    wanted = {os.fsencode(f"GANG_POD_UID={pod}"), f"{MARK}=1".encode()}
+    marks = {os.fsencode(f"GANG_POD_UID={pod}"), f"{MARK}=1".encode()}
     me = os.getpid()
     unread: set[int] | None = None
     while True:
         read = {pid: _environment(pid) for pid in _pids() if pid != me}
-        found = [one for pid in read if wanted.issubset(read[pid]) for one in (pid, *descendants(pid, {me}))]
+        found = [one for pid in read if marks.issubset(read[pid]) for one in (pid, *descendants(pid, {me}))]
         before, unread = unread, {pid for pid in read if not any(read[pid])}
         if found or (before is not None and unread <= before):
             return found
@@ -275,18 +278,3 @@ def _environment(pid: int) -> list[bytes]:
         except OSError:
             continue
     return []
-
-
-def oom_kills() -> int:
-    """How many processes of this cgroup the kernel has killed for lack of memory; 0 if that is unknown."""
-    names = ("memory.events", "memory.oom_control")
-    for path in (f"{folder}/{name}" for folder in cgroup.memory_folders() for name in names):
-        try:
-            with open(path, encoding="ascii") as file:
-                for line in file:
-                    name, _, count = line.partition(" ")
-                    if name == "oom_kill":
-                        return int(count)
-        except (OSError, ValueError):
-            continue
-    return 0

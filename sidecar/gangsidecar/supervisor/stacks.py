@@ -24,12 +24,12 @@ import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from gangsidecar.common.clock import now_ms
+from gangsidecar.common import now_ms
 from gangsidecar.supervisor import processes
-from gangsidecar.supervisor.forking import fork
+from gangsidecar.supervisor.event_loop import fork
 
 SIGNAL = 59
-"""What makes a process write its Python stacks, if it catches it: a real-time signal that no library takes."""
+"""The signal at which a process writes its Python stacks, if it catches it: a real-time one that no library takes."""
 FILE = "gang-stacks"
 """The name of the memory file into which it does."""
 LIMIT = 8_000
@@ -39,13 +39,13 @@ LEAST = 250
 FIRST_THREAD = 90
 """Characters of a line of a thread, and of a mark."""
 OWN_MS = 300
-"""How long a process gets to write its stacks: without an answer it can take no signal."""
+"""The time that a process gets to write its stacks: without an answer it can take no signal."""
 SETTLED_MS, BUSY_MS = 20, 100
 """When it has written nothing for so long, it has written all; the latter if it has threads that run meanwhile."""
 PY_SPY = "py-spy"
 PY_SPY_MS = 700
 NATIVE_MS = 600
-"""How long it gets for native frames too: it must read the symbols of all libraries."""
+"""The time that it gets for native frames too: it must read the symbols of all libraries."""
 MAIN, OTHER = "Python", "Python, another thread"
 _POLL_SECONDS = 0.005
 _MOST_BYTES = 1 << 20
@@ -64,7 +64,7 @@ _TAKES_SIGNALS = frozenset("RS")
 _PYTHON = re.compile(r"python[0-9.]*t?|pypy[0-9.]*")
 _FRAME = re.compile(r'  File "(.*)", line (\S+) in (.*)')
 _MARK = "      ...\n"
-"""Where lines are left out."""
+"""In place of lines that are left out."""
 _UNKNOWN = "  Python: unknown; let the script call gangclient.connect(), or add py-spy to the image\n"
 _UNABLE = "  Python: unknown; no thread of it can take a signal, and there is no py-spy that may look\n"
 
@@ -73,7 +73,7 @@ Section = tuple[str, tuple[str, ...]]
 
 
 class Thread:
-    """What the kernel tells of a thread."""
+    """A thread as the kernel shows it."""
 
     def __init__(self, folder: str) -> None:
         self.name = _name(folder)
@@ -109,7 +109,7 @@ def take(of: int, without: set[int], until_ms: int, first: int | None = None) ->
 
 
 def _process(pid: int, limit: int, until_ms: int) -> Iterator[str]:
-    """What is known of one process, in at most so many characters."""
+    """Yield what is known of one process, in at most so many characters."""
     head = _plain(f"process {pid} ({_name(f'/proc/{pid}')})\n")
     yield head
     try:
@@ -118,13 +118,13 @@ def _process(pid: int, limit: int, until_ms: int) -> Iterator[str]:
         yield "  ended\n"
         return
     threads = {task: Thread(f"/proc/{pid}/task/{task}") for task in tasks[:_MOST_THREADS]}
-    told = _cut(_plain("".join(_kernel(threads))), max(FIRST_THREAD, (limit - len(head)) // 3))
-    yield _cut(_plain(_python(pid, threads, until_ms)), limit - len(head) - len(told))
-    yield told
+    of_kernel = _cut(_plain("".join(_kernel(threads))), max(FIRST_THREAD, (limit - len(head)) // 3))
+    yield _cut(_plain(_python(pid, threads, until_ms)), limit - len(head) - len(of_kernel))
+    yield of_kernel
 
 
 def _kernel(threads: dict[int, Thread]) -> Iterator[str]:
-    """The first thread, which has the number of its process, comes first; those that do the same are told as one."""
+    """Yield the first thread, which has the number of its process, first; threads that do the same as one."""
     alike: dict[tuple[str, tuple[str, ...]], list[int]] = {}
     for task, thread in threads.items():
         alike.setdefault((thread.doing, thread.frames), []).append(task)
@@ -135,7 +135,7 @@ def _kernel(threads: dict[int, Thread]) -> Iterator[str]:
 
 
 def _python(pid: int, threads: dict[int, Thread], until_ms: int) -> str:
-    """The Python stacks; empty for a process that runs no Python, as far as can be told."""
+    """Return the Python stacks; empty for a process that doesn't run Python, as far as can be seen."""
     is_able = any(thread.state in _TAKES_SIGNALS for thread in threads.values())
     is_python = _PYTHON.fullmatch(os.path.basename(_link(f"/proc/{pid}/exe").partition(" ")[0])) is not None
     sections: list[Section] = []
@@ -158,7 +158,7 @@ def _python(pid: int, threads: dict[int, Thread], until_ms: int) -> str:
 
 
 def _own(pid: int, until_ms: int) -> list[Section]:
-    """What the process writes itself when it gets the signal; nothing if it has not offered that."""
+    """Return what the process writes itself when it gets the signal; nothing if it has not offered that."""
     file = _file_of(pid) if _catches(pid) else None
     if file is None:
         return []
@@ -172,7 +172,7 @@ def _own(pid: int, until_ms: int) -> list[Section]:
             now = os.fstat(file).st_size
             if now != size:
                 size, grown = now, now_ms()
-        begin = max(before, size - _MOST_BYTES)  # The thread that took the signal is told last.
+        begin = max(before, size - _MOST_BYTES)  # The thread that took the signal comes last.
         return _of_faulthandler(os.pread(file, size - begin, begin).decode(errors="replace"))
     except OSError:
         return []
@@ -181,7 +181,7 @@ def _own(pid: int, until_ms: int) -> list[Section]:
 
 
 def _is_settled(pid: int, quiet_ms: int) -> bool:
-    """Whether no thread of it can be in the middle of writing: it would run, or wait for a processor."""
+    """Return whether no thread of it can be in the middle of writing: it would run, or wait for a processor."""
     if not SETTLED_MS < quiet_ms < BUSY_MS:
         return quiet_ms >= BUSY_MS
     try:
@@ -224,11 +224,7 @@ def _of_faulthandler(text: str) -> list[Section]:
 
 
 def _py_spy(pid: int, how: str, until_ms: int) -> list[Section]:
-    """What py-spy tells, if the image has it and the pod lets it look.
-
-    Raises:
-        OSError: no process can be started.
-    """
+    """Return what py-spy finds, if the image has it and the pod lets it look. OSError: no process can be started."""
     program = next(filter(os.path.isfile, (os.path.join(one, PY_SPY) for one in os.get_exec_path())), "")
     if not program:
         return []
@@ -270,7 +266,7 @@ def _name(folder: str) -> str:
 
 
 def _read(path: str) -> str:
-    """What the kernel tells there, if it tells us."""
+    """Read a file of the kernel; empty if it can't be read."""
     try:
         with open(path, "rb", buffering=0) as file:
             return (file.read(_MOST_BYTES) or b"").decode(errors="replace")

@@ -1,40 +1,44 @@
-"""When a template is made, and what it preloads. All of it is about time and memory: a start never depends on it.
+"""Decide when a template is made and what it preloads, and fork workers from it.
 
-The rule: a template is made where it takes time from no start and from no training step. With named modules that is
-when the supervisor begins, since the pod waits for its peers then. What the worker imports (``Auto``) is known
-after its first step; the template then imports slowly, beside the training. It goes when the container's memory is
-short, and when it has hindered a fork in a way that would come again, no other is made. But what was learnt before the
-module that is to blame can be preloaded still: the modules are in the order in which their imports were done.
+All of it is about time and memory. The rule: nothing here is ever needed. When there is no template, when it is busy,
+says no or does not answer in time, the worker is executed, and ``obstacle`` says why. A template must never be taken
+for a worker: its pid is among those that are left alone when a worker's tree is killed.
+
+A template is made where it takes time from no start and from no training step. With named modules that is when the
+supervisor begins, since the pod waits for its peers then. What the worker imports (``Auto``) is known after its first
+step; the template then imports slowly, beside the training. It goes when the container's memory is short, and when it
+has hindered a fork in a way that would come again, no other is made. But what was learnt before the module that is to
+blame can be preloaded still: the modules are in the order in which their imports were done.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import signal
+import socket
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import takewhile
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 from gangsidecar import wire
-from gangsidecar.common.clock import now_ms
+from gangsidecar.common import log, now_ms
 from gangsidecar.start.entry import ENTER
-from gangsidecar.supervisor import kernel, memory, parking
-from gangsidecar.supervisor.event_loop import EventLoop
-from gangsidecar.supervisor.python_command import parse
-from gangsidecar.supervisor.template import IMPORTING, Template
-
-if TYPE_CHECKING:
-    import socket
+from gangsidecar.start.link import ONLY_TEMPLATE, receive, send, send_with
+from gangsidecar.supervisor import connections, kernel, processes
+from gangsidecar.supervisor.event_loop import READ, EventLoop
 
 ARCHIVE = (
     os.path.join(os.path.dirname(os.path.abspath(sys.executable)), wire.SUPERVISOR_ARCHIVE)
     if kernel.IS_STATIC
     else os.path.dirname(os.path.dirname(os.path.abspath(wire.__path__[0])))
 )
-"""Where the user's interpreter finds the template: the archive beside the static executable, or else the file (in a
-checkout the folder) from which this program runs."""
+"""The place where the user's interpreter finds the template: the archive beside the static executable, or the file (in
+a checkout the folder) from which this program runs."""
 AUTO = "Auto"
 """Preload what the worker has imported by its first step."""
 PACE = 0.1
@@ -44,7 +48,7 @@ WITHOUT_STEPS_MS = 60_000
 READY_MS = 900_000
 """A template that still imports after this long is given up."""
 LOOK_MS = 5_000
-"""How often the memory that is left is looked at."""
+"""The time between two looks at the memory that is left."""
 ROOM_BYTES = 512 << 20
 """A template of a large framework takes less than this; a container that has not so much left gets none."""
 SHORT_BYTES = 128 << 20
@@ -55,10 +59,19 @@ FIRST_START = "the first start imports everything itself; the template is made a
 NO_PYTHON = "the command does not run a script or a module with Python (python SCRIPT, python -m MODULE)"
 OTHER_PYTHON = "the interpreter or its flags differ from those of the template"
 TOO_SLOW = "the template was not ready in time"
+IMPORTING = "the template is still importing"
+LONGEST = 500
+"""Characters of what a template says: what a module or a thread is called may have any length."""
+ANSWER_SECONDS = 2.0
+"""A child that has not answered by then is given up, and so is the template. The first fork of a large template takes
+half a second on a busy machine, and the imports that an exec costs instead take several."""
+_PYTHON = re.compile(r"python(\d(\.\d+)?t?)?")
+_PLAIN = frozenset("bBdEIOPqRsStuv")
+_WITH_VALUE = frozenset("WX")
 
 
 class WarmSettings(NamedTuple):
-    """What the pod sets for warm starts."""
+    """The pod's settings for warm starts."""
 
     preload: str
     """``Auto``, or names of modules separated by commas."""
@@ -80,17 +93,13 @@ class WarmStart:
         self._helpers = helpers
         self._template: Template | None = None
         self._interpreter: list[str] = []
-        self._made = 0
-        """How many templates were made."""
-        self._trained = 0
-        """The newest attempt that has made a step."""
-        self._asked: set[str] = set()
-        """What the template was asked to import."""
+        self._made = 0  # How many templates were made.
+        self._trained = 0  # The newest attempt that has made a step.
+        self._asked: set[str] = set()  # The modules that the template was asked to import.
         self._blamed: set[str] = set()
         """Modules that a template can't import, of those that the worker imports."""
         self._no_template = FIRST_START
-        self.told = wire.WarmStart(0, 0, 0)
-        """How the newest attempt was started."""
+        self.report = wire.WarmStart(0, 0, 0)  # How the newest attempt was started.
 
     def begin(self) -> None:
         """The supervisor has begun: nothing trains here yet."""
@@ -100,10 +109,10 @@ class WarmStart:
     def new_attempt(self, attempt: int) -> None:
         """The processes that are started next are of a new attempt."""
         template = self._template
-        self.told = wire.WarmStart(attempt, 0, 0)
+        self.report = wire.WarmStart(attempt, 0, 0)
         if template is not None:
             not_imported = "" if self._settings.preload == AUTO else template.not_imported
-            self.told = replace(self.told, template_bytes=template.bytes, not_imported=not_imported)
+            self.report = replace(self.report, template_bytes=template.bytes, not_imported=not_imported)
         self._loop.at(now_ms() + WITHOUT_STEPS_MS, partial(self._trains, attempt))
         if template is not None and template.obstacle == IMPORTING and template.pace > PACE:
             template.end(TOO_SLOW)  # It would take the time from the start. Another is made after the first step.
@@ -111,12 +120,11 @@ class WarmStart:
     def spawn(
         self, command: Sequence[str], environment: dict[str, str], output: tuple[int, int] = (1, 2)
     ) -> tuple[int, socket.socket]:
-        """Start one process; returns its pid and our end of its channel. ``output``: its standard output and error.
+        """Start one process with this output and error; return its pid and our end of its channel.
 
-        Raises:
-            OSError, ValueError: it could not be executed.
+        OSError, ValueError: it could not be executed.
         """
-        python, template = parse(command), self._template
+        python, template = parse_python(command), self._template
         if python is None or template is None:
             obstacle = self._no_template if python is not None else NO_PYTHON
         elif python.interpreter != self._interpreter:
@@ -130,7 +138,7 @@ class WarmStart:
         self._count(obstacle=obstacle)
         if python is not None and self._learns:
             command = [*python.interpreter, "-c", ENTER, ARCHIVE, "run", self._settings.imports, *python.target]
-        return parking.spawn(command, environment, output)
+        return connections.spawn_parkable(command, environment, output)
 
     def progressed(self, progress: wire.Progress) -> None:
         """The worker has reported: after its first step it has imported what it needs."""
@@ -142,7 +150,7 @@ class WarmStart:
             self._trains(progress.attempt)
 
     def ended(self, pid: int) -> bool:
-        """A child that is no process of a worker has ended; returns whether it is the template, not ended by us."""
+        """A child that isn't a worker's process has ended; return whether it is the template, not ended by us."""
         template = self._template
         if template is None or template.pid != pid:
             return False
@@ -156,23 +164,25 @@ class WarmStart:
 
     @property
     def _learns(self) -> bool:
-        """Whether what the worker imports is of interest."""
+        """Return whether what the worker imports is of interest."""
         is_of_use = self._template is None or not self._template.is_useless
         return self._settings.preload == AUTO and is_of_use and os.path.exists(ARCHIVE)
 
     def _count(self, forked: int = 0, obstacle: str = "") -> None:
-        told = self.told
-        executed = told.executed + 1 - forked
-        self.told = replace(told, forked=told.forked + forked, executed=executed, obstacle=obstacle or told.obstacle)
+        report = self.report
+        executed = report.executed + 1 - forked
+        self.report = replace(
+            report, forked=report.forked + forked, executed=executed, obstacle=obstacle or report.obstacle
+        )
 
     def _trains(self, attempt: int) -> None:
-        if attempt == self.told.attempt != self._trained:
+        if attempt == self.report.attempt != self._trained:
             self._trained = attempt
             self._preload(pace=PACE)
 
     def _look(self) -> None:
         """Give the template's memory back before the container's limit is reached."""
-        template, left = self._template, memory.left()
+        template, left = self._template, kernel.memory_left()
         if template is not None and left is not None and left < SHORT_BYTES:
             template.end(f"the container's memory limit left only {left >> 20} MiB, so the template has gone")
         self._loop.at(now_ms() + LOOK_MS, self._look)
@@ -186,20 +196,20 @@ class WarmStart:
                 return
             self._template = template = None
             self._asked.clear()
-        wanted = [name for name in self._wanted() if name not in self._asked]
-        if not wanted or (template is not None and template.obstacle == IMPORTING):
+        names = [name for name in self._modules() if name not in self._asked]
+        if not names or (template is not None and template.obstacle == IMPORTING):
             return
         if template is None:
             template = self._template = self._make()
         if template is not None:
-            self._asked.update(wanted)
-            template.preload(wanted, pace)
+            self._asked.update(names)
+            template.preload(names, pace)
             self._loop.at(now_ms() + READY_MS, partial(_expect_ready, template))
 
     def _make(self) -> Template | None:
         """Start a template, or say why there is none."""
         given = self._settings
-        python, left = parse(given.command), memory.left()
+        python, left = parse_python(given.command), kernel.memory_left()
         if python is None:
             return None
         if left is not None and left < ROOM_BYTES:
@@ -219,13 +229,13 @@ class WarmStart:
         self._helpers.add(template.pid)
         return template
 
-    def _wanted(self) -> list[str]:
+    def _modules(self) -> list[str]:
         if self._settings.preload != AUTO:
             return [name for name in self._settings.preload.split(",") if name]
         try:
             with open(self._settings.imports, encoding="ascii", errors="replace") as file:
-                learnt = dict.fromkeys(line.rstrip("\n") for line in file)
-                return list(takewhile(lambda name: name not in self._blamed, learnt))
+                recorded = dict.fromkeys(line.rstrip("\n") for line in file)
+                return list(takewhile(lambda name: name not in self._blamed, recorded))
         except OSError:
             return []
 
@@ -233,3 +243,160 @@ class WarmStart:
 def _expect_ready(template: Template) -> None:
     if template.obstacle == IMPORTING and now_ms() >= template.asked_at + READY_MS:
         template.end(TOO_SLOW, for_good=True)
+
+
+class Template:
+    """One process that has imported what the worker imports."""
+
+    def __init__(
+        self, loop: EventLoop, program: Sequence[str], target: Sequence[str], environment: dict[str, str]
+    ) -> None:
+        """Start it, or raise OSError. ``program`` goes up to its descriptor; ``target`` is only there to be seen."""
+        self._loop = loop
+        self._connection, its_end = socket.socketpair()
+        self._connection.settimeout(ANSWER_SECONDS)  # The supervisor must never wait for it.
+        with its_end:
+            its_end.set_inheritable(True)
+            try:
+                self.pid = processes.spawn([*program, str(its_end.fileno()), *target], {**environment, **ONLY_TEMPLATE})
+            except OSError:
+                self._connection.close()
+                raise
+        self.pace = 1.0  # The share of the time that its imports may take.
+        self.asked_at = 0  # When it was last asked to import.
+        self.is_over = False
+        self.ended_itself = False  # It ended, and this supervisor has not killed it.
+        self._is_reaped = False
+        self.is_useless = False  # Another template would come to the same end.
+        self.obstacle = IMPORTING  # Why it can't fork now; empty if it can.
+        self.blamed = ""  # The module whose import was the obstacle.
+        self.not_imported = ""  # Modules that could not be imported, with their errors.
+        self.bytes = 0  # Memory that it alone uses.
+        loop.watch(self._connection, READ, self._read)
+
+    def preload(self, modules: Sequence[str], pace: float) -> None:
+        """Have it import these. ``pace``: the share of the time that this may take, from 0 to 1."""
+        self.pace, self.obstacle, self.asked_at = pace, IMPORTING, now_ms()
+        try:
+            send(self._connection, preload=list(modules), pace=pace)
+        except OSError as error:
+            self.end(f"the template is gone: {error}")
+
+    def fork(
+        self, command: Sequence[str], environment: dict[str, str], output: tuple[int, int]
+    ) -> tuple[int, socket.socket] | None:
+        """Fork a worker; returns its pid and our end of its channel, or None with an ``obstacle``: then execute it.
+
+        When this returns, the child is a child of this process and may run.
+        """
+        if self.obstacle:
+            return None
+        link, its_end = socket.socketpair()
+        link.settimeout(ANSWER_SECONDS)
+        try:
+            with its_end:
+                files = [its_end.fileno(), *(() if output == (1, 2) else output)]
+                send_with(self._connection, files, fork=environment, command=list(command))
+            answer = _parsed(receive(link)[0])
+            self.blamed = str(answer.get("by", ""))
+            pid = int(answer.get("pid", 0))
+            wrong = str(answer.get("obstacle", "the template did not fork"))
+            if not wrong and processes.parent(pid) != os.getpid():
+                wrong = "this supervisor can't adopt what the template forks"
+            if not wrong:
+                link.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+                send(link, go=True)
+                return pid, link
+        except (OSError, ValueError, TypeError) as error:
+            wrong = f"the template did not answer within {ANSWER_SECONDS} s: {error or type(error).__name__}"
+        link.close()
+        # A child whose link is closed without a command ends by itself.
+        self.end(wrong, for_good=bool(self.blamed))
+        return None
+
+    def end(self, why: str, *, for_good: bool = False) -> None:
+        """Kill it. The caller reaps it. ``for_good``: another would come to the same end."""
+        if self.is_over:
+            return
+        self.is_over, self.is_useless, self.obstacle, self.bytes = True, for_good, why[:LONGEST], 0
+        log("info", "the template ends", pid=self.pid, reason=why)
+        self._loop.forget(self._connection)
+        self._connection.close()
+        if not self._is_reaped:  # Else the pid may belong to another process by now.
+            processes.send([self.pid], signal.SIGKILL)
+
+    def reaped(self) -> None:
+        """It has ended, and its pid is free."""
+        self._is_reaped = True
+        self._gone()
+
+    def _gone(self) -> None:
+        importing = self.obstacle == IMPORTING
+        self.ended_itself = self.ended_itself or not self.is_over
+        self.end("the template was killed, or a preloaded module has ended it", for_good=importing)
+
+    def _read(self, _mask: int) -> None:
+        try:
+            text, _ = receive(self._connection)
+            answer = _parsed(text)
+            obstacle = str(answer["obstacle"]) if text else ""
+        except (OSError, ValueError, KeyError) as error:
+            self.end(f"the template can't be understood: {error!r}", for_good=True)
+            return
+        if not text:
+            self._gone()
+        elif obstacle:
+            self.blamed = str(answer.get("by", ""))
+            self.end(obstacle, for_good=True)
+        else:
+            self.obstacle, self.bytes = "", kernel.memory_of(self.pid)
+            self.not_imported = ", ".join(map(str, answer.get("failed", ())))[:LONGEST]
+            size = self.bytes >> 20
+            log("info", "the template is ready", pid=self.pid, mebibytes=size, not_imported=self.not_imported)
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    """Read what the template says; nothing if it is gone. ValueError: it can't be understood."""
+    answer = json.loads(text or "{}")
+    if not isinstance(answer, dict):
+        raise ValueError(f"a {type(answer).__name__}")  # noqa: TRY004 - as for all that is malformed
+    return answer
+
+
+class PythonCommand(NamedTuple):
+    """``python FLAGS SCRIPT ...`` or ``python FLAGS -m MODULE ...``."""
+
+    interpreter: list[str]
+    """The program and its own flags."""
+    target: list[str]
+    """A script and its arguments, or ``-m``, a module and its arguments."""
+
+
+def parse_python(command: Sequence[str]) -> PythonCommand | None:
+    """The parts of the command; None if it does not run a script or a module with Python."""
+    if not command or not _PYTHON.fullmatch(os.path.basename(command[0])):
+        return None
+    at = 1
+    while at < len(command):
+        word = command[at]
+        if not word.startswith("-"):
+            return PythonCommand(list(command[:at]), list(command[at:]))
+        if word == "--check-hash-based-pycs":
+            at += 2
+            continue
+        if word.startswith("--") or word == "-":
+            return None  # Help, standard input, and what later versions may add.
+        for place, flag in enumerate(word[1:], start=1):
+            rest = word[place + 1 :]
+            if flag == "m":
+                flags = ["-" + word[1:place]] if place > 1 else []
+                module = [rest] if rest else list(command[at + 1 : at + 2])
+                after = command[at + 1 :] if rest else command[at + 2 :]
+                return PythonCommand([*command[:at], *flags], ["-m", *module, *after]) if module else None
+            if flag in _WITH_VALUE:
+                at += not rest
+                break
+            if flag not in _PLAIN:
+                return None  # -c, -i, -x, -h, -V: there is no script, or the process is not as it was started.
+        at += 1
+    return None

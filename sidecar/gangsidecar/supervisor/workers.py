@@ -1,4 +1,4 @@
-"""The processes of a worker: starts those of a Run or lets them go on, and knows which child is which.
+"""Start the processes of a worker or let them go on, and know which child is which.
 
 The file ``workers.json``, beside the state file, says the same to those who look from outside (``gangctl inject``): a
 process that was forked shows the environment and the command of its template.
@@ -14,13 +14,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gangsidecar import wire
-from gangsidecar.common.log import log
-from gangsidecar.supervisor import caches, launch, machine, parking, processes, termination_message
+from gangsidecar.common import log
+from gangsidecar.supervisor import connections, launch, machine, persistence, processes
 from gangsidecar.supervisor.event_loop import EventLoop
-from gangsidecar.supervisor.machine.parking import why_anew
-from gangsidecar.supervisor.progress_watch import ProgressWatch
+from gangsidecar.supervisor.machine.stop import why_anew
+from gangsidecar.supervisor.progress_watch import Found, ProgressWatch
 from gangsidecar.supervisor.settings import SupervisorSettings
-from gangsidecar.supervisor.watcher import Told
 
 if TYPE_CHECKING:
     from gangsidecar.supervisor.warm_start import WarmStart
@@ -28,9 +27,9 @@ if TYPE_CHECKING:
 HOSTFILE = "hostfile"
 """Beside the socket: address and slots of the attempt's members, as mpirun takes them."""
 UNBUFFERED = {"PYTHONUNBUFFERED": "1"}
-"""Where steps are read from the output: else Python keeps it back until it is some kilobytes."""
+"""Set where steps are read from the output: else Python keeps it back until it is some kilobytes."""
 TERMINATION_LOG = "GANG_TERMINATION_LOG"
-"""Where a worker may write why it fails, as it may to /dev/termination-log in any container."""
+"""The file in which a worker may write why it fails, as in /dev/termination-log in any container."""
 IMPORTS = "imports"
 """Beside the state file: what the worker has imported, a module a line."""
 GONE = "its process had ended, or had not parked in time"
@@ -44,37 +43,30 @@ class Workers:
     """Starts the worker's processes, as forks of a template where the pod asks for that."""
 
     def __init__(
-        self,
-        loop: EventLoop,
-        settings: SupervisorSettings,
-        helpers: set[int],
-        feed: Callable[[machine.Event], None],
+        self, loop: EventLoop, settings: SupervisorSettings, helpers: set[int], feed: Callable[[machine.Event], None]
     ) -> None:
         """``helpers``: the pids that belong to no worker. ``feed`` takes what processes say about parking."""
         self._loop = loop
         self._feed = feed
-        self._parking: dict[int, parking.Parking] = {}
-        self._takes_part = False
-        """A process of the worker has said that it can park."""
-        self._refused = ""
-        """Why a process of the newest attempt was refused."""
+        self._parking: dict[int, connections.ParkingChannel] = {}
+        self._takes_part = False  # A process of the worker has said that it can park.
+        self._refused = ""  # Why a process of the newest attempt was refused.
         self._settings = settings
         self._folder = os.path.dirname(settings.state)
         given = dict(os.environ)
         self._environment = {
             **given,
-            **caches.variables(settings.caches, settings.compilers, given),
+            **launch.cache_variables(settings.caches, settings.compilers, given),
             TERMINATION_LOG: settings.termination_log,
         }
-        """What each process of each attempt gets."""
+        """The environment of each process of each attempt."""
         nothing = wire.Process(0, ())
         self._plain = launch.environment(self._environment, nothing, settings.identity.pod, settings.client)
         """The environment of a process without what differs between attempts and processes."""
-        self._plain_command = launch.expanded(settings.command, self._plain)
+        self._plain_command = launch.expand_command(settings.command, self._plain)
         self._mains: dict[int, launch.MainProcess] = {}
-        self._said = ""
-        """What was read of the termination message last."""
-        self._progress = ProgressWatch(loop, helpers, self._read)
+        self._message = ""  # The termination message as it was read last.
+        self.progress = ProgressWatch(loop, helpers, self._read)
         self._warm = self._warm_start(helpers) if settings.preload else None
 
     def begin(self) -> None:
@@ -99,66 +91,58 @@ class Workers:
         self._forget_what_was_said()
         if self._warm is not None:
             self._warm.new_attempt(effect.attempt)
-        self._progress.begin(effect.attempt, effect.run)
+        self.progress.begin(effect.attempt, effect.run)
         events: list[machine.Event] = []
         ranks: dict[int, int | None] = {}
-        base = {**(UNBUFFERED if self._progress.is_searched else {}), **self._environment}
+        base = {**(UNBUFFERED if self.progress.is_searched else {}), **self._environment}
         for process in effect.run.processes:
             env = launch.environment(base, process, settings.identity.pod, settings.client)
             try:
                 is_parked = process.local_rank in effect.parked
                 pid = self._go_on(effect.attempt, process, env) if is_parked else self._start(process, env)
             except (OSError, ValueError) as error:
-                failed = launch.failed(settings.command[0], process.local_rank, error)
+                failed = launch.not_executed(settings.command[0], process.local_rank, error)
                 log("error", "the worker could not be executed", attempt=effect.attempt, reason=failed.message)
                 events.append(failed)
                 continue
             ranks[pid] = process.rank
-        self._progress.all_started()
+        self.progress.all_started()
         self._publish(ranks)
-        return [*events, machine.Started(self._told(effect))]
+        return [*events, machine.Started(self._warm_report(effect))]
 
     def _start(self, process: wire.Process, env: dict[str, str]) -> int:
-        """Start a process; returns its pid.
-
-        Raises:
-            OSError, ValueError: it could not be executed.
-        """
-        command = launch.expanded(self._settings.command, env)
+        """Start a process; return its pid. OSError, ValueError: it could not be executed."""
+        command = launch.expand_command(self._settings.command, env)
         refusal = "" if command == self._plain_command else REFUSAL
-        main = launch.begun(env, process.local_rank)
-        output = self._progress.output()
-        pid, ours = (parking.spawn if self._warm is None else self._warm.spawn)(command, env, output)
+        main = launch.begin(env, process.local_rank)
+        output = self.progress.output()
+        pid, ours = (connections.spawn_parkable if self._warm is None else self._warm.spawn)(command, env, output)
         self._mains[pid] = main
-        self._parking[pid] = parking.Parking(self._loop, ours, pid, process, refusal, self._feed)
+        self._parking[pid] = connections.ParkingChannel(self._loop, ours, pid, process, refusal, self._feed)
         return pid
 
     def _go_on(self, attempt: int, process: wire.Process, env: dict[str, str]) -> int:
         """Let a parked process go on; returns its pid. One that can't is killed: it ends in the new attempt."""
         pid = self._pid_of(process.local_rank)
-        self._mains[pid] = launch.begun(env, process.local_rank)
+        self._mains[pid] = launch.begin(env, process.local_rank)
         if not self._parking[pid].go_on(attempt, process, env):
             log("error", "a process that had parked can't go on and is killed", pid=pid, attempt=attempt)
             processes.send([pid], signal.SIGKILL)
         return pid
 
-    def _told(self, effect: machine.Spawn) -> wire.WarmStart | None:
-        """How the processes of a Run were started."""
+    def _warm_report(self, effect: machine.Spawn) -> wire.WarmStart | None:
+        """Return how the processes of a Run were started."""
         self._takes_part = self._takes_part or any(one.has_asked for one in self._parking.values())
         on = len(effect.parked)
         anew, self._refused = self._refused or why_anew(effect.run) or GONE, ""
         if self._warm is not None:
-            return replace(self._warm.told, went_on=on)
+            return replace(self._warm.report, went_on=on)
         executed = len(effect.run.processes) - on
         obstacle = anew if executed else ""
         return wire.WarmStart(effect.attempt, 0, executed, obstacle, went_on=on) if self._takes_part else None
 
     def _pid_of(self, local_rank: int) -> int:
-        """The process that was started last with this local rank.
-
-        Raises:
-            StopIteration: it has ended.
-        """
+        """Return the process that was started last with this local rank; it must not have ended."""
         return next(pid for pid, main in reversed(list(self._mains.items())) if main.local_rank == local_rank)
 
     def park(self, park: machine.Park) -> None:
@@ -173,10 +157,11 @@ class Workers:
 
     def signal(self, signum: int, local_rank: int) -> None:
         """Signal this process and what is below it."""
-        processes.signal_process(signum, self._pid_of(local_rank))
+        pid = self._pid_of(local_rank)
+        processes.signal_all(signum, [pid, *processes.descendants(pid, set())])
 
     def kill(self, local_rank: int) -> None:
-        """SIGKILL one process; its end is told as ever."""
+        """SIGKILL one process; its end is reported like any other."""
         processes.send([self._pid_of(local_rank)], signal.SIGKILL)
 
     def pids_of(self, local_ranks: set[int]) -> set[int]:
@@ -190,60 +175,46 @@ class Workers:
             parked = self._parking.pop(pid)
             parked.close()
             self._takes_part = self._takes_part or parked.has_asked
-            exited = launch.ended(started, status)
+            exited = launch.exited(started, status)
             if by_itself:
-                self._progress.process_ended()
+                self.progress.process_ended()
                 exited = self._with_its_words(exited)
             return exited
-        is_ours = self._progress.reaped(pid, status) or (self._warm is not None and self._warm.ended(pid))
+        is_ours = self.progress.reaped(pid, status) or (self._warm is not None and self._warm.ended(pid))
         if is_ours and os.WIFSIGNALED(status):
             self._mains = {pid: launch.without_one_oom_kill(main) for pid, main in self._mains.items()}
         return None
 
     def _with_its_words(self, exited: machine.Exited) -> machine.Exited:
-        """The end with what the process wrote as its termination message, if it failed and nothing else tells why.
+        """Return the end with the process's termination message, if it failed and nothing else says why.
 
         A shell that could not execute a command has its own meaning.
         """
-        before, self._said = self._said, termination_message.said(self._settings.termination_log)
-        is_told = exited.message or exited.exit_code in {0, launch.NOT_EXECUTABLE, launch.NOT_FOUND}
-        return exited if is_told or self._said == before else replace(exited, message=self._said)
+        before, self._message = self._message, persistence.read_message(self._settings.termination_log)
+        is_explained = exited.message or exited.exit_code in {0, launch.NOT_EXECUTABLE, launch.NOT_FOUND}
+        return exited if is_explained or self._message == before else replace(exited, message=self._message)
 
     def _forget_what_was_said(self) -> None:
-        path, self._said = self._settings.termination_log, ""
+        path, self._message = self._settings.termination_log, ""
         try:
-            termination_message.forget(path)
+            persistence.forget_message(path)
         except OSError as error:
             log("warning", "what earlier attempts wrote as termination message stays", file=path, reason=error)
-            self._said = termination_message.said(path)
+            self._message = persistence.read_message(path)
 
     def progressed(self, progress: wire.Progress) -> None:
         """The worker has reported progress."""
         if self._warm is not None:
             self._warm.progressed(progress)
 
-    def _read(self, told: Told) -> None:
-        if isinstance(told, wire.Progress):
-            self.progressed(told)
-        self._feed(told)
-
-    def gone(self) -> None:
-        """No process of the worker is left."""
-        self._progress.worker_gone()
-
-    @property
-    def is_searching(self) -> bool:
-        """Whether the report of an end has to wait for what the process has written before."""
-        return self._progress.is_searching
-
-    @property
-    def is_writing(self) -> bool:
-        """Whether some of the worker's output has not reached the log yet."""
-        return self._progress.is_copying
+    def _read(self, found: Found) -> None:
+        if isinstance(found, wire.Progress):
+            self.progressed(found)
+        self._feed(found)
 
     def end(self) -> None:
         """The supervisor ends."""
-        self._progress.worker_gone()
+        self.progress.worker_gone()
         if self._warm is not None:
             self._warm.end()
 

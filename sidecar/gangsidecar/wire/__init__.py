@@ -1,4 +1,4 @@
-"""The messages between controller, sidecar and supervisor.
+"""The messages between controller, sidecar and supervisor, and the names that they share in a pod.
 
 One message is one JSON object. The same bytes travel as one text frame of the WebSocket (controller and sidecar) and as
 one line of the unix socket (sidecar and supervisor). A sidecar and its supervisor are of one release; a controller and
@@ -9,7 +9,12 @@ Standard library only: the supervisor runs in images that have no other package.
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from gangsidecar.wire.coding import (
+    CONNECT_PATH,
+    LEADER_HEADER,
+    MARK,
     MAX_BYTES,
     MAX_CHECKPOINTS,
     MAX_DROPPED,
@@ -18,130 +23,91 @@ from gangsidecar.wire.coding import (
     MAX_MS,
     MAX_REPORT_BYTES,
     MAX_STRING,
+    REVISION,
+    REVISION_HEADER,
     VERSION,
     WireError,
     decode,
     encode,
+    from_ranges,
+    from_words,
+    in_revision,
+    revision_of,
+    to_ranges,
+    to_words,
 )
-from gangsidecar.wire.last_words import MARK, from_words, to_words
-from gangsidecar.wire.log_match import LOG_LINE, LOG_PATTERN, MAX_LOG_PATTERNS, LogMatch
 from gangsidecar.wire.messages import (
+    LOG_LINE,
+    LOG_PATTERN,
+    MAX_FOUND,
+    MAX_LOG_PATTERNS,
     Checkpoint,
     Directive,
     Dropped,
     End,
+    Found,
     FrameworkMessage,
     Level,
     Loaded,
+    LogMatch,
     Message,
     Phase,
     Ping,
+    Process,
     Progress,
+    RankBehind,
     Report,
     Request,
+    Restore,
+    Run,
+    Scan,
+    Scanned,
+    Source,
     Stacks,
+    Tier,
     Verb,
     WarmStart,
     Watching,
     aged,
-)
-from gangsidecar.wire.own_lines import SIDECAR_LOG_NAME, SUPERVISOR_LOG_NAME
-from gangsidecar.wire.ranges import from_ranges, to_ranges
-from gangsidecar.wire.rank_behind import RankBehind
-from gangsidecar.wire.run import Process, Restore, Run, Source
-from gangsidecar.wire.scanning import MAX_FOUND, Found, Scan, Scanned, Tier, step_name
-from gangsidecar.wire.shared_folder import (
-    CACHES_FOLDER,
-    CACHES_VARIABLE,
-    CLIENT_FOLDER,
-    CONTACT_FILE,
-    FRAMEWORK_SOCKET,
-    PRELOAD_VARIABLE,
-    SUPERVISOR_ARCHIVE,
-    SUPERVISOR_PROGRAM,
-    SUPERVISOR_SOCKET,
-    UNREACHED,
-    WORKERS_FILE,
-    Compiler,
-)
-from gangsidecar.wire.upgrade import (
-    CONNECT_PATH,
-    LEADER_HEADER,
-    REVISION,
-    REVISION_HEADER,
-    in_revision,
-    revision_of,
+    step_name,
 )
 
-__all__ = [
-    "CACHES_FOLDER",
-    "CACHES_VARIABLE",
-    "CLIENT_FOLDER",
-    "CONNECT_PATH",
-    "CONTACT_FILE",
-    "FRAMEWORK_SOCKET",
-    "LEADER_HEADER",
-    "LOG_LINE",
-    "LOG_PATTERN",
-    "MARK",
-    "MAX_BYTES",
-    "MAX_CHECKPOINTS",
-    "MAX_DROPPED",
-    "MAX_ENDS",
-    "MAX_FOUND",
-    "MAX_ITEMS",
-    "MAX_LOG_PATTERNS",
-    "MAX_MS",
-    "MAX_REPORT_BYTES",
-    "MAX_STRING",
-    "PRELOAD_VARIABLE",
-    "REVISION",
-    "REVISION_HEADER",
-    "SIDECAR_LOG_NAME",
-    "SUPERVISOR_ARCHIVE",
-    "SUPERVISOR_LOG_NAME",
-    "SUPERVISOR_PROGRAM",
-    "SUPERVISOR_SOCKET",
-    "UNREACHED",
-    "VERSION",
-    "WORKERS_FILE",
-    "Checkpoint",
-    "Compiler",
-    "Directive",
-    "Dropped",
-    "End",
-    "Found",
-    "FrameworkMessage",
-    "Level",
-    "Loaded",
-    "LogMatch",
-    "Message",
-    "Phase",
-    "Ping",
-    "Process",
-    "Progress",
-    "RankBehind",
-    "Report",
-    "Request",
-    "Restore",
-    "Run",
-    "Scan",
-    "Scanned",
-    "Source",
-    "Stacks",
-    "Tier",
-    "Verb",
-    "WarmStart",
-    "Watching",
-    "WireError",
-    "aged",
-    "decode",
-    "encode",
-    "from_ranges",
-    "from_words",
-    "in_revision",
-    "revision_of",
-    "step_name",
-    "to_ranges",
-    "to_words",
-]
+SUPERVISOR_LOG_NAME = "gangctl-supervisor"
+SIDECAR_LOG_NAME = "gangctl-sidecar"
+"""The names on the lines of their logs: on a cluster, a supervisor writes into the log of its worker."""
+
+# In the folder that the containers of a pod share.
+SUPERVISOR_PROGRAM = "supervisor"
+"""The supervisor as a static executable, which runs in every image."""
+SUPERVISOR_ARCHIVE = "supervisor.pyz"
+"""The supervisor as an archive: local mode runs it, and the worker's own interpreter finds there what starts a forked
+worker."""
+CLIENT_FOLDER = "client"
+"""The folder that holds the package gangclient, for the worker's PYTHONPATH."""
+SUPERVISOR_SOCKET = "supervisor.sock"
+"""The socket on which the sidecar listens for the supervisor."""
+FRAMEWORK_SOCKET = "gang.sock"
+"""The socket on which the sidecar serves the framework API."""
+CONTACT_FILE = "contact"
+"""The file in which the pod's sidecars remember whether they have reached the controller, and why not."""
+UNREACHED = 3
+"""Exit code of a sidecar that has not reached the controller and leaves the reason in its termination message."""
+
+# Beside the supervisor's state file, and in its environment.
+WORKERS_FILE = "workers.json"
+"""For each process of the worker its pid and its rank, or null."""
+CACHES_FOLDER = "caches"
+"""Holds what compilers keep for the next start."""
+CACHES_VARIABLE = "GANG_CACHES"
+"""Names the compilers whose caches are in that folder, with commas between them."""
+PRELOAD_VARIABLE = "GANG_PRELOAD"
+"""Names what a template imports: ``Auto``, or modules with commas between them."""
+
+
+class Compiler(StrEnum):
+    """Compiles for a worker, and can keep what it makes."""
+
+    CUDA = "CUDA"
+    INDUCTOR = "Inductor"
+    JAX = "JAX"
+    TRITON = "Triton"

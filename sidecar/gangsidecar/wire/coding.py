@@ -1,21 +1,33 @@
-"""Strict coding of messages as JSON: ``{"v": 1, "type": "Report", ...fields}``.
+"""Code messages as JSON, strictly, and the ends of a worker as last words, leniently.
 
-Decoding must never accept a wrong version, type, field, kind or size: it raises :class:`WireError`, whose text may be
-logged. The receiver then closes that one connection.
+A message is ``{"v": 1, "type": "Report", ...fields}``. Decoding must never accept a wrong version, type, field, kind or
+size: it raises :class:`WireError`, whose text may be logged. The receiver then closes that connection. Controller and
+sidecar may be of different releases: a field that comes later has a default and a revision, and the sender leaves out
+what its peer doesn't know yet (:func:`in_revision`).
+
+The last words say how a pod's worker ended, in the termination message of its container. Kubernetes keeps that message
+in the pod's status, so the words outlive the supervisor, its connection and every controller. They are one line of
+ASCII, wherever it stands among what others write to the same file::
+
+    gangctl: {"attempt":7,"finished":"0-6","ends":[{"local_rank":7,"age_ms":1200,"exit_code":1}]}
+
+``finished`` are the local ranks that ended with 0 before any stop, as ranges (those of a Job's ``completedIndexes``);
+``ends`` are the others, first those that ended by themselves, oldest first, as many as fit. Reading must never fail, as
+the words may be of another release.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import MISSING, fields, is_dataclass
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass, replace
 from enum import Enum
 from functools import cache
 from types import UnionType
-from typing import Any, get_args, get_type_hints
+from typing import Any, TypeVar, get_args, get_type_hints
 
-from gangsidecar.wire.log_match import MAX_LOG_PATTERNS
-from gangsidecar.wire.messages import Message
+from gangsidecar.wire.messages import MAX_LOG_PATTERNS, End, Message
 
 VERSION = 1
 MAX_BYTES = 1 << 20
@@ -25,18 +37,11 @@ MAX_REPORT_BYTES = 1 << 18
 MAX_STRING = 8192
 MAX_ITEMS = 4096
 MAX_ENDS, MAX_CHECKPOINTS, MAX_DROPPED = 64, 256, 96
-"""Of a report, which the controller gets from every pod: what a supervisor keeps, with 64 processes in its pod."""
+"""Bounds of a report, which the controller gets from every pod: a supervisor keeps that for 64 processes."""
 MAX_MS = 10**12
 """The longest age or duration: over 30 years, so that no calendar time computed from it gets out of range."""
-
-
-class WireError(ValueError):
-    """What was received is not a message; the text gives what was found and what was expected."""
-
-
 _DURATIONS = ("_ms", ".milliseconds")
 """The ends of the paths of ages and durations."""
-
 _LIMITS = {
     "Report.ends": MAX_ENDS,
     "Report.checkpoints": MAX_CHECKPOINTS,
@@ -45,16 +50,41 @@ _LIMITS = {
     "Report.log_matches": MAX_LOG_PATTERNS,
 }
 """Path of a list -> how many items it may have, where that is not :data:`MAX_ITEMS`."""
-
 _MESSAGES: dict[str, type] = {kind.__name__: kind for kind in get_args(Message)}
+_SCALARS = frozenset({str, int, float, bool, type(None)})
+Part = TypeVar("Part")
+CONNECT_PATH = "/v1/connect"
+"""The path on which a controller accepts sidecars."""
+LEADER_HEADER = "Gang-Leader"
+"""Header of a standby's refusal (503): the URL of the leader."""
+REVISION = 1
+"""The revision of version 1. A release that adds a field raises it and names the field in :data:`ADDED`."""
+ADDED: dict[type, dict[str, int]] = {}
+"""By type of message or part: its fields that came after revision 1, each with its revision."""
+REVISION_HEADER = "Gang-Wire-Revision"
+"""The sender's revision, in the request for the upgrade and in its answer. A peer that sends none has revision 1."""
+_NUMBER = re.compile("[0-9]{1,6}")
+MARK = "gangctl: "
+LINE = 1_000
+"""Longest line. A kubelet shares 12 KiB between the containers of a pod, and cuts off the end: twelve have room."""
+MESSAGE = 100
+_PROCESSES = 4_096
+_RANGES = {
+    "local_rank": range(_PROCESSES),
+    "age_ms": range(MAX_MS + 1),
+    "rank": range(2**31),
+    "exit_code": range(256),
+    "signal": range(1, 65),
+}
+_FLAGS = ("stopped", "oom", "hidden")
+
+
+class WireError(ValueError):
+    """The text isn't a message; the error says what was found and what was expected."""
 
 
 def encode(message: Any) -> str:
-    """One message as one line of JSON without a newline in it.
-
-    Raises:
-        WireError: it would be larger than :data:`MAX_BYTES`.
-    """
+    """Return one message as one line of JSON. WireError: it would be larger than :data:`MAX_BYTES`."""
     body = {"v": VERSION, "type": type(message).__name__}
     body.update(_plain(message))
     text = json.dumps(body, separators=(",", ":"))
@@ -64,11 +94,7 @@ def encode(message: Any) -> str:
 
 
 def decode(text: str | bytes) -> Any:
-    """The message in ``text``.
-
-    Raises:
-        WireError: it isn't one; the reason never repeats more than a short piece of the input.
-    """
+    """Return the message in ``text``. WireError: it isn't one; the reason repeats a short piece of it at most."""
     if len(text) > MAX_BYTES:
         raise WireError(f"{len(text)} bytes are over the limit of {MAX_BYTES}")
     try:
@@ -85,9 +111,6 @@ def decode(text: str | bytes) -> Any:
     if kind is None:
         raise WireError(f"unknown message type {name!r:.40}")
     return _object(kind, body, kind.__name__)
-
-
-_SCALARS = frozenset({str, int, float, bool, type(None)})
 
 
 def _plain(value: Any) -> Any:
@@ -146,12 +169,12 @@ def _fields(kind: Any) -> Mapping[str, _Field]:
 def _object(kind: Any, body: Any, path: str) -> Any:
     if not isinstance(body, dict):
         raise WireError(f"{path}: a {type(body).__name__} instead of an object")
-    known = _fields(kind)
-    unknown = [str(key)[:40] for key in body if key not in known]
+    fields_of = _fields(kind)
+    unknown = [str(key)[:40] for key in body if key not in fields_of]
     if unknown:
         raise WireError(f"{path}: unknown field {unknown[0]!r}")
     try:
-        return kind(**{name: known[name].value(item, path, name) for name, item in body.items()})
+        return kind(**{name: fields_of[name].value(item, path, name) for name, item in body.items()})
     except TypeError:
         missing = sorted(field.name for field in fields(kind) if field.default is MISSING and field.name not in body)
         raise WireError(f"{path}: missing {', '.join(missing)}") from None
@@ -181,7 +204,7 @@ def _value(hint: Any, item: Any, path: str) -> Any:
         except ValueError:
             allowed = ", ".join(one.value for one in hint)
             raise WireError(f"{path}: {item!r:.40} instead of one of {allowed}") from None
-    if type(item) is not hint:  # bool is no int here
+    if type(item) is not hint:  # a bool isn't an int here
         raise WireError(f"{path}: a {type(item).__name__} instead of {hint.__name__}")
     if hint is str and len(item) > MAX_STRING:
         raise WireError(f"{path}: {len(item)} characters are over the limit of {MAX_STRING}")
@@ -190,3 +213,116 @@ def _value(hint: Any, item: Any, path: str) -> Any:
     if hint is int and path.endswith(_DURATIONS) and not 0 <= item <= MAX_MS:
         raise WireError(f"{path}: no duration in milliseconds, which is 0 to {MAX_MS}")
     return item
+
+
+def revision_of(header: str) -> int:
+    """The peer's revision, from its header; empty if it sent none."""
+    return int(header) if _NUMBER.fullmatch(header) else 1
+
+
+def in_revision(message: Part, revision: int) -> Part:
+    """Return the message as a peer of that revision takes it: fields that came later have their defaults."""
+    return message if revision >= REVISION else _older(message, revision)
+
+
+def _older(part: Any, revision: int) -> Any:
+    if isinstance(part, tuple):
+        return tuple(_older(one, revision) for one in part)
+    if not is_dataclass(part):
+        return part
+    kind: Any = type(part)
+    added = ADDED.get(kind, {})
+    values = {
+        field.name: field.default
+        if added.get(field.name, 1) > revision
+        else _older(getattr(part, field.name), revision)
+        for field in fields(kind)
+    }
+    return kind(**values)
+
+
+def to_words(ends: Iterable[End]) -> str:
+    """Return the line for the newest attempt of these ends; empty if there is none."""
+    everything = tuple(ends)
+    attempt = max((end.attempt for end in everything), default=0)
+    newest = [end for end in everything if end.attempt == attempt]
+    if not newest:
+        return ""
+    finished = [end.local_rank for end in newest if end.exit_code == 0 and not end.stopped]
+    others = [end for end in newest if end.exit_code != 0 or end.stopped]
+    listed: list[dict[str, Any]] = []
+    line = _line(attempt, finished, listed)
+    for end in sorted(others, key=lambda end: (end.stopped, -end.age_ms)):
+        body = _plain(replace(end, message=end.message[:MESSAGE]))
+        del body["attempt"]
+        listed.append(body)
+        longer = _line(attempt, finished, listed)
+        if len(longer) > LINE:
+            break
+        line = longer
+    return line
+
+
+def _line(attempt: int, finished: Iterable[int], ends: Sequence[dict[str, Any]]) -> str:
+    body = {"attempt": attempt, "finished": to_ranges(finished), "ends": ends}
+    return MARK + json.dumps({key: value for key, value in body.items() if value}, separators=(",", ":"))
+
+
+def from_words(message: str) -> tuple[End, ...]:
+    """Return the ends in a termination message; none if it has no such line."""
+    for line in message.splitlines():
+        if line.startswith(MARK):
+            try:
+                body = json.loads(line[len(MARK) :])
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(body, dict) and _is_in(body.get("attempt"), range(2**31)):
+                return _ends(body)
+    return ()
+
+
+def _ends(body: dict[str, Any]) -> tuple[End, ...]:
+    attempt, finished, others = body["attempt"], body.get("finished"), body.get("ends")
+    ranks = from_ranges(finished, _PROCESSES) if isinstance(finished, str) else ()
+    found = [End(attempt, rank, 0, exit_code=0) for rank in sorted(ranks)]
+    for one in others if isinstance(others, list) else ():
+        values = _possible(one) if isinstance(one, dict) else {}
+        if "local_rank" in values and "age_ms" in values and ("exit_code" in values) != ("signal" in values):
+            found.append(End(attempt=attempt, **values))
+    return tuple(found)
+
+
+def _possible(end: dict[str, Any]) -> dict[str, Any]:
+    """Return what an end can have: any text may stand there, and a number that no process has could not be stored."""
+    values: dict[str, Any] = {name: end[name] for name, allowed in _RANGES.items() if _is_in(end.get(name), allowed)}
+    values.update({name: end[name] for name in _FLAGS if type(end.get(name)) is bool})
+    return {**values, "message": end["message"][:MESSAGE]} if isinstance(end.get("message"), str) else values
+
+
+def _is_in(value: Any, allowed: range) -> bool:
+    return type(value) is int and value in allowed
+
+
+def to_ranges(numbers: Iterable[int]) -> str:
+    """Return the text of a set of small numbers, such as ``0-511,513``. Equal sets have equal texts."""
+    parts: list[str] = []
+    first = last = -1
+    for number in (*sorted(set(numbers)), -1):
+        if number == last + 1 and first >= 0:
+            last = number
+            continue
+        if first >= 0:
+            parts.append(str(first) if first == last else f"{first}-{last}")
+        first = last = number
+    return ",".join(parts)
+
+
+def from_ranges(text: str, limit: int) -> frozenset[int]:
+    """Return the numbers below ``limit`` in the text. What isn't a range is skipped: reading must never fail."""
+    found: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        ends = (first, last if dash else first)
+        if all(end.isascii() and end.isdigit() and len(end) <= 9 for end in ends):  # noqa: PLR2004 - no huge number
+            found.update(range(int(ends[0]), min(int(ends[1]) + 1, limit)))
+    return frozenset(found)

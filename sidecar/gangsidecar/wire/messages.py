@@ -1,4 +1,4 @@
-"""The messages, as frozen values.
+"""The messages between controller, sidecar and supervisor, as frozen values.
 
 Durations and ages are integer milliseconds. No message carries a wall time: what happened is an *age* at the moment of
 sending, so the clocks of different machines are never compared.
@@ -6,17 +6,148 @@ sending, so the clocks of different machines are never compared.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from gangsidecar.wire.log_match import LogMatch
-from gangsidecar.wire.rank_behind import RankBehind
-from gangsidecar.wire.run import Run
-from gangsidecar.wire.scanning import Scan, Scanned
+MAX_LOG_PATTERNS = 8
+"""That one Run has, and so the most matches of one attempt."""
+LOG_PATTERN = 256
+"""Characters of a pattern."""
+LOG_LINE = 200
+"""Characters of a line that are reported."""
+MAX_FOUND = 64
+"""At most so many newest complete steps of a tier are listed: no restart goes further back."""
+
+
+@dataclass(frozen=True)
+class Restore:
+    """The restore point: a checkpoint step that every rank can load."""
+
+    step: int
+    tier: str
+    path: str = ""
+    """The folder, for a tier that is scanned: the supervisor checks that it is there before it starts the worker.
+    Empty for a Member tier: each member's own registration knows its path."""
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process that Run starts: the user's command with this environment added to the container's own."""
+
+    local_rank: int
+    env: tuple[tuple[str, str], ...]
+    rank: int | None = None
+
+
+@dataclass(frozen=True)
+class Source:
+    """A source of progress, beside the framework API; one of the two is not empty."""
+
+    pattern: str = ""
+    """A regular expression with a group ``step``. It is searched in each line of the worker's output."""
+    file: str = ""
+    """A file whose modification time changes with each step."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """The part that Run adds to a directive. It names the session that reported Ready; another session refuses it."""
+
+    session: str
+    processes: tuple[Process, ...]
+    restore: Restore | None = None
+    checkpointed: bool = False
+    """The job has checkpoint tiers: registrations above the restore point (all, if there is none) are dropped."""
+    hosts: tuple[str, ...] = ()
+    """Lines of the attempt's host file: ``10.0.3.7 slots=8``."""
+    source: Source | None = None
+    log_patterns: tuple[str, ...] = ()
+    """Regular expressions that are searched for in each line of the worker's output."""
+
+
+@dataclass(frozen=True)
+class LogMatch:
+    """The first line of the worker's output in which this pattern was found.
+
+    It names the pattern and not its number: the policy may have changed since the worker was started.
+    """
+
+    attempt: int
+    pattern: str
+    line: str
+    """Printable ASCII, with all else escaped. Of a longer line, the part with the match."""
+
+
+@dataclass(frozen=True)
+class RankBehind:
+    """The newest report of the rank that is furthest behind the others of its pod."""
+
+    rank: int
+    step: int
+    age_ms: int
+    phase: str = "Step"
+    """Startup, Step, Checkpoint or Evaluation."""
+    pid: int | None = None
+    """Its process, as it is seen in the worker's container, if the framework says it."""
+
+
+@dataclass(frozen=True)
+class Tier:
+    """A Shared checkpoint tier that is a directory."""
+
+    name: str
+    directory: str
+    pattern: str
+    """Name of a step's folder, or of its file, with ``{step}``; a * is any text."""
+    complete: str = ""
+    """The file in the folder that marks it complete; empty = a step is a file, and complete when it is there."""
+
+
+@dataclass(frozen=True)
+class Scan:
+    """A stateless query to one member, after every pod has stopped: which complete steps can it see?"""
+
+    attempt: int
+    tiers: tuple[Tier, ...]
+    timeout_ms: int = 30_000
+
+
+@dataclass(frozen=True)
+class Found:
+    """A complete step in a scanned tier."""
+
+    tier: str
+    step: int
+    path: str
+    marker: str
+    """Identity of what marks it complete. It changes when the step is written again."""
+
+
+@dataclass(frozen=True)
+class Scanned:
+    """The answer to a Scan: per tier at most :data:`MAX_FOUND` newest complete steps, newest first."""
+
+    attempt: int
+    pod: str
+    found: tuple[Found, ...] = ()
+    error: str = ""
+
+
+def step_name(pattern: str) -> re.Pattern[str]:
+    """Compile what the names of a tier's steps match; the first group is the step. ValueError: not one ``{step}``."""
+    if pattern.count("{step}") != 1 or "/" in pattern:
+        raise ValueError(f"pattern {pattern!r}: expected a name with {{step}} once")
+    # A * is any text, of which no digit belongs to the number beside it.
+    before, after = (re.escape(text).replace(r"\*", ".*") for text in pattern.split("{step}"))
+    before += "(?<![0-9])" if before.endswith("*") else ""
+    after = f"(?![0-9]){after}" if after.startswith(".*") else after
+    # 18 digits are below 2**63, which is what a message can carry.
+    return re.compile(f"{before}([0-9]{{1,18}}){after}")
 
 
 class Verb(StrEnum):
-    """What the controller wants of a member."""
+    """The state that the controller wants of a member."""
 
     HOLD = "Hold"
     """Stop what runs, kill the whole tree, report Ready, wait."""
@@ -30,7 +161,7 @@ _VERBS = (Verb.HOLD, Verb.RUN, Verb.FINISH)
 
 
 class Phase(StrEnum):
-    """What a supervisor is doing about the attempt in its report."""
+    """The supervisor's phase in the attempt of its report."""
 
     IDLE = "Idle"
     """A new session: no directive has arrived, nothing runs."""
@@ -47,7 +178,7 @@ class Phase(StrEnum):
 
 
 class Level(StrEnum):
-    """How much is thrown away, from least to most."""
+    """The extent of a restart, from least to most."""
 
     PROCESS = "Process"
     CONTAINER = "Container"
@@ -57,7 +188,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True)
 class End:
-    """How one process of a worker ended. Exactly one of ``exit_code`` and ``signal`` is set."""
+    """The end of one process of a worker. Exactly one of ``exit_code`` and ``signal`` is set."""
 
     attempt: int
     local_rank: int
@@ -71,7 +202,7 @@ class End:
     hidden: bool = False
     """A launcher (torchrun) hid the exit code of its child, and left no error file."""
     message: str = ""
-    """What the supervisor adds: ``No such file or directory: trainn.py``."""
+    """A sentence of the supervisor: ``No such file or directory: trainn.py``."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +241,7 @@ class Progress:
     first_age_ms: int | None = None
     """Step and age of this attempt's first ``Step`` report; absent while there is none."""
     first_ms: int | None = None
-    """How long the first step took, as the framework measured it: the longest of the ranks."""
+    """The duration of the first step, as the framework measured it: the longest of the ranks."""
     every: int | None = None
     """The widest gap between two steps that a rank has reported; absent while it is unknown."""
     uncounted: bool = False
@@ -131,17 +262,17 @@ class Loaded:
     attempt: int
     age_ms: int
     milliseconds: int
-    """How long it took, as the framework measured it."""
+    """The duration, as the framework measured it."""
     rank: int | None = None
 
 
 @dataclass(frozen=True)
 class WarmStart:
-    """How the processes of an attempt were started, where some can be forked or can go on."""
+    """The ways in which the processes of an attempt were started, where some can be forked or can go on."""
 
     attempt: int
     forked: int
-    """How many were forked from the template."""
+    """The number of forks of the template."""
     executed: int
     obstacle: str = ""
     """Why the newest of the others were executed, in a sentence."""
@@ -150,15 +281,15 @@ class WarmStart:
     not_imported: str = ""
     """Modules that the role names and the template could not import, with their errors."""
     went_on: int = 0
-    """How many went on in the process of the attempt before."""
+    """The number that went on in the process of the attempt before."""
 
 
 @dataclass(frozen=True)
 class Stacks:
-    """What the processes of a worker that hung were doing just before its stop."""
+    """The stacks of the processes of a worker that hung, just before its stop."""
 
     attempt: int
-    """Of that worker."""
+    """The attempt of that worker."""
     text: str
     """Lines of printable ASCII; empty if nothing was found in time."""
 
@@ -190,7 +321,7 @@ class Report:
     seq: int
     """Grows with every report of a session. The controller ignores an older one."""
     attempt: int
-    """Of the newest directive; 0 before the first."""
+    """That of the newest directive; 0 before the first."""
     phase: Phase
     terminating: bool = False
     """The supervisor got SIGTERM: its pod is to end."""
@@ -205,15 +336,15 @@ class Report:
     progress: Progress | None = None
     request: Request | None = None
     address: str = ""
-    """Where peers reach this member (the pod's IP)."""
+    """The address at which peers reach this member (the pod's IP)."""
     ports: tuple[int, ...] = ()
     """Free ports for MASTER_PORT, as of Ready."""
     phase_age_ms: int = 0
     """Age of the current phase: Ready counts from the end of the last process, Running from the last exec."""
     stop_ms: int | None = None
-    """How long the last stop took, from the directive's arrival to the last process gone."""
+    """The duration of the last stop, from the directive's arrival to the last process gone."""
     killed_ms: int | None = None
-    """How long after the stop began SIGKILL came; absent if the worker ended within its grace."""
+    """The time from the beginning of the stop to SIGKILL; absent if the worker ended within its grace."""
     loaded: Loaded | None = None
     """The loading of the restore point in this attempt."""
     fencing: int = 0
@@ -223,9 +354,9 @@ class Report:
     dropped: tuple[Dropped, ...] = ()
     """Steps that a rank has begun to write again, or has deleted, and not completed since."""
     warm_start: WarmStart | None = None
-    """Of the newest worker; absent if it has no other way to start than to execute its command."""
+    """The start of the newest worker; absent if it has no other way to start than to execute its command."""
     stacks: Stacks | None = None
-    """Of the worker that was stopped last, if a directive asked for them."""
+    """Those of the worker that was stopped last, if a directive asked for them."""
     log_matches: tuple[LogMatch, ...] = ()
     """The patterns of the newest Run that were found in the output of its worker."""
     ran: int = 0
@@ -234,7 +365,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Directive:
-    """What the controller wants of one member now: desired state, not a command. Sending it twice does no harm."""
+    """The state that the controller wants of one member now, not a command. Sending it twice does no harm."""
 
     gang: str
     pod: str
@@ -266,7 +397,7 @@ class Directive:
 
 @dataclass(frozen=True)
 class Ping:
-    """The controller is there. The report that it has heard prolongs the lease of the worker."""
+    """The controller is there. The report that it got prolongs the lease of the worker."""
 
     heard_ms: int = 0
     """``sent_ms`` of the newest report that the controller has heard; 0 = it has heard none."""
@@ -274,7 +405,7 @@ class Ping:
 
 @dataclass(frozen=True)
 class Watching:
-    """So many readers of the framework API want to hear of a stop of this attempt before its signal."""
+    """The number of readers of the framework API that act on a stop of this attempt before its signal."""
 
     attempt: int
     readers: int

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from gangclient import Client, Restore
 from gangclient.memory import Memory
-from gangclient.memory._lines import Identity
+from gangclient.memory._link import Identity
 from gangclient.memory._memory import Store
 from gangclient.memory._parts import Folder
 from tests.wait import until

@@ -96,7 +96,7 @@ def _heard(world: World, number: int) -> World:
     """The directory hears of a step."""
     ledger, one = _copied(world.ledger), world.ranks[number]
     (step, kept), rest = one.said[0], one.said[1:]
-    verdict = ledger.told(number, step, kept=kept)
+    verdict = ledger.note(number, step, kept=kept)
     ranks = tuple(old._replace(said=rest) if at == number else old for at, old in enumerate(world.ranks))
     if verdict is None:
         return world._replace(ranks=ranks, ledger=ledger)
@@ -153,8 +153,8 @@ def test_a_restored_step_is_safe_from_the_beginning() -> None:
 def test_what_is_remembered_of_dead_steps_is_bounded() -> None:
     keeper, ledger = Keeper(None), Ledger(2)
     for step in range(3 * REMEMBERED):
-        assert ledger.told(0, step, kept=False) == Verdict(step, safe=False)
-        assert ledger.told(1, step, kept=False) is None, "it is told once"
+        assert ledger.note(0, step, kept=False) == Verdict(step, safe=False)
+        assert ledger.note(1, step, kept=False) is None, "it is told once"
         keeper.judged(Verdict(step, safe=False))
     assert len(keeper._dead) == REMEMBERED  # noqa: SLF001 - it has no other sign
     assert len(ledger._judged) == REMEMBERED  # noqa: SLF001

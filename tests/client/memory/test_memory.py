@@ -19,8 +19,8 @@ import pytest
 import gangclient
 import gangclient.memory
 from gangclient.memory import _link
-from gangclient.memory._lines import Identity, encoded
-from gangclient.memory._transfer import put
+from gangclient.memory._link import Identity, encoded
+from gangclient.memory._parts import put
 from tests.client.memory.ranks import Rank, attempt, changed, held, part, safe, save
 from tests.wait import SECONDS, until
 

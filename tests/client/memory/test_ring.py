@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gangclient.memory._ring import Where, peers
+from gangclient.memory._keeping import Where, peers
 
 
 def gang(nodes: list[int], processes: int) -> list[Where]:

@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from gangctl.api.gangjob import GangJob
-from gangctl.cluster.kube.auth.token_authenticator import TokenAuthenticator
 from gangctl.cluster.kube.client import Client
 from gangctl.cluster.kube.cluster import KubeCluster
 from gangctl.cluster.kube.settings import KubeSettings
+from gangctl.cluster.kube.tokens import TokenAuthenticator
 from gangctl.core.policy.pods import CreatePod
 from tests.cluster.kube.fakeapi import FakeApi, serving
 from tests.cluster.kube.objects import UID, gang, node

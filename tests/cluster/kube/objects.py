@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from gangctl.api.names import pod_labels, pod_name
-from gangctl.cluster.kube.nodes.table import SignalTable, default_rows
-from gangctl.cluster.kube.watch.projections import nodes
+from gangctl.cluster.kube.projections import nodes
+from gangctl.kubernetes.signals import SignalTable, default_rows
 
 NODES: Final = nodes(SignalTable(default_rows()))
 

@@ -7,8 +7,8 @@ import pytest
 from aiohttp import web
 
 from gangctl.api.reasons import Reason
-from gangctl.cluster.kube.watch import informers, reflector
-from gangctl.cluster.kube.watch.informers import Informers
+from gangctl.cluster.kube import informers, reflector
+from gangctl.cluster.kube.informers import Informers
 from gangctl.core.lifecycle.plan import Event, EventType
 from tests.cluster.kube.fakeapi import serving, status
 from tests.cluster.kube.livecluster import GANG, NODE, LiveCluster, live_cluster

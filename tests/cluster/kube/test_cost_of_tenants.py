@@ -18,12 +18,11 @@ from hypothesis import strategies as st
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import Stacks
-from gangctl.cluster.kube.pod.eligible_nodes import EligibleNodes
-from gangctl.cluster.kube.pod.guaranteed import sidecar_resources
-from gangctl.cluster.kube.watch.projections import GANGS, PODS
-from gangctl.core.facts.printed import last_lines
-from gangctl.core.facts.secrets import READ, masked
-from gangctl.core.record.stacks import innermost
+from gangctl.cluster.kube.injection import sidecar_resources
+from gangctl.cluster.kube.pod_builder import EligibleNodes
+from gangctl.cluster.kube.projections import GANGS, PODS
+from gangctl.core.facts.printed import READ, last_lines, masked
+from gangctl.core.record.incidents import innermost
 from tests.cluster.kube.objects import NODES, gang, node, pod
 from tests.effort import examples
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
-from gangctl.cli.targets import device_facts
-from gangctl.cluster.kube.nodes.table import SignalTable, default_rows
-from gangctl.explain.doctor.facts import DaemonSet, Node, Pod, Surroundings
-from gangctl.explain.doctor.links import Link, LinkName, LinkState
+from gangctl.explain.doctor.links import Link, LinkName, LinkState, NodeSurroundings
 from gangctl.explain.doctor.node_chain import node_chain
+from gangctl.kubernetes.objects import DaemonSet, Node, WholePod, read_daemon_set, read_node, read_pod
+from gangctl.kubernetes.schema import RawDaemonSet, RawNode, RawWholePod
+from gangctl.kubernetes.signals import SignalTable, default_rows
 
 Object = dict[str, Any]
 GPU = "nvidia.com/gpu"
@@ -81,15 +82,15 @@ def raw_daemon_set(name: str, labels: dict[str, str], **spec: Any) -> Object:
 
 def node(raw: Object) -> Node:
     raw = json.loads(json.dumps(raw))
-    return device_facts.node(device_facts.RawDeviceNode.model_validate(raw), SignalTable(default_rows()))
+    return read_node(SignalTable(default_rows()), RawNode.model_validate(raw))
 
 
-def pod(raw: Object) -> Pod:
-    return device_facts.pod(device_facts.RawDevicePod.model_validate(raw))
+def pod(raw: Object) -> WholePod:
+    return read_pod(RawWholePod.model_validate(raw))
 
 
 def daemon_set(raw: Object) -> DaemonSet:
-    return device_facts.daemon_set(device_facts.RawDaemonSet.model_validate(raw))
+    return read_daemon_set(RawDaemonSet.model_validate(raw))
 
 
 def operands(at: str, but: tuple[str, ...] = ()) -> list[Object]:
@@ -104,13 +105,13 @@ def gpu_node(**labels: str) -> Node:
 
 def around(
     *pods: Object, daemon_sets: tuple[Object, ...] = (), runtime_classes: tuple[str, ...] = ("nvidia",)
-) -> Surroundings:
-    return Surroundings(
+) -> NodeSurroundings:
+    return NodeSurroundings(
         pods=tuple(map(pod, pods)), daemon_sets=tuple(map(daemon_set, daemon_sets)), runtime_classes=runtime_classes
     )
 
 
-def links(of: Node, seen: Surroundings) -> dict[LinkName, Link]:
+def links(of: Node, seen: NodeSurroundings) -> dict[LinkName, Link]:
     """The links of a node by name; there must be one of each."""
     found = node_chain(of, seen)
     by_name = {one.name: one for one in found}
@@ -123,4 +124,4 @@ def states(found: dict[LinkName, Link]) -> dict[LinkName, LinkState]:
 
 
 def with_allocatable(of: Node, resource: str, left: int) -> Node:
-    return replace(of, allocatable={**of.allocatable, resource: left})
+    return replace(of, allocatable={**of.allocatable, resource: Decimal(left)})

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gangctl.explain.doctor.facts import Surroundings, Unread
-from gangctl.explain.doctor.links import LinkName, LinkState
+from gangctl.explain.doctor.links import LinkName, LinkState, NodeSurroundings, Unread
 from tests.explain.doctor.clusters import (
     GPU,
     GPU_LABELS,
@@ -283,7 +282,7 @@ def test_a_plugin_that_the_table_does_not_know_is_found_by_the_folder_it_mounts(
 
 
 def test_what_may_not_be_read_is_unknown_and_names_the_right() -> None:
-    no_pods = Surroundings(
+    no_pods = NodeSurroundings(
         pods=Unread("list pods in all namespaces"),
         daemon_sets=Unread("list daemonsets.apps in all namespaces"),
         runtime_classes=Unread("list runtimeclasses.node.k8s.io"),

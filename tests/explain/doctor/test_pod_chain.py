@@ -6,16 +6,15 @@ from typing import Any
 
 import pytest
 
-from gangctl.explain.doctor.cuda import cuda_link
-from gangctl.explain.doctor.facts import Container, Inside, Surroundings, Unread
-from gangctl.explain.doctor.links import Link, LinkName, LinkState
-from gangctl.explain.doctor.pod_chain import pod_chain
+from gangctl.explain.doctor.links import Inside, Link, LinkName, LinkState, NodeSurroundings, Unread
+from gangctl.explain.doctor.pod_chain import cuda_link, pod_chain
+from gangctl.kubernetes.objects import Container
 from tests.explain.doctor.clusters import GPU, around, condition, gpu_node, not_ready, pod, raw_pod
 
 OK, FAILED, ABSENT, UNKNOWN = LinkState.OK, LinkState.FAILED, LinkState.ABSENT, LinkState.UNKNOWN
 
 
-def chain(seen: Surroundings | None = None, inside: Inside | None = None, **more: Any) -> dict[LinkName, Link]:
+def chain(seen: NodeSurroundings | None = None, inside: Inside | None = None, **more: Any) -> dict[LinkName, Link]:
     """The links of a user's pod with two GPUs on a node of the GPU operator."""
     image = more.pop("image", "pytorch/pytorch:2.4.0-cuda12.4-cudnn9-runtime")
     node = more.pop("node", "gpu-1")
@@ -93,7 +92,7 @@ def test_a_runtime_class_that_does_not_exist_fails() -> None:
     spec = {"runtimeClassName": "nvidia"}
     assert chain(spec=spec)[LinkName.POD_RUNTIME_CLASS].state is OK
     assert chain(around(runtime_classes=()), spec=spec)[LinkName.POD_RUNTIME_CLASS].state is FAILED
-    blind = Surroundings(runtime_classes=Unread("list runtimeclasses.node.k8s.io"))
+    blind = NodeSurroundings(runtime_classes=Unread("list runtimeclasses.node.k8s.io"))
     assert chain(blind, spec=spec)[LinkName.POD_RUNTIME_CLASS].state is UNKNOWN
 
 

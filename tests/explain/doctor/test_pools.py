@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gangctl.explain.doctor.facts import Surroundings, Unread
-from gangctl.explain.doctor.links import LinkName
-from gangctl.explain.doctor.pools import Member, pools
+from gangctl.explain.doctor.links import LinkName, NodeSurroundings, Unread
+from gangctl.explain.doctor.survey import Member, pools
 from tests.explain.doctor.clusters import GPU, GPU_LABELS, node, pod, raw_node, raw_pod
 
 TYPE = "node.kubernetes.io/instance-type"
@@ -18,7 +17,7 @@ def member(
     """A node of a pool, with its device plugin."""
     plugin = pod(raw_pod("p", name, {"name": "nvidia-device-plugin-ds"}, image))
     made = node(raw_node(name, {GPU: count}, GPU_LABELS | {TYPE: "p5.48xlarge"} | (labels or {}), **status))
-    return made, Surroundings(pods=(plugin,), all_pods=False)
+    return made, NodeSurroundings(pods=(plugin,), all_pods=False)
 
 
 def test_nodes_that_are_alike_have_no_difference() -> None:
@@ -52,9 +51,9 @@ def test_pools_are_the_providers_then_the_type_of_the_machine_then_the_resources
             member("a", labels={"cloud.google.com/gke-nodepool": "train"}),
             member("b", labels={"karpenter.sh/nodepool": "burst"}),
             member("c"),
-            (node(raw_node("d", {"example.com/accelerator": 4})), Surroundings()),
-            (node(raw_node("e", {"example.com/accelerator": 3})), Surroundings()),
-            (node(raw_node("cpu", {})), Surroundings()),
+            (node(raw_node("d", {"example.com/accelerator": 4})), NodeSurroundings()),
+            (node(raw_node("e", {"example.com/accelerator": 3})), NodeSurroundings()),
+            (node(raw_node("cpu", {})), NodeSurroundings()),
         ]
     )
     assert {one.name: one.nodes for one in found} == {
@@ -75,6 +74,6 @@ def test_what_has_failed_on_a_node_is_named_and_allocations_are_not_asked_for() 
 
 
 def test_images_that_may_not_be_read_make_no_difference() -> None:
-    blind = Surroundings(pods=Unread("list pods in all namespaces"), all_pods=False)
+    blind = NodeSurroundings(pods=Unread("list pods in all namespaces"), all_pods=False)
     (only,) = pools([(member(name)[0], blind) for name in ("a", "b")])
     assert not only.failed

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from gangctl.explain.doctor.table import Kind, Labels, PodSelector, Sign, Vendor, vendor_of, vendors
+from gangctl.explain.doctor.table import ComponentKind, Labels, PodSelector, Sign, Vendor, vendor_of, vendors
 
 
 def entries(part: Any) -> list[dict[str, Any]]:
@@ -53,7 +53,7 @@ def test_no_resource_has_two_vendors_and_no_selector_two_components() -> None:
 
 
 def test_every_vendor_has_a_device_plugin() -> None:
-    assert all(vendor.component(Kind.DEVICE_PLUGIN) is not None for vendor in vendors())
+    assert all(vendor.component(ComponentKind.DEVICE_PLUGIN) is not None for vendor in vendors())
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_components_that_share_labels_are_told_apart_by_a_container() -> None:
     nvidia = vendors()[0]
     labels = {"app.kubernetes.io/name": "nvidia-device-plugin"}
     for container, kind in (
-        ("nvidia-device-plugin-ctr", Kind.DEVICE_PLUGIN),
-        ("gpu-feature-discovery-ctr", Kind.FEATURE_DISCOVERY),
+        ("nvidia-device-plugin-ctr", ComponentKind.DEVICE_PLUGIN),
+        ("gpu-feature-discovery-ctr", ComponentKind.FEATURE_DISCOVERY),
     ):
         assert [one.kind for one in nvidia.components if one.selects(labels, [container])] == [kind]

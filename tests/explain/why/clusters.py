@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from gangctl.explain.why import projection
-from gangctl.explain.why.world import Cluster, SeenNode, SeenPod
+from gangctl.explain.why.world import Cluster
+from gangctl.kubernetes.objects import Node, WholePod, read_node, read_pod
+from gangctl.kubernetes.schema import RawNode, RawWholePod
+from gangctl.kubernetes.signals import SignalTable
 
 GPU = "nvidia.com/gpu"
 
 
-def node(name: str, gpus: int = 8, **more: Any) -> SeenNode:
+def node(name: str, gpus: int = 8, **more: Any) -> Node:
     """A node with devices, and enough of everything else."""
     labels = {"kubernetes.io/hostname": name, **more.pop("labels", {})}
     allocatable = {"cpu": "64", "memory": "256Gi", "pods": "110", GPU: str(gpus), **more.pop("allocatable", {})}
@@ -20,7 +22,7 @@ def node(name: str, gpus: int = 8, **more: Any) -> SeenNode:
         "status": {"allocatable": allocatable},
     }
     assert not more
-    return projection.node(raw)
+    return read_node(SignalTable(()), RawNode.model_validate(raw))
 
 
 def raw_pod(name: str, gpus: int | str = 1, *, on: str = "", **spec: Any) -> dict[str, Any]:
@@ -33,12 +35,12 @@ def raw_pod(name: str, gpus: int | str = 1, *, on: str = "", **spec: Any) -> dic
     return {"metadata": metadata, "spec": {"containers": containers, **place, **spec}, "status": status}
 
 
-def pod(name: str, gpus: int | str = 1, *, on: str = "", **spec: Any) -> SeenPod:
-    return projection.pod(raw_pod(name, gpus, on=on, **spec))
+def pod(name: str, gpus: int | str = 1, *, on: str = "", **spec: Any) -> WholePod:
+    return read_pod(RawWholePod.model_validate(raw_pod(name, gpus, on=on, **spec)))
 
 
-def cluster(nodes: list[SeenNode], *pods: SeenPod, **claims: Any) -> Cluster:
-    there: dict[str, tuple[SeenPod, ...]] = {}
+def cluster(nodes: list[Node], *pods: WholePod, **claims: Any) -> Cluster:
+    there: dict[str, tuple[WholePod, ...]] = {}
     for one in pods:
         there[one.node] = (*there.get(one.node, ()), one)
     return Cluster(tuple(nodes), there, {one.name: one for one in claims.values()})

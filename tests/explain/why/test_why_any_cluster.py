@@ -9,10 +9,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gangctl.explain.why.defragment import moves
 from gangctl.explain.why.filters import neighbours, refusals
-from gangctl.explain.why.walk import pack, told, walk, with_pod, without_pod
-from gangctl.explain.why.world import Cluster, SeenNode, SeenPod
+from gangctl.explain.why.walk import moves, pack, scheduler_message, walk, with_pod, without_pod
+from gangctl.explain.why.world import Cluster
+from gangctl.kubernetes.objects import Node, WholePod
 from tests.effort import examples
 from tests.explain.why.clusters import GPU, cluster, node, pod
 
@@ -25,7 +25,7 @@ POOLS = st.sampled_from(["x", "y"])
 
 
 @st.composite
-def nodes(draw: st.DrawFn) -> list[SeenNode]:
+def nodes(draw: st.DrawFn) -> list[Node]:
     return [
         node(
             f"node-{at}",
@@ -40,7 +40,7 @@ def nodes(draw: st.DrawFn) -> list[SeenNode]:
 
 
 @st.composite
-def pods(draw: st.DrawFn, name: str, on: str = "") -> SeenPod:
+def pods(draw: st.DrawFn, name: str, on: str = "") -> WholePod:
     gang = draw(st.sampled_from(["p", "q"]))
     spec: dict[str, Any] = {"metadata": {"labels": {"gang": gang}}}
     if draw(st.booleans()):
@@ -67,7 +67,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
     return cluster(found, *there)
 
 
-def may_be(one: SeenPod, on: SeenNode, there: tuple[SeenPod, ...]) -> bool:
+def may_be(one: WholePod, on: Node, there: tuple[WholePod, ...]) -> bool:
     """The rules once more, as plainly as can be: what the documentation of Kubernetes says."""
     tolerated = {toleration["key"] for toleration in one.tolerations}
     if on.cordoned or any(taint.key not in tolerated for taint in on.taints):
@@ -89,7 +89,7 @@ def test_a_pod_fits_where_the_rules_let_it_and_nowhere_else(data: st.DataObject)
     answers = walk(one, world)
     fits = {answer.node.name for answer in answers if not answer.refusals}
     assert fits == {on.name for on in world.nodes if may_be(one, on, world.pods.get(on.name, ()))}
-    assert told(answers).startswith(f"{len(fits)}/{len(world.nodes)} nodes are available")
+    assert scheduler_message(answers).startswith(f"{len(fits)}/{len(world.nodes)} nodes are available")
 
 
 @CALM

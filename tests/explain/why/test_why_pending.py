@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from gangctl.core.facts.world import Pod
-from gangctl.explain.why.defragment import Moves
 from gangctl.explain.why.findings import Finding, Kind
 from gangctl.explain.why.pending import unscheduled
-from gangctl.explain.why.world import Cluster, SeenNode, SeenPod, Surroundings
+from gangctl.explain.why.walk import Moves
+from gangctl.explain.why.world import Cluster, Surroundings
+from gangctl.kubernetes.objects import Node, WholePod
 from tests.explain.why.clusters import GPU, cluster, node, pod
 
 SAID: dict[str, Any] = {
@@ -18,11 +19,11 @@ SAID: dict[str, Any] = {
 }
 
 
-def waiting(count: int, gpus: int, **spec: Any) -> tuple[SeenPod, ...]:
+def waiting(count: int, gpus: int, **spec: Any) -> tuple[WholePod, ...]:
     return tuple(pod(f"gang-worker-{at}-0", gpus, **SAID, **spec) for at in range(count))
 
 
-def found(pods: tuple[SeenPod, ...], there: Cluster | None) -> Finding:
+def found(pods: tuple[WholePod, ...], there: Cluster | None) -> Finding:
     around = Surroundings(waiting=pods, cluster=there)
     members = {one.name: f"worker-{at}" for at, one in enumerate(pods)}
     (finding,) = unscheduled(around, members, "the gang waits")
@@ -34,7 +35,7 @@ def moved(moves: Moves | None) -> list[tuple[str, str]]:
     return [(one.pod, one.to) for one in moves.moves]
 
 
-def halves() -> list[SeenNode]:
+def halves() -> list[Node]:
     return [node("node-a"), node("node-b")]
 
 

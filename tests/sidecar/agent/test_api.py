@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gangsidecar import wire
-from gangsidecar.agent.step_times import WINDOW
+from gangsidecar.agent.progress import WINDOW
 from tests.sidecar.agent.api_calls import CHECKPOINT, LOADED, RESTART, RESTORE, STEP, WHO, call
 from tests.sidecar.agent.sidecars import (
     HOLD,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gangsidecar.agent import operations, shapes
+from gangsidecar.agent import operations
 from tests.sidecar.agent.api_calls import DOCUMENT, POSTS, valid
 from tests.sidecar.agent.sidecars import (
     training,
@@ -54,8 +54,8 @@ def test_the_api_accepts_exactly_what_the_document_describes(path: str, data: st
         body.pop(name, None)
     described = DOCUMENT["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
     try:
-        shapes.check(operation.takes, body)
+        operations.check(operation.takes, body)
         taken = True
-    except shapes.MismatchError:
+    except operations.MismatchError:
         taken = False
     assert taken == valid(described, body)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gangsidecar import wire
-from gangsidecar.agent import downlink, uplink
-from gangsidecar.agent.first_contact import FirstContact
+from gangsidecar.agent import relay, uplink
 from gangsidecar.agent.relay import Relay
+from gangsidecar.agent.uplink import FirstContact
 from tests.sidecar.agent.sidecars import (
     HOLD,
     REPORT,
@@ -157,9 +157,9 @@ async def test_a_supervisor_that_reads_nothing_is_disconnected(directory: Path) 
 async def test_a_supervisor_without_a_report_for_too_long_is_logged(
     monkeypatch: pytest.MonkeyPatch, directory: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(downlink, "SILENCE", 0.1)
+    monkeypatch.setattr(relay, "SILENCE", 0.1)
     monkeypatch.chdir(directory)
-    link = downlink.Downlink(Relay(asyncio.get_running_loop()))
+    link = relay.Downlink(Relay(asyncio.get_running_loop()))
     await link.open("supervisor.sock")
     said = ""
 

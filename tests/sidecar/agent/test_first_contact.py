@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gangsidecar import wire
-from gangsidecar.agent import first_contact
-from gangsidecar.agent.first_contact import MOST, FirstContact
+from gangsidecar.agent import uplink
+from gangsidecar.agent.uplink import MOST, FirstContact
 from tests.moved_clock import MovedClock
 from tests.ports import free_port
 from tests.sidecar.agent.sidecars import controller, sidecar, until
@@ -58,7 +58,7 @@ async def test_a_controller_that_asks_to_try_again_ends_no_sidecar_until_it_says
     async with controller() as above:
         above.refusal = 503, "this controller does not lead; the leader is not known"
         async with sidecar(directory, above.url, "--termination-log", str(message)) as here:
-            late = time.monotonic() + first_contact.PATIENCE + 2
+            late = time.monotonic() + uplink.PATIENCE + 2
             await until(lambda: above.refused > 1 and time.monotonic() > late)
             assert here.process.returncode is None
             assert not message.exists()
@@ -105,8 +105,8 @@ async def test_a_controller_that_answers_nothing_is_told_after_a_longer_time(
 ) -> None:
     missed = asyncio.create_task(FirstContact(directory / "contact", directory / "message").missed())
     await clock.move(0)
-    await clock.move(first_contact.PATIENCE)
-    await clock.move(first_contact.LONG_PATIENCE - first_contact.PATIENCE - 0.1)
+    await clock.move(uplink.PATIENCE)
+    await clock.move(uplink.LONG_PATIENCE - uplink.PATIENCE - 0.1)
     assert not missed.done()
     await clock.move(0.2)
     assert missed.done()
@@ -128,7 +128,7 @@ async def ends(contact: FirstContact, clock: MovedClock) -> bool:
     """Whether the sidecar is to end, after all of its patience."""
     missed = asyncio.create_task(contact.missed())
     for _ in range(4):
-        await clock.move(first_contact.LONG_PATIENCE)
+        await clock.move(uplink.LONG_PATIENCE)
     done = missed.done()
     missed.cancel()
     return done

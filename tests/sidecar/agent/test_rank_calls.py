@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gangsidecar.agent.rank_calls import Call, RankCalls
+from gangsidecar.agent.progress import Call, RankCalls
 
 
 def calls(*made: tuple[int, int, float], attempt: int = 1) -> RankCalls:

@@ -11,7 +11,7 @@ import pytest
 
 from gangsidecar import wire
 from gangsidecar.agent.relay import Relay
-from gangsidecar.wire import upgrade
+from gangsidecar.wire import coding
 from tests.sidecar.agent.sidecars import (
     HOLD,
     REPORT,
@@ -164,8 +164,8 @@ async def test_newlines_between_tokens_dont_break_the_supervisors_lines(director
 async def test_a_controller_of_an_older_release_gets_no_field_that_it_does_not_know(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(upgrade, "REVISION", 2)
-    monkeypatch.setattr(upgrade, "ADDED", {wire.Report: {"loaded": 2}})
+    monkeypatch.setattr(coding, "REVISION", 2)
+    monkeypatch.setattr(coding, "ADDED", {wire.Report: {"loaded": 2}})
     relay, report = Relay(asyncio.get_running_loop()), replace(REPORT, loaded=wire.Loaded(1, 5, 2500, rank=4))
     relay.from_supervisor(wire.encode(report), report)
     loaded = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gangsidecar.agent.step_times import WINDOW, StepTimes
+from gangsidecar.agent.progress import WINDOW, StepTimes
 
 
 def filled(*ranks: tuple[int, int], steps: int = WINDOW) -> StepTimes:

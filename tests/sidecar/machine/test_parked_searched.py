@@ -23,8 +23,7 @@ from gangsidecar.supervisor.machine import (
     Tick,
     TreeGone,
 )
-from gangsidecar.supervisor.machine.parking import LOG_SEARCHED, SEARCHED
-from gangsidecar.supervisor.machine.stop import STUCK_MS
+from gangsidecar.supervisor.machine.stop import LOG_SEARCHED, SEARCHED, STUCK_MS
 from gangsidecar.wire import Phase, Ping, Restore, Source
 from tests.sidecar.machine.machines import Driver, finish, hold, parked, ready, run
 

@@ -23,8 +23,7 @@ from gangsidecar.supervisor.machine import (
     Terminate,
     TreeGone,
 )
-from gangsidecar.supervisor.machine.parking import LEFTOVER_MS
-from gangsidecar.supervisor.machine.stop import NOTICE_MS
+from gangsidecar.supervisor.machine.stop import LEFTOVER_MS, NOTICE_MS
 from gangsidecar.wire import Checkpoint, Phase, Watching
 from tests.sidecar.machine.machines import GRACE, finish, hold, parked, run, running, stopping
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gangsidecar import bundle
+from gangsidecar import install
 from gangsidecar.start.entry import ENTER
 from tests.pythons import oldest
 from tests.wait import SECONDS
@@ -44,7 +44,7 @@ ENDS = {
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("archive") / "supervisor.pyz"
-    bundle.build(path)
+    install.build_archive(path)
     return path
 
 

@@ -11,9 +11,9 @@ from types import ModuleType
 
 import pytest
 
-from gangclient import _first_rank
-from gangsidecar.start import first_rank
-from gangsidecar.start.first_rank import wait_for_first_rank
+from gangclient import _parking
+from gangsidecar.start import template
+from gangsidecar.start.template import wait_for_first_rank
 from tests import ipv6
 from tests.wait import SECONDS
 
@@ -23,7 +23,7 @@ FOREVER = 3600.0
 @pytest.fixture
 def distributed(monkeypatch: pytest.MonkeyPatch) -> None:
     """PyTorch's module is imported."""
-    monkeypatch.setitem(sys.modules, first_rank.USER, ModuleType(first_rank.USER))
+    monkeypatch.setitem(sys.modules, template.STORE_USER, ModuleType(template.STORE_USER))
 
 
 def bound(address: str = "127.0.0.1") -> tuple[socket.socket, dict[str, str]]:
@@ -56,7 +56,7 @@ def test_it_gives_up_soon() -> None:
     with server:
         began = time.monotonic()
         wait_for_first_rank(environment)
-        assert time.monotonic() - began >= first_rank.SECONDS
+        assert time.monotonic() - began >= template.FIRST_RANK_SECONDS
 
 
 @pytest.mark.usefixtures("distributed")
@@ -72,15 +72,15 @@ def test_it_gives_up_soon() -> None:
     ],
 )
 def test_it_does_not_wait_for_what_it_can_not_look_for(other: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(first_rank, "SECONDS", FOREVER)
+    monkeypatch.setattr(template, "FIRST_RANK_SECONDS", FOREVER)
     server, environment = bound()
     with server:
         wait_for_first_rank({**environment, **other})
 
 
 def test_it_does_not_wait_without_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert first_rank.USER not in sys.modules
-    monkeypatch.setattr(first_rank, "SECONDS", FOREVER)
+    assert template.STORE_USER not in sys.modules
+    monkeypatch.setattr(template, "FIRST_RANK_SECONDS", FOREVER)
     server, environment = bound()
     with server:
         wait_for_first_rank(environment)
@@ -88,6 +88,6 @@ def test_it_does_not_wait_without_pytorch(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_process_that_goes_on_waits_in_the_same_way() -> None:
     # gangclient and the sidecar are distributions of their own.
-    assert inspect.getsource(_first_rank.wait_for_first_rank) == inspect.getsource(wait_for_first_rank)
-    for name in ("USER", "SECONDS", "AGAIN_SECONDS"):
-        assert getattr(_first_rank, name) == getattr(first_rank, name)
+    assert inspect.getsource(_parking.wait_for_first_rank) == inspect.getsource(wait_for_first_rank)
+    for name in ("STORE_USER", "FIRST_RANK_SECONDS", "AGAIN_SECONDS"):
+        assert getattr(_parking, name) == getattr(template, name)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gangsidecar import bundle
+from gangsidecar import install
 from gangsidecar.wire import SUPERVISOR_ARCHIVE, SUPERVISOR_PROGRAM
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def small_group() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return _built(bundle.build, tmp_path_factory.mktemp("bundle"))
+    return _built(install.build_archive, tmp_path_factory.mktemp("bundle"))
 
 
 @pytest.fixture(scope="module")

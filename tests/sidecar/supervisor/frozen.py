@@ -46,7 +46,7 @@ def only(names: Iterable[str], version: tuple[int, int]) -> str:
 @cache
 def refusing() -> str:
     """Return the code for this interpreter: it finds what the list of frozen modules has and what these import."""
-    command = [sys.executable, "-IS", "-c", IMPORTED, *freeze.wanted()]
+    command = [sys.executable, "-IS", "-c", IMPORTED, *freeze.listed()]
     found = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.split()
     return only({*found, *OF_ARCHIVES}, sys.version_info[:2])
 

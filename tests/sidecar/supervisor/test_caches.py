@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gangsidecar.supervisor import caches
+from gangsidecar.supervisor import launch
 from gangsidecar.wire import Compiler
 from tests.sidecar.supervisor.supervised import Member, wait_for
 from tests.sidecar.supervisor.warm import Warm, reporting
@@ -96,7 +96,7 @@ def test_without_a_word_from_the_pod_nothing_is_set(jax: Warm) -> None:
 
 
 def test_each_compiler_has_a_folder_of_its_own(tmp_path: Path) -> None:
-    found = caches.variables(str(tmp_path / "caches"), tuple(Compiler), {"TRITON_CACHE_DIR": "/mine"})
+    found = launch.cache_variables(str(tmp_path / "caches"), tuple(Compiler), {"TRITON_CACHE_DIR": "/mine"})
     assert {name for name in found if "JAX" not in name} == {"CUDA_CACHE_PATH", "TORCHINDUCTOR_CACHE_DIR"}
     folders = [value for name, value in found.items() if "DIR" in name or "PATH" in name]
     assert len(set(folders)) == len(folders) == 3
@@ -104,10 +104,10 @@ def test_each_compiler_has_a_folder_of_its_own(tmp_path: Path) -> None:
 
 
 def test_what_jax_keeps_in_a_folder_of_the_user_is_his_choice(tmp_path: Path) -> None:
-    assert caches.variables(str(tmp_path), (Compiler.JAX,), {"JAX_COMPILATION_CACHE_DIR": "gs://mine"}) == {}
+    assert launch.cache_variables(str(tmp_path), (Compiler.JAX,), {"JAX_COMPILATION_CACHE_DIR": "gs://mine"}) == {}
     name = "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"
     tmp_path.chmod(0o700)
-    assert name not in caches.variables(str(tmp_path), (Compiler.JAX,), {name: "5"})
+    assert name not in launch.cache_variables(str(tmp_path), (Compiler.JAX,), {name: "5"})
 
 
 @pytest.mark.parametrize("kind", ["open", "link", "file"])
@@ -123,7 +123,7 @@ def test_a_folder_that_another_user_could_write_to_is_not_used(
         folder.symlink_to(tmp_path / "other")
     else:
         folder.write_text("")
-    assert caches.variables(str(folder), tuple(Compiler), {}) == {}
+    assert launch.cache_variables(str(folder), tuple(Compiler), {}) == {}
     assert "what compilers make is not kept for a restart" in capfd.readouterr().err
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gangctl.core.policy.layouts import LAYOUTS
-from gangsidecar.supervisor.checkpoints import scan
+from gangctl.core.policy.checkpoints import LAYOUTS
+from gangsidecar.supervisor.lookups import scan
 from gangsidecar.wire import MAX_FOUND, Tier
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gangsidecar import bundle
+from gangsidecar import install
 from tests.sidecar.supervisor.supervised import Member, program
 from tests.wait import SECONDS
 
@@ -74,8 +74,8 @@ def test_every_flag_can_come_from_the_environment(member: Member, archive: Path)
 
 def test_the_same_sources_make_the_same_archive(tmp_path: Path) -> None:
     once, again = tmp_path / "once.pyz", tmp_path / "again.pyz"
-    bundle.build(once)
-    bundle.build(again)
+    install.build_archive(once)
+    install.build_archive(again)
     assert again.read_bytes() == once.read_bytes()
     assert {*tmp_path.iterdir()} == {once, again}
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gangsidecar import wire
-from gangsidecar.supervisor.channel import QUIET_MS, Channel
+from gangsidecar.supervisor.connections import QUIET_MS, SidecarConnection
 from gangsidecar.wire import (
     Checkpoint,
     Phase,
@@ -124,7 +124,7 @@ def test_reports_contain_what_the_framework_sent(member: Member) -> None:
 def test_a_sidecar_that_is_not_there_is_told_after_a_while_and_once(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    channel = Channel(str(tmp_path / "socket"))
+    channel = SidecarConnection(str(tmp_path / "socket"))
     for at in (7, QUIET_MS, QUIET_MS + 6):
         assert not channel.connect(at)
     assert capfd.readouterr().err == "", "a pod that starts is healthy"

@@ -12,7 +12,7 @@ import pytest
 
 import gangclient
 from gangsidecar import install as package
-from gangsidecar.supervisor import installation
+from gangsidecar.supervisor import __main__
 from tests.sidecar.supervisor.supervised import EXECUTABLE, program
 from tests.wait import SECONDS
 
@@ -106,7 +106,6 @@ def test_an_installation_imports_nothing_of_the_supervisor(archive: Path, shared
     assert done.stdout.split() == [
         "gangsidecar.supervisor",
         "gangsidecar.supervisor.__main__",
-        "gangsidecar.supervisor.installation",
     ]
     assert content(shared) == content(archive.parent)
 
@@ -114,4 +113,4 @@ def test_an_installation_imports_nothing_of_the_supervisor(archive: Path, shared
 def test_a_source_that_cant_be_read_is_an_error(tmp_path: Path, shared: Path) -> None:
     """An empty installation would be noticed only by the worker's container, as a file that is not there."""
     with pytest.raises(FileNotFoundError):
-        installation.install(str(tmp_path / "none"), str(shared))
+        __main__.install(str(tmp_path / "none"), str(shared))

@@ -6,8 +6,8 @@ import os
 import sys
 from pathlib import Path
 
-from gangsidecar.supervisor.catch_up import AT_MOST_MS
 from gangsidecar.supervisor.machine.stop import STACKS_MS
+from gangsidecar.supervisor.progress_watch import AT_MOST_MS
 from tests.sidecar.supervisor.supervised import Member, is_alive, wait_for
 from tests.sidecar.supervisor.test_log_patterns import CATASTROPHIC, FILLS, NCCL, XID, ends
 from tests.sidecar.supervisor.test_stacks import CLIENT, HUNG, script, told

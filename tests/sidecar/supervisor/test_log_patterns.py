@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gangsidecar.supervisor.log_search import LINE
+from gangsidecar.supervisor.output_search import PATTERN_LINE
 from gangsidecar.wire import LOG_LINE, LogMatch, Phase, Report, Source
 from tests.sidecar.supervisor.patient import AT_MOST_MS
 from tests.sidecar.supervisor.supervised import Member, helpers, text, wait_for
@@ -94,8 +94,8 @@ def test_bytes_that_are_no_text_are_escaped(member: Member) -> None:
 @pytest.mark.usefixtures("output")
 def test_of_a_long_line_the_part_with_the_match_is_told(member: Member) -> None:
     code = (
-        f"os.write(1, b'x' * {LINE - 9} + b'NCCL WARN' + b'y' * 500 + b'\\n')\n"
-        f"os.write(1, b'x' * {LINE - 5} + b'{LINE_79}\\n')\n"
+        f"os.write(1, b'x' * {PATTERN_LINE - 9} + b'NCCL WARN' + b'y' * 500 + b'\\n')\n"
+        f"os.write(1, b'x' * {PATTERN_LINE - 5} + b'{LINE_79}\\n')\n"
         "sys.exit(1)\n"
     )
     assert lines(ends(member, code)) == {NCCL: "..." + "x" * 20 + "NCCL WARN"}, "only the first bytes are searched"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
-from gangsidecar.supervisor.machine.parking import LOG_SEARCHED, SEARCHED
+from gangsidecar.supervisor.machine.stop import LOG_SEARCHED, SEARCHED
 from gangsidecar.wire import Source, WarmStart
 from tests.sidecar.supervisor.parkable import Parkable
 from tests.sidecar.supervisor.supervised import is_alive, wait_for

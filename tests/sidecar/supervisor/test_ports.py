@@ -5,8 +5,8 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 
+from gangsidecar.supervisor.lookups import PortSearch
 from gangsidecar.supervisor.machine import PortsFound
-from gangsidecar.supervisor.ports import PortSearch
 
 
 class Timers:

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 import gangclient
-from gangclient import _stacks
+from gangclient import _client
 from gangctl.api.incident import Stacks
-from gangctl.core.record.stacks import innermost
+from gangctl.core.record.incidents import innermost
 from gangsidecar import wire
-from gangsidecar.common.clock import now_ms
+from gangsidecar.common import now_ms
 from gangsidecar.supervisor import stacks
 from gangsidecar.wire import Report
 from tests.pythons import every
@@ -64,7 +64,7 @@ def script(member: Member, code: str) -> tuple[str, str]:
 
 
 def test_both_sides_mean_the_same_signal_and_file() -> None:
-    assert (_stacks.SIGNAL, _stacks.FILE) == (stacks.SIGNAL, stacks.FILE)
+    assert (_client.SIGNAL, _client.FILE) == (stacks.SIGNAL, stacks.FILE)
 
 
 def test_a_script_that_connects_tells_the_function_it_hangs_in(member: Member) -> None:

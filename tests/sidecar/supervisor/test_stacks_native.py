@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gangctl.api.incident import Stacks
-from gangctl.core.record.stacks import innermost
+from gangctl.core.record.incidents import innermost
 from tests.sidecar.supervisor.supervised import Member
 from tests.sidecar.supervisor.test_stacks import HUNG, hang, script, told
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gangsidecar.supervisor import state_file
+from gangsidecar.supervisor import persistence
 from gangsidecar.wire import Checkpoint, Dropped, Phase, Report
 from tests.sidecar.supervisor.supervised import SLEEP, Member, wait_for
 
@@ -44,8 +44,8 @@ def test_a_later_session_does_not_start_an_attempt_again(member: Member) -> None
 def test_which_attempt_has_run_is_known_whatever_the_supervisor_did_since(tmp_path: Path) -> None:
     file = str(tmp_path / "state")
     for phase in Phase:
-        state_file.save(file, Report("g", "worker-0", 0, "u", "one", 1, 4, phase), 5, ran=3)
-        assert state_file.load(file, "g", "u", 6)[0].ran == 3
+        persistence.save_state(file, Report("g", "worker-0", 0, "u", "one", 1, 4, phase), 5, ran=3)
+        assert persistence.load_state(file, "g", "u", 6)[0].ran == 3
 
 
 def test_a_checkpoint_in_memory_is_of_an_earlier_boot_after_the_node_has_rebooted(
@@ -61,13 +61,13 @@ def test_a_checkpoint_in_memory_is_of_an_earlier_boot_after_the_node_has_reboote
     gone = Dropped("ram", 4, 0, 1)
     told = Report("g", "worker-0", 0, "u", "one", 1, 1, Phase.READY, checkpoints=kept, dropped=(gone,))
     file = str(tmp_path / "state")
-    monkeypatch.setattr(state_file, "_MOUNTS", mounts("/ ext4", "/dev tmpfs", "/data xfs", "/data/a\\040b ramfs"))
-    monkeypatch.setattr(state_file, "_boot", lambda: "first")
-    state_file.save(file, told, 5)
-    assert state_file.load(file, "g", "u", 6)[0].checkpoints == kept
+    monkeypatch.setattr(persistence, "_MOUNTS", mounts("/ ext4", "/dev tmpfs", "/data xfs", "/data/a\\040b ramfs"))
+    monkeypatch.setattr(persistence, "_boot", lambda: "first")
+    persistence.save_state(file, told, 5)
+    assert persistence.load_state(file, "g", "u", 6)[0].checkpoints == kept
     for boot in ("second", ""):
-        monkeypatch.setattr(state_file, "_boot", lambda boot=boot: boot)
-        after, wrong = state_file.load(file, "g", "u", 7)
+        monkeypatch.setattr(persistence, "_boot", lambda boot=boot: boot)
+        after, wrong = persistence.load_state(file, "g", "u", 7)
         assert [one.earlier_boot for one in after.checkpoints] == [True, False, True, True, True]
         assert (after.dropped, wrong) == ((gone,), "")
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gangsidecar.supervisor import processes
-from gangsidecar.supervisor.line_search import LINE
+from gangsidecar.supervisor.output_search import STEP_LINE
 from gangsidecar.wire import Phase, Report, Restore, Source, Verb
 from tests.sidecar.supervisor.supervised import Member, helpers, is_alive, text, unread, wait_for
 from tests.sidecar.supervisor.warm import Warm
@@ -128,7 +128,7 @@ def test_only_the_beginning_of_a_huge_line_is_searched(member: Member, output: P
     code = (
         "import sys\n"
         "print('step 1 ' + 'x' * 5_000_000 + ' step 2')\n"
-        f"print('x' * {LINE - 6} + 'step 3'); print('x' * {LINE - 5} + 'step 4')\n"
+        f"print('x' * {STEP_LINE - 6} + 'step 3'); print('x' * {STEP_LINE - 5} + 'step 4')\n"
         "print('progress bar', end=''); print('\\rstep 7\\r', end='', flush=True)\n" + WAITS
     )
     trains(member, code)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gangsidecar.supervisor import processes, template, warm_start
+from gangsidecar.supervisor import processes, warm_start
 from gangsidecar.supervisor.warm_start import READY_MS, TEMPLATES, WarmSettings, WarmStart
 from gangsidecar.wire import Progress
 
@@ -37,7 +37,7 @@ class World:
     """A warm start whose templates are no processes, and its clock."""
 
     def __init__(self, imports: Path) -> None:
-        self.now, self.loop, self.made = 0, Loop(), list[template.Template]()
+        self.now, self.loop, self.made = 0, Loop(), list[warm_start.Template]()
         settings = WarmSettings("Auto", ("python3", "train.py"), {}, str(imports))
         self.warm = WarmStart(self.loop, settings, set())  # type: ignore[arg-type]
         self.attempt = 0
@@ -45,7 +45,7 @@ class World:
     def spawn(self, *_: Any) -> int:
         return os.getpid()
 
-    def first_step(self) -> template.Template:
+    def first_step(self) -> warm_start.Template:
         """The next attempt makes its first step; returns its template."""
         self.attempt += 1
         self.warm.new_attempt(self.attempt)
@@ -75,9 +75,9 @@ def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, signalled: list[Any])
     made = World(tmp_path / "imports")
     (tmp_path / "imports").write_text("decimal\n")
     monkeypatch.setattr(processes, "spawn", made.spawn)
-    monkeypatch.setattr(template, "send", lambda *_, **__: None)
+    monkeypatch.setattr(warm_start, "send", lambda *_, **__: None)
     monkeypatch.setattr(warm_start, "now_ms", lambda: made.now)
-    monkeypatch.setattr(template, "now_ms", lambda: made.now)
+    monkeypatch.setattr(warm_start, "now_ms", lambda: made.now)
     return made
 
 
@@ -104,7 +104,7 @@ def test_a_template_that_was_asked_again_has_the_whole_time_again(world: World, 
 
 
 def test_so_many_templates_are_made_and_no_more(world: World) -> None:
-    made: Sequence[template.Template] = []
+    made: Sequence[warm_start.Template] = []
     for _ in range(TEMPLATES):
         found = world.first_step()
         assert found not in made

@@ -3,7 +3,7 @@
 Invariant: **a worker of attempt N starts at most once in a session, and no two workers run at once.** In formulas::
 
     Run(N) starts a worker  only if  Run.session = session  and  phase = Ready  and  the attempt of Ready = N
-    Ready(N) is reached     only if  no process of any worker is left, but parked ones without a child (``parking.py``)
+    Ready(N) is reached     only if  no process of any worker is left, but parked ones without a child (``stop.py``)
     a directive is obeyed   only if  order(new) > order(accepted)  and  accepted is not Finish
                             where    order = (attempt, Hold < Run < Finish)
 
@@ -26,23 +26,15 @@ So the machine never goes back. In each state at most one timer is next (``stop.
 :func:`step` takes one event and returns the next state and the effects, in the order in which they must be carried out.
 It has no clock, I/O, randomness or log, and it must never raise. Times are milliseconds of CLOCK_BOOTTIME. The driver
 must reap ended processes before it passes an event that may stop a worker: an end that came before a stop is natural.
-
-======================  ===========================================================
-``events``              what happens (events), what must be done (effects)
-``state``               what a supervisor knows, and the report made from it
-``dispatch``            one step: due timers first, then the event
-``directives``          what a directive of the controller changes
-``stop``                timers; SIGTERM, SIGKILL, Stuck, Done
-``worker``              starts and ends of the worker's processes
-``parking``             processes that survive a stop, for the next attempt
-``framework``           what the framework API passes on, and pings
-``history``             what the worker did, within bounds
-======================  ===========================================================
 """
 
 from __future__ import annotations
 
-from gangsidecar.supervisor.machine.dispatch import deadline, step
+from collections.abc import Callable
+from typing import Any, get_args
+
+from gangsidecar import wire
+from gangsidecar.supervisor.machine import directives, stop, worker
 from gangsidecar.supervisor.machine.events import (
     Effect,
     Effects,
@@ -74,42 +66,48 @@ from gangsidecar.supervisor.machine.events import (
     TreeGone,
 )
 from gangsidecar.supervisor.machine.state import GRACE_MS, Result, State, Stop, report, start
+from gangsidecar.wire import Phase
 
-__all__ = [
-    "GRACE_MS",
-    "Effect",
-    "Effects",
-    "Event",
-    "Exited",
-    "FindPorts",
-    "Identity",
-    "Kill",
-    "KillTree",
-    "LookForRestore",
-    "Park",
-    "Parkable",
-    "Parked",
-    "PortsFound",
-    "Quit",
-    "Refuse",
-    "RestoreMissing",
-    "RestoreSeen",
-    "Result",
-    "Save",
-    "Send",
-    "Signal",
-    "SignalOne",
-    "Spawn",
-    "StacksTaken",
-    "Started",
-    "State",
-    "Stop",
-    "TakeStacks",
-    "Terminate",
-    "Tick",
-    "TreeGone",
-    "deadline",
-    "report",
-    "start",
-    "step",
-]
+_HANDLERS: dict[type, Callable[[State, int, Any], Result]] = {
+    wire.Directive: directives.directive,
+    PortsFound: directives.ports_found,
+    RestoreSeen: directives.restore_seen,
+    RestoreMissing: directives.restore_missing,
+    StacksTaken: stop.stacks_taken,
+    Started: worker.started,
+    Exited: worker.exited,
+    TreeGone: worker.tree_gone,
+    Parkable: stop.parkable,
+    Parked: stop.parked,
+    Terminate: worker.terminate,
+    wire.Ping: worker.ping,
+    **dict.fromkeys(get_args(wire.FrameworkMessage), worker.framework_call),
+    wire.LogMatch: worker.log_matched,
+}
+"""A Tick has none: it only lets the due timers run."""
+
+
+def step(state: State, now_ms: int, event: Event) -> Result:
+    """Return the state after the event, and the effects. Never raises; an event without meaning changes nothing.
+
+    Due timers come before the event, so a late ping doesn't undo an isolation. They come after the news that a process
+    has ended: an end that was there before the stop is a natural one.
+    """
+    effects: Effects = ()
+    if not isinstance(event, (Exited, TreeGone)):
+        timer = stop.next_timer(state)
+        while timer is not None and timer[0] <= now_ms:
+            state, more = timer[1](state, now_ms)
+            effects += more
+            timer = stop.next_timer(state)
+    handler = _HANDLERS.get(type(event))
+    if handler is None or state.phase is Phase.DONE:
+        return state, effects
+    state, more = handler(state, now_ms, event)
+    return state, effects + more
+
+
+def deadline(state: State) -> int | None:
+    """Return the time of the next Tick; None = never."""
+    timer = stop.next_timer(state)
+    return None if timer is None else timer[0]

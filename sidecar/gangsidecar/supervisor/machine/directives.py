@@ -1,4 +1,4 @@
-"""What a directive of the controller changes. Only a newer one is obeyed, and none after Finish.
+"""Obey the directives of the controller. Only a newer one is obeyed, and none after Finish.
 
 Order: (attempt, Hold < Run < Finish). A Run must name this session, and finds it Ready for the same attempt; the worker
 starts once its restore point has been seen. A Run must never start a worker in a pod that is ending or cut off.
@@ -22,9 +22,8 @@ from gangsidecar.supervisor.machine.events import (
     Send,
     Spawn,
 )
-from gangsidecar.supervisor.machine.parking import is_searched
 from gangsidecar.supervisor.machine.state import Result, State, enter, lease_ends
-from gangsidecar.supervisor.machine.stop import announce, end_parked, finish, shorten
+from gangsidecar.supervisor.machine.stop import announce, end_parked, finish, is_searched, shorten
 from gangsidecar.wire import Phase, Verb
 
 
@@ -99,7 +98,7 @@ def restore_seen(state: State, now_ms: int, event: RestoreSeen) -> Result:
 
 
 def _is_cut_off(state: State, now_ms: int, current: wire.Directive) -> bool:
-    """Whether the lease of a worker is over before it is started."""
+    """Return whether the lease of a worker is over before it is started."""
     lease = lease_ends(state, current.isolation_ms)
     return lease is not None and now_ms >= lease
 

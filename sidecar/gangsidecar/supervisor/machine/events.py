@@ -1,4 +1,4 @@
-"""What happens to a supervisor (events), and what must be done about it (effects)."""
+"""The events that happen to a supervisor, and the effects that it must carry out."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Started:
     """Every process of the newest Spawn was started."""
 
     warm_start: wire.WarmStart | None = None
-    """How, where they may be forks of a template."""
+    """The way, where they may be forks of a template."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class Spawn:
     attempt: int
     run: wire.Run
     parked: tuple[int, ...] = ()
-    """The local ranks whose process is parked: it goes on. One that can't be told is killed, and has ended so."""
+    """The local ranks whose process is parked: it goes on. If it can't be reached, it is killed, and has ended so."""
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ class TakeStacks:
 
 @dataclass(frozen=True)
 class Park:
-    """Tell these processes to park: the worker of this attempt is being stopped, and SIGKILL comes so much later."""
+    """Ask these processes to park: the worker of this attempt is being stopped, and SIGKILL comes so much later."""
 
     attempt: int
     local_ranks: tuple[int, ...]
@@ -186,7 +186,7 @@ class Park:
 
 @dataclass(frozen=True)
 class Refuse:
-    """Tell this process that it will not be told to park, and why."""
+    """Let this process know that it will not be asked to park, and why."""
 
     local_rank: int
     why: str

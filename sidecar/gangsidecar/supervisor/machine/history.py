@@ -1,4 +1,4 @@
-"""What the worker did, within bounds: ends, checkpoints, progress, the loading of the restore point, a restart request.
+"""Keep what the worker did, within bounds: ends, checkpoints, progress, loading of the restore point, restart request.
 
 Times are milliseconds of CLOCK_BOOTTIME; a report turns them into ages. The bounds, with those of the wire, keep a
 report below :data:`wire.MAX_REPORT_BYTES`; what is cut must always be the oldest. Of checkpoints that is so for each
@@ -23,7 +23,7 @@ CHECKPOINTS_PER_RANK = 32
 """In one tier: no restart goes further back."""
 CHECKPOINT_BYTES = 32_000
 LOADS = 64
-"""So many ranks of one member count."""
+"""The most ranks of one member that count."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class History:
     ends: tuple[Ended, ...] = ()
     checkpoints: tuple[wire.Checkpoint, ...] = ()
     dropped: tuple[wire.Dropped, ...] = ()
-    """Of no step and rank that ``checkpoints`` has. Newest step first."""
+    """``checkpoints`` has none of these steps and ranks. Newest step first."""
     progress: Steps | None = None
     load: Load | None = None
     restart: RestartRequest | None = None
@@ -173,20 +173,20 @@ def _signed(history: History, at: int, progress: wire.Progress) -> History:
 
 
 def add_loaded(history: History, now_ms: int, loaded: wire.Loaded) -> History:
-    """Keep the rank that was ready last: each rank's first word, and none after the member's first step.
+    """Keep the rank that was ready last: each rank's first report, and none after the member's first step.
 
-    What is loaded later, or again, is no part of the restart.
+    What is loaded later, or again, doesn't belong to the restart.
     """
     load, steps = history.load, history.progress
     if steps is not None and steps.attempt == loaded.attempt and steps.first_step is not None:
         return history
-    at, said = now_ms - max(0, loaded.age_ms), replace(loaded, age_ms=0)
+    at, one = now_ms - max(0, loaded.age_ms), replace(loaded, age_ms=0)
     if load is None or load.loaded.attempt != loaded.attempt:
-        return replace(history, load=Load(at, said, (loaded.rank,)))
+        return replace(history, load=Load(at, one, (loaded.rank,)))
     if loaded.rank in load.ranks or len(load.ranks) == LOADS:
         return history
     ranks = (*load.ranks, loaded.rank)
-    return replace(history, load=Load(at, said, ranks) if at >= load.at else replace(load, ranks=ranks))
+    return replace(history, load=Load(at, one, ranks) if at >= load.at else replace(load, ranks=ranks))
 
 
 def add_request(history: History, now_ms: int, request: wire.Request) -> History:
@@ -210,10 +210,10 @@ def progress(history: History, now_ms: int) -> wire.Progress | None:
         return None
     first_age = None if steps.first_at is None else max(0, now_ms - steps.first_at)
     age = max(0, now_ms - steps.at)
-    told = wire.Progress(steps.attempt, steps.step, age, steps.phase, steps.first_step, first_age, steps.first_ms)
-    told = replace(told, every=steps.every, uncounted=steps.uncounted, own_ms=steps.own_ms, own_rank=steps.own_rank)
+    now = wire.Progress(steps.attempt, steps.step, age, steps.phase, steps.first_step, first_age, steps.first_ms)
+    now = replace(now, every=steps.every, uncounted=steps.uncounted, own_ms=steps.own_ms, own_rank=steps.own_rank)
     last = steps.behind
-    return told if last is None else replace(told, behind=replace(last, age_ms=max(0, now_ms - steps.behind_at)))
+    return now if last is None else replace(now, behind=replace(last, age_ms=max(0, now_ms - steps.behind_at)))
 
 
 def suspected(history: History, attempt: int) -> int | None:

@@ -1,4 +1,4 @@
-"""What a supervisor knows, and the report that tells the controller all of it."""
+"""The state of a supervisor, and the report with all of it for the controller."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Stop:
     signal_at: int | None = None
     """When SIGTERM is due; None = it was sent, or nothing is left that gets it."""
     parking: tuple[int, ...] = ()
-    """The local ranks that were told to park. They get no SIGTERM."""
+    """The local ranks that were asked to park. They get no SIGTERM."""
     taking: bool = False
     """The stacks of the worker are being taken: it knows nothing of the stop yet. ``signal_at`` is when that ends."""
     stacks: str = ""
@@ -64,26 +64,26 @@ class State:
     parkable: tuple[int, ...] = ()
     """The local ranks whose process can park."""
     parked: tuple[tuple[int, int | None], ...] = ()
-    """(local rank, rank) of the processes that have parked; they are no part of ``mains``."""
+    """(local rank, rank) of the processes that have parked; ``mains`` does not have them."""
     parked_at: int = 0
     """When the newest of them did."""
     readers: int = 0
-    """Who wants to hear of a stop of the attempt that ran last before its signal."""
+    """The number of readers that act on a stop of the attempt that ran last before its signal."""
     stop: Stop | None = None
     stop_ms: int | None = None
-    """How long the last stop took."""
+    """The duration of the last stop."""
     killed_ms: int | None = None
-    """How long after it began SIGKILL came; absent if the worker ended within its grace, or had none."""
+    """The time from its beginning to SIGKILL; absent if the worker ended within its grace, or had none."""
     terminated_at: int | None = None
     """When SIGTERM arrived: the pod is to end."""
     looking: bool = False
     """Between LookForRestore and its answer."""
     warm_start: wire.WarmStart | None = None
-    """How the newest worker was started."""
+    """The way in which the newest worker was started."""
     stacks: wire.Stacks | None = None
-    """Of the worker that was stopped last."""
+    """Those of the worker that was stopped last."""
     log_matches: tuple[wire.LogMatch, ...] = ()
-    """Of the newest worker, the first of each pattern."""
+    """The first match of each pattern in the output of the newest worker."""
     missing_step: int | None = None
     missing_attempt: int = 0
     missing_folder: bool = False
@@ -108,17 +108,10 @@ def start(
     ran: int = 0,
     orphan_ms: int = 600_000,
 ) -> State:
-    """The state of a new session, with what an earlier session of the same pod left.
+    """Return the state of a new session, which has this random id, with what earlier sessions of the pod left.
 
-    Args:
-        identity: the pod, and the member whose pod it is.
-        session: a random id of this start.
-        now_ms: the time.
-        ends: how processes of earlier sessions ended; their ages are as of ``now_ms``.
-        checkpoints: what earlier sessions had registered.
-        dropped: what they had begun to write again or deleted.
-        ran: the newest attempt whose worker they had started.
-        orphan_ms: end after this long without a controller and without a live worker, in milliseconds.
+    The ages of ``ends`` are as of ``now_ms``; ``ran`` is the newest attempt whose worker they had started. The session
+    ends after ``orphan_ms`` without a controller and without a live worker.
     """
     history = History()
     for end in ends:
@@ -182,5 +175,5 @@ def enter(state: State, now_ms: int, phase: Phase) -> State:
 
 
 def lease_ends(state: State, isolation_ms: int | None) -> int | None:
-    """When no worker may run any more unless a controller hears a newer report; None = never."""
+    """Return when no worker may run any more unless a controller gets a newer report; None = never."""
     return None if isolation_ms is None else state.leased_at + isolation_ms

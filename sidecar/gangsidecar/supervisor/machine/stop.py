@@ -5,9 +5,23 @@ are taken first, if the directive asks for them, and its end waits for those of 
 changes what the others do. Where the framework wants to hear of a directive's stop first, SIGTERM waits until it has
 acted. Both are within the grace::
 
-    told at      stop.since, or where stacks are wanted
+    announced at stop.since, or where stacks are asked for
                  max(stop.since + OTHERS_MS, when they are taken), at most stop.since + min(STACKS_MS, grace / 2)
-    SIGTERM at   min(when no reader is left, told at + min(NOTICE_MS, what is left of the grace / 2))
+    SIGTERM at   min(when no reader is left, announced at + min(NOTICE_MS, what is left of the grace / 2))
+
+Processes can survive a stop: they park, and the next Run goes on with them. A parked process runs nothing and starts
+nothing, until this supervisor has obeyed a Run. In formulas::
+
+    p is asked to park    only if  p has said that it can, and a Hold begins the stop of a worker in a pod that goes on
+    p is parked           only if  p was asked to park in this stop, and says so for the attempt that is being stopped,
+                                   before SIGKILL is sent
+    Ready(N) is reached   only if  every process of any worker is gone or parked, and none that is parked has a child
+    p goes on             only by  Spawn of a Run that this session obeys, and whose output is not searched: p keeps
+                                   the standard output that it was started with
+
+The supervisor looks at the processes itself. What a process says must never count for another stop, and a parked
+process must never be taken for one of an attempt: it has no end, neither a fault nor a success. What is not parked in
+time is killed, and so is every parked process where nothing will go on with it.
 """
 
 from __future__ import annotations
@@ -18,12 +32,17 @@ from signal import SIGTERM
 
 from gangsidecar import wire
 from gangsidecar.supervisor.machine.events import (
+    Kill,
     KillTree,
     Park,
+    Parkable,
+    Parked,
     Quit,
+    Refuse,
     Save,
     Send,
     Signal,
+    SignalOne,
     StacksTaken,
     TakeStacks,
 )
@@ -34,24 +53,28 @@ from gangsidecar.wire import Phase, Verb
 STUCK_MS = 10_000
 """After SIGKILL a process is gone in moments, or it waits in a driver and may never go."""
 TERMINATE_MS = 2_000
-"""How long a SIGTERM from the kubelet waits for the gang's planned Hold, and how long the last report may take."""
+"""The time that a SIGTERM from the kubelet waits for the gang's planned Hold, and that the last report may take."""
 
 STACKS_MS = 1_500
-"""How long a stop waits for the stacks of its own worker, which hangs."""
+"""The time that a stop waits for the stacks of its own worker, which hangs."""
 OTHERS_MS = 1_500
-"""How long it waits for those of the other members, of which it doesn't hear."""
+"""The time that it waits for those of the other members, which it doesn't see."""
 NOTICE_MS = 500
-"""How long SIGTERM waits for those that want to hear of the stop first. Callbacks that return end the wait."""
+"""The time that SIGTERM waits for readers of the announcement. Callbacks that return end the wait."""
 PROGRESS_MS = 1_000
 """Steps alone cause a report at most this often."""
 PARKED_MS = 600_000
 """A parked process may hold a device's memory. A new pod for another member is there before that."""
 
 Timer = tuple[int, Callable[[State, int], Result]]
+LEFTOVER_MS = 1_000
+"""The time to end for leftovers of processes that have all parked or ended, if it is less than the grace."""
+SEARCHED = "progress.source searches its output attempt by attempt; let it call gang.progress instead"
+LOG_SEARCHED = "podFailurePolicy has onLog, which searches its output attempt by attempt; remove onLog for its role"
 
 
 def next_timer(state: State) -> Timer | None:
-    """What is due next, and when; None = nothing."""
+    """Return what is due next, and when; None = nothing."""
     if state.phase is Phase.DONE:
         return None
     stop = state.stop
@@ -98,7 +121,7 @@ def begin_stop(state: State, now_ms: int) -> Result:
 
 
 def announce(state: State, now_ms: int, directive: wire.Directive) -> Result:
-    """Begin the stop of a directive, which the sidecar tells those that want to hear of it at this moment."""
+    """Begin the stop of a directive, which the sidecar announces to its readers at this moment."""
     begun, effects = begin_stop(state, now_ms)
     stop = begun.stop
     if stop is None or stop.killed_at is not None:
@@ -107,11 +130,11 @@ def announce(state: State, now_ms: int, directive: wire.Directive) -> Result:
     if directive.stacks and by_ms > now_ms:
         look = TakeStacks(state.ran, by_ms, suspected(state.history, state.ran))
         return replace(begun, stop=replace(stop, taking=True, signal_at=by_ms)), (look,)
-    return _tell(begun, now_ms)
+    return _announce(begun, now_ms)
 
 
 def stacks_taken(state: State, _now_ms: int, event: StacksTaken) -> Result:
-    """Keep the stacks until all are taken: with the report, the sidecar tells of the stop. They may also come later."""
+    """Keep the stacks until all are taken: the sidecar announces the stop with the report. They may also come later."""
     if event.attempt != state.ran:
         return state, ()
     stop = state.stop
@@ -124,14 +147,14 @@ def stacks_taken(state: State, _now_ms: int, event: StacksTaken) -> Result:
 def _all_taken(state: State, now_ms: int) -> Result:
     """The time for stacks is over, here and in the other pods."""
     stacks = wire.Stacks(state.ran, "" if state.stop is None else state.stop.stacks)
-    state, effects = _tell(replace(state, stacks=stacks), now_ms)
+    state, effects = _announce(replace(state, stacks=stacks), now_ms)
     return state, (*effects, Send())
 
 
-def _tell(state: State, now_ms: int) -> Result:
-    """Tell the worker of the stop.
+def _announce(state: State, now_ms: int) -> Result:
+    """Announce the stop to the worker.
 
-    Hold tells the processes that can park to do so; in a pod that is to end, nothing will go on.
+    Hold asks the processes that can park to do so; in a pod that is to end, nothing will go on.
     """
     stop, directive = state.stop, state.directive
     if stop is None or directive is None:
@@ -148,7 +171,7 @@ def _tell(state: State, now_ms: int) -> Result:
 
 
 def signal_tree(state: State, _now_ms: int) -> Result:
-    """SIGTERM, now that those that wanted to hear of the stop first have acted, or had the time to."""
+    """SIGTERM, now that the readers of the announcement have acted, or had the time to."""
     stop = state.stop
     spared = () if stop is None else stop.parking
     return replace(state, stop=None if stop is None else replace(stop, signal_at=None)), (Signal(int(SIGTERM), spared),)
@@ -184,3 +207,72 @@ def end_parked(state: State, now_ms: int) -> Result:
 def finish(state: State, now_ms: int) -> Result:
     """Nothing runs and nothing will: end, with a last report."""
     return enter(state, now_ms, Phase.DONE), (Send(), Save(), Quit())
+
+
+def is_searched(run: wire.Run) -> bool:
+    """Return whether each of its processes needs an output of its own: none goes on from or to another attempt."""
+    return bool(why_anew(run))
+
+
+def why_anew(run: wire.Run) -> str:
+    """Say what searches the output of its processes, and what to do about it; empty if nothing does."""
+    if run.source is not None and run.source.pattern:
+        return SEARCHED
+    return LOG_SEARCHED if run.log_patterns else ""
+
+
+def parkable(state: State, _now_ms: int, event: Parkable) -> Result:
+    """A process can park, or no longer. A parked process that can't be reached any more is of no use."""
+    others = tuple(one for one in state.parkable if one != event.local_rank)
+    if not event.can:
+        if any(local_rank == event.local_rank for local_rank, _ in state.parked):
+            return replace(state, parkable=others), (Kill(event.local_rank),)
+        return _signalled(replace(state, parkable=others), event.local_rank)
+    if all(local_rank != event.local_rank for local_rank, _ in state.mains):
+        return state, ()
+    run = None if state.directive is None else state.directive.run
+    refusal = event.refusal or ("" if run is None else why_anew(run))
+    if refusal:
+        return replace(state, parkable=others), (Refuse(event.local_rank, refusal),)
+    return replace(state, parkable=(*others, event.local_rank)), ()
+
+
+def _signalled(state: State, local_rank: int) -> Result:
+    """A process that was asked to park can't any more: it is stopped like the others, with SIGTERM."""
+    stop = state.stop
+    if stop is None or local_rank not in stop.parking or all(local_rank != one for one, _ in state.mains):
+        return state, ()
+    state = replace(state, stop=replace(stop, parking=tuple(one for one in stop.parking if one != local_rank)))
+    is_signalled = stop.signal_at is None and stop.killed_at is None
+    return state, (SignalOne(int(SIGTERM), local_rank),) if is_signalled else ()
+
+
+def parked(state: State, now_ms: int, event: Parked) -> Result:
+    """A process has parked, if it was asked to in this very stop and SIGKILL was not sent."""
+    stop = state.stop
+    main = next((one for one in state.mains if one[0] == event.local_rank), None)
+    if main is None or stop is None or stop.killed_at is not None:
+        return state, ()
+    if event.local_rank not in stop.parking or event.attempt != state.ran:
+        return state, ()
+    mains = tuple(one for one in state.mains if one != main)
+    state = replace(state, mains=mains, parked=(*state.parked, main), parked_at=now_ms)
+    return hurry(state, now_ms), ()
+
+
+def hurry(state: State, now_ms: int) -> State:
+    """When only leftovers of processes that were asked to park hold Ready up, SIGKILL comes sooner.
+
+    They got no SIGTERM: it was for their parents to end them.
+    """
+    stop = state.stop
+    if stop is None or stop.killed_at is not None or state.mains or not stop.parking:
+        return state
+    kill_at = min(stop.kill_at, now_ms + LEFTOVER_MS)
+    return replace(state, stop=replace(stop, kill_at=kill_at, leftover=True))
+
+
+def drop_parked(state: State, local_rank: int) -> State:
+    """A parked process has ended."""
+    parkable = tuple(one for one in state.parkable if one != local_rank)
+    return replace(state, parkable=parkable, parked=tuple(one for one in state.parked if one[0] != local_rank))

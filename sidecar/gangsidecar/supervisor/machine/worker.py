@@ -1,6 +1,10 @@
-"""Starts and ends of the worker's processes, what was found in their output, and SIGTERM to the supervisor.
+"""Take news of the worker: starts and ends of its processes, their output, calls of the framework API; and pings.
 
 An end counts as stopped if anything had ordered a stop before it: such an end is never a fault and never a success.
+
+A call of the framework (checkpoints, progress, loading, restart requests) counts for attempt N from the start of N's
+worker until its last process is gone or, if the worker ended by itself, until the next attempt. A call for any other
+attempt changes nothing.
 """
 
 from __future__ import annotations
@@ -9,11 +13,18 @@ from dataclasses import replace
 
 from gangsidecar import wire
 from gangsidecar.supervisor.machine import history as histories
-from gangsidecar.supervisor.machine import parking
 from gangsidecar.supervisor.machine.directives import settle
 from gangsidecar.supervisor.machine.events import Exited, Save, Send, Started, Terminate, TreeGone
+from gangsidecar.supervisor.machine.history import Steps
 from gangsidecar.supervisor.machine.state import Result, State
-from gangsidecar.supervisor.machine.stop import end_parked
+from gangsidecar.supervisor.machine.stop import (
+    PROGRESS_MS,
+    drop_parked,
+    end_parked,
+    hurry,
+    report_progress,
+    signal_tree,
+)
 from gangsidecar.wire import Phase
 
 
@@ -27,7 +38,7 @@ def started(state: State, now_ms: int, event: Started) -> Result:
 def exited(state: State, now_ms: int, event: Exited) -> Result:
     """Record how a process ended. One that had parked belongs to no attempt: it is only no longer there."""
     if any(local_rank == event.local_rank for local_rank, _ in state.parked):
-        return parking.gone(state, event.local_rank), ()
+        return drop_parked(state, event.local_rank), ()
     main = next((one for one in state.mains if one[0] == event.local_rank), None)
     if not state.alive or main is None:
         return state, ()
@@ -46,17 +57,17 @@ def exited(state: State, now_ms: int, event: Exited) -> Result:
     at = state.mains.index(main)
     mains = state.mains[:at] + state.mains[at + 1 :]
     state = replace(state, mains=mains, history=histories.add_end(state.history, now_ms, end))
-    return parking.hurry(state, now_ms), (Send(), Save())
+    return hurry(state, now_ms), (Send(), Save())
 
 
 def log_matched(state: State, _now_ms: int, event: wire.LogMatch) -> Result:
     """Keep the first match of each pattern. It ends and restarts nothing: it says more of an end."""
-    known = state.log_matches
-    if event.attempt != state.ran or len(known) == wire.MAX_LOG_PATTERNS:
+    matches = state.log_matches
+    if event.attempt != state.ran or len(matches) == wire.MAX_LOG_PATTERNS:
         return state, ()
-    if any(one.pattern == event.pattern for one in known):
+    if any(one.pattern == event.pattern for one in matches):
         return state, ()
-    return replace(state, log_matches=(*known, event)), (Send(),)
+    return replace(state, log_matches=(*matches, event)), (Send(),)
 
 
 def tree_gone(state: State, now_ms: int, _event: TreeGone) -> Result:
@@ -85,3 +96,63 @@ def terminate(state: State, now_ms: int, _event: Terminate) -> Result:
     if state.parked and not state.alive:
         return end_parked(state, now_ms)
     return state, (Send(),)
+
+
+def ping(state: State, now_ms: int, event: wire.Ping) -> Result:
+    """The controller is there. The lease counts from the report that it got, not from when its ping arrives.
+
+    A time to come is that of a session before the machine was restarted.
+    """
+    heard = event.heard_ms if event.heard_ms <= now_ms else 0
+    return replace(state, pinged_at=now_ms, leased_at=max(state.leased_at, heard)), ()
+
+
+def framework_call(state: State, now_ms: int, event: wire.FrameworkMessage) -> Result:
+    """A call that the framework API passes on. Checkpoints count also in a stop: that is what the grace is for."""
+    if not _is_current(state, event.attempt):
+        return state, ()
+    match event:
+        case wire.Progress():
+            return _progress(state, now_ms, event)
+        case wire.Watching():
+            return _watching(state, now_ms, event)
+        case wire.Checkpoint():
+            history = histories.add_checkpoint(state.history, event)
+        case wire.Dropped():
+            history = histories.drop_checkpoint(state.history, event)
+        case wire.Loaded():
+            history = histories.add_loaded(state.history, now_ms, event)
+        case wire.Request():
+            return replace(state, history=histories.add_request(state.history, now_ms, event)), (Send(),)
+    if history == state.history:
+        return state, ()
+    return replace(state, history=history), (Send(),) if isinstance(event, wire.Loaded) else (Send(), Save())
+
+
+def _progress(state: State, now_ms: int, event: wire.Progress) -> Result:
+    """The first step and each change of phase cause a report at once, steps alone once a second.
+
+    The last of several steps must not wait for the next one: a rank that hangs makes none.
+    """
+    old, history = state.history.progress, histories.add_progress(state.history, now_ms, event)
+    news = old is None or _marks(old) != _marks(history.progress)
+    if not news and state.progress_sent_at is not None and now_ms - state.progress_sent_at < PROGRESS_MS:
+        return replace(state, history=history, progress_held=True), ()
+    return report_progress(replace(state, history=history), now_ms)
+
+
+def _watching(state: State, now_ms: int, event: wire.Watching) -> Result:
+    """With no reader left that acts on a stop first, its signal waits no longer."""
+    state = replace(state, readers=event.readers)
+    stop = state.stop
+    is_waiting = stop is not None and stop.killed_at is None and stop.signal_at is not None and not stop.taking
+    return signal_tree(state, now_ms) if is_waiting and not state.readers else (state, ())
+
+
+def _is_current(state: State, attempt: int) -> bool:
+    is_there = state.alive and not (state.stop is not None and state.stop.of_parked)
+    return attempt == state.ran and state.ran > 0 and (is_there or state.phase is Phase.RUNNING)
+
+
+def _marks(steps: Steps | None) -> tuple[object, ...]:
+    return () if steps is None else (steps.phase, steps.first_step, steps.first_ms)

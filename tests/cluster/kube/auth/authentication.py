@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from gangctl.cluster.kube.auth.token_authenticator import TokenAuthenticator
-from gangctl.cluster.kube.watch.projections import KubePod
+from gangctl.cluster.kube.projections import KubePod
+from gangctl.cluster.kube.tokens import TokenAuthenticator
 from gangctl.cluster.port import MemberIdentity, Refusal, RefusalReason
 from tests.cluster.kube.auth.tokens import (
     GANG,

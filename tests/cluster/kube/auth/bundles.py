@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from gangctl.cluster.kube.auth.authority import CertificateBundle, rotate
+from gangctl.cluster.kube.certificates import CertificateBundle, rotate
 
 NAMES = ("gangctl.gangctl-system.svc", "10.0.0.7")
 

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from gangctl.cluster.kube.auth.token_authenticator import TokenAuthenticator
+from gangctl.cluster.kube.tokens import TokenAuthenticator
 from tests.cluster.kube.auth.authentication import Authentication
 from tests.cluster.kube.auth.tokens import (
     AUDIENCE,

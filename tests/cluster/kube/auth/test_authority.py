@@ -9,7 +9,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
-from gangctl.cluster.kube.auth.authority import AUTHORITY_LIFE, SERVING_LIFE, CertificateBundle, rotate
+from gangctl.cluster.kube.certificates import AUTHORITY_LIFE, SERVING_LIFE, CertificateBundle, rotate
 from tests.cluster.kube.auth.bundles import NAMES, fresh
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)

@@ -11,8 +11,7 @@ import pytest
 from aiohttp import web
 
 from gangctl.cluster.errors import Retryable, Terminal
-from gangctl.cluster.kube.auth.authority import CertificateBundle, rotate
-from gangctl.cluster.kube.auth.certificates import CertificateRotator
+from gangctl.cluster.kube.certificates import CertificateBundle, CertificateRotator, rotate
 from gangctl.cluster.kube.client import Client
 from tests.cluster.kube.auth.bundles import NAMES, fresh
 from tests.cluster.kube.fakeapi import FakeApi, status

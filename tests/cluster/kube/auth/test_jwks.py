@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gangctl.cluster.kube.auth import jwks
+from gangctl.cluster.kube import tokens
 from gangctl.cluster.port import MemberIdentity, Refusal
 from tests.cluster.kube.auth.authentication import WORKER, Authentication
 from tests.cluster.kube.auth.tokens import (
@@ -37,7 +37,7 @@ async def test_many_tokens_need_one_fetch_of_the_keys(auth: Authentication) -> N
 async def test_a_new_key_is_fetched_and_an_old_key_is_refused(
     auth: Authentication, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jwks, "MIN_FETCH_SECONDS", 0.0)
+    monkeypatch.setattr(tokens, "MIN_FETCH_SECONDS", 0.0)
     old = token()
     assert await auth.authenticate(old) == WORKER
     new = ec_key("new")
@@ -59,8 +59,8 @@ async def test_known_keys_stay_in_use_while_the_api_server_is_away(
 ) -> None:
     assert await auth.authenticate(token()) == WORKER
     auth.issuer.hidden = status(503, "ServiceUnavailable", "away")
-    monkeypatch.setattr(jwks, "FRESH_SECONDS", 0.0)
-    monkeypatch.setattr(jwks, "MIN_FETCH_SECONDS", 0.0)
+    monkeypatch.setattr(tokens, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(tokens, "MIN_FETCH_SECONDS", 0.0)
     assert await auth.authenticate(token(1)) == MemberIdentity(GANG, "worker-1", 0, "pod-1")
     assert auth.issuer.fetched == 1, "the second fetch failed at its first request, for the issuer"
     assert len(auth.issuer.asked) == 3

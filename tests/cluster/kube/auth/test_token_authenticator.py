@@ -8,8 +8,8 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from gangctl.cluster.kube.auth import token_authenticator
-from gangctl.cluster.kube.watch.projections import KubePod
+from gangctl.cluster.kube import tokens
+from gangctl.cluster.kube.projections import KubePod
 from gangctl.cluster.port import MemberIdentity, Refusal
 from tests.cluster.kube.auth.authentication import WORKER, Authentication
 from tests.cluster.kube.auth.tokens import (
@@ -146,7 +146,7 @@ async def test_an_unknown_pod_may_retry_and_a_deleted_pod_may_not(
     found = await auth.authenticate(token())
     assert isinstance(found, Refusal)
     assert (found.reason, found.retryable) == ("PodGone", False)
-    monkeypatch.setattr(token_authenticator, "APPEARING_SECONDS", 0.0)
+    monkeypatch.setattr(tokens, "APPEARING_SECONDS", 0.0)
     del auth.pods["pod-1"]
     assert await auth.refusal_reason(token(1)) == "PodGone", "the time in which it may appear is over"
 
@@ -163,8 +163,8 @@ async def test_a_cached_token_is_refused_once_it_has_expired(auth: Authenticatio
 
 
 async def test_the_caches_are_bounded(auth: Authentication, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(token_authenticator, "MAX_VERIFIED", 3)
-    monkeypatch.setattr(token_authenticator, "MAX_UNKNOWN_PODS", 3)
+    monkeypatch.setattr(tokens, "MAX_VERIFIED", 3)
+    monkeypatch.setattr(tokens, "MAX_UNKNOWN_PODS", 3)
     for at in range(12):
         assert await auth.authenticate(sign(claims(at % 4, jti=str(at))))
     assert len(auth.authenticator._verified) == 3  # noqa: SLF001 - memory can't be seen otherwise

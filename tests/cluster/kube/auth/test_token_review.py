@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gangctl.cluster.kube.auth import reviews, token_review
+from gangctl.cluster.kube import tokens
 from gangctl.cluster.port import Refusal
 from tests.cluster.kube.auth.authentication import WORKER, Authentication
 from tests.cluster.kube.auth.tokens import (
@@ -52,7 +52,7 @@ async def test_each_token_is_reviewed_once_a_minute_where_keys_are_not_published
     for _ in range(5):
         assert await auth.authenticate(shown) == WORKER
     assert auth.issuer.reviewed == [{"token": shown, "audiences": [AUDIENCE]}]
-    monkeypatch.setattr(reviews, "ACCEPTED_SECONDS", 0.0)
+    monkeypatch.setattr(tokens, "ACCEPTED_SECONDS", 0.0)
     assert await auth.authenticate(sign(claims(jti="another"))) == WORKER
     assert await auth.authenticate(sign(claims(jti="another"))) == WORKER
     assert len(auth.issuer.reviewed) in {2, 3}
@@ -90,13 +90,13 @@ async def test_a_token_that_cannot_be_a_members_is_not_reviewed(auth: Authentica
 
 
 async def test_the_number_of_waiting_reviews_is_bounded(auth: Authentication, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reviews, "MAX_WAITING", 10)
+    monkeypatch.setattr(tokens, "MAX_WAITING", 10)
     auth.issuer.hidden, auth.issuer.review = NOT_PUBLISHED, reviewed()
     auth.issuer.answering.clear()
     asked = {asyncio.ensure_future(auth.authenticate(sign(claims(jti=str(at))))) for at in range(60)}
     await until_async("the tokens beyond the bound are refused", lambda: sum(one.done() for one in asked) == 50)
     refused = [one.result() for one in asked if one.done()]
     assert {(one.reason, one.retryable) for one in refused if isinstance(one, Refusal)} == {("CannotVerify", True)}
-    assert len(auth.issuer.reviewed) <= token_review.CONCURRENCY
+    assert len(auth.issuer.reviewed) <= tokens.CONCURRENCY
     auth.issuer.answering.set()
     assert sum(one == WORKER for one in await asyncio.gather(*asked)) == 10

@@ -19,7 +19,7 @@ from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
-from gangctl.cluster.kube.watch.projections import KubePod
+from gangctl.cluster.kube.projections import KubePod
 from gangctl.core.facts.world import Pod
 from tests.cluster.kube.fakeapi import status
 

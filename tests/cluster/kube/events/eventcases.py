@@ -13,7 +13,7 @@ from aiohttp import web
 from gangctl.api.gangjob import GangJob
 from gangctl.api.reasons import Reason
 from gangctl.api.status import Status
-from gangctl.cluster.kube.events.recorder import EventRecorder
+from gangctl.cluster.kube.events import EventRecorder
 from gangctl.core.lifecycle.plan import Event, EventType
 from tests.cluster.kube.fakeapi import FakeApi
 from tests.cluster.kube.objects import UID, gang

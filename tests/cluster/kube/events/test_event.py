@@ -10,7 +10,7 @@ import pytest
 from gangctl.api.gangjob import GangJob
 from gangctl.api.names import ANNOTATION_TRACE_ID
 from gangctl.api.reasons import Reason
-from gangctl.cluster.kube.events.event import NOTE_BYTES, event_object
+from gangctl.cluster.kube.events import NOTE_BYTES, event_object
 from gangctl.core.facts.world import Device
 from gangctl.core.lifecycle.plan import Event, EventType
 from tests.cluster.kube.events.eventcases import JOB, PENDING, TRACE

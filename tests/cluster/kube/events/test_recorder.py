@@ -10,8 +10,8 @@ from aiohttp import web
 from gangctl.api.incident import Cause, Incident
 from gangctl.api.reasons import Reason
 from gangctl.cluster.errors import Retryable
-from gangctl.cluster.kube.events import queue, recorder, spam_filter
-from gangctl.cluster.kube.events.recorder import EventCounts, EventRecorder
+from gangctl.cluster.kube import events as event_module
+from gangctl.cluster.kube.events import EventCounts, EventRecorder
 from gangctl.core.lifecycle.plan import Event, EventType
 from tests.cluster.kube.events.eventcases import JOB, PENDING, TRACE, events, has_one_event, namespace_held, recording
 from tests.cluster.kube.fakeapi import serving, status
@@ -31,7 +31,7 @@ def incident(member: str, number: int, trace: str = TRACE) -> Incident:
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorder, "LONGEST_RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(event_module, "LONGEST_RETRY_SECONDS", 0.01)
 
 
 async def test_an_event_names_its_gang_and_its_pod() -> None:
@@ -137,7 +137,7 @@ async def test_a_flood_of_one_reason_is_filtered_and_blocks_no_other_reason(
         for at in range(100):
             one.record(JOB, replace(PENDING, reason=Reason.RESTARTING, message=f"crash {at}"), "")
         one.record(JOB, replace(PENDING, reason=Reason.FAILED_BY_RULE, message="the end"), "")
-        await until_async("the burst and the other reason are sent", lambda: one.counts.sent == spam_filter.BURST + 1)
+        await until_async("the burst and the other reason are sent", lambda: one.counts.sent == event_module.BURST + 1)
         assert one.counts.left_out == 75
         assert events(api)[-1]["note"] == "the end"
         assert caplog.text.count("too many Restarting events at once") == 1
@@ -145,20 +145,20 @@ async def test_a_flood_of_one_reason_is_filtered_and_blocks_no_other_reason(
 
 async def test_the_next_event_states_how_many_were_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     async with serving() as (api, client), recording(client) as one:
-        for at in range(spam_filter.BURST + 7):
+        for at in range(event_module.BURST + 7):
             one.record(JOB, replace(PENDING, message=f"wait {at}"), "")
-        monkeypatch.setattr(spam_filter, "REFILL_SECONDS", 1e-9)
+        monkeypatch.setattr(event_module, "REFILL_SECONDS", 1e-9)
         one.record(JOB, replace(PENDING, message="at last"), "")
         one.record(JOB, replace(PENDING, message="and on"), "")
-        await until_async("the later Events are sent", lambda: one.counts.sent == spam_filter.BURST + 2)
+        await until_async("the later Events are sent", lambda: one.counts.sent == event_module.BURST + 2)
         *_, counted, after = (event["note"] for event in events(api))
         assert counted == "at last (7 more with this reason were left out before)"
         assert after == "and on"
 
 
 async def test_the_queue_and_the_cache_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue, "CAPACITY", 10)
-    monkeypatch.setattr(recorder, "CACHED_EVENTS", 5)
+    monkeypatch.setattr(event_module, "CAPACITY", 10)
+    monkeypatch.setattr(event_module, "CACHED_EVENTS", 5)
     async with serving() as (api, client):
         one = EventRecorder(client)
         for at in range(10):

@@ -10,8 +10,8 @@ from aiohttp import web
 
 from gangctl.api.reasons import Reason
 from gangctl.cluster.errors import Retryable
-from gangctl.cluster.kube.events import queue, recorder
-from gangctl.cluster.kube.events.recorder import EventCounts, EventRecorder
+from gangctl.cluster.kube import events as event_module
+from gangctl.cluster.kube.events import EventCounts, EventRecorder
 from tests.cluster.kube.events.eventcases import (
     JOB,
     PENDING,
@@ -28,7 +28,7 @@ from tests.wait import until_async
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorder, "LONGEST_RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(event_module, "LONGEST_RETRY_SECONDS", 0.01)
 
 
 async def test_an_event_is_created_once_when_the_answer_is_lost() -> None:
@@ -161,7 +161,7 @@ async def test_a_namespace_that_does_not_answer_delays_no_other() -> None:
 
 
 async def test_a_namespace_that_does_not_answer_leaves_capacity_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue, "NAMESPACE_CAPACITY", 2)
+    monkeypatch.setattr(event_module, "NAMESPACE_CAPACITY", 2)
     async with serving() as (api, client), recording(client) as one:
         full, hold = namespace_held(api, "full")
         one.record(full, replace(PENDING, message="is being sent"), "")
@@ -189,12 +189,12 @@ async def test_an_event_is_given_up_after_repeated_failures(
         one.record(JOB, PENDING, "")
         await until_async("the Event is retried", lambda: api.count("POST", "events") > 2)
         assert one.counts.lost == 0
-        monkeypatch.setattr(recorder, "RETRYING_SECONDS", 0.0)
+        monkeypatch.setattr(event_module, "RETRYING_SECONDS", 0.0)
         await until_async("the Event is lost", lambda: one.counts.lost == 1)
 
 
 async def test_an_unanswered_event_is_retried_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorder, "RETRYING_SECONDS", 0.0)
+    monkeypatch.setattr(event_module, "RETRYING_SECONDS", 0.0)
     async with serving() as (api, client), recording(client) as one:
         broken = iter(range(5))
 

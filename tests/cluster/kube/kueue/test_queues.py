@@ -12,9 +12,9 @@ import pytest
 from aiohttp import web
 
 from gangctl.cluster.errors import Retryable
-from gangctl.cluster.kube.kueue import queues
-from gangctl.core.facts.queue import Queue
-from gangctl.core.policy.queueing import QueueVerb, TellQueue
+from gangctl.cluster.kube import queues
+from gangctl.core.facts.world import Queue
+from gangctl.core.policy.admission import QueueVerb, TellQueue
 from tests.cluster.kube.fakeapi import FakeApi, serving, status
 from tests.cluster.kube.livecluster import FIRST, NODE, SETTINGS, LiveCluster
 from tests.cluster.kube.objects import UID, gang

@@ -9,9 +9,17 @@ from typing import Any
 import pytest
 
 from gangctl.api.gangjob import GangJob
-from gangctl.cluster.kube.kueue.projections import WORKLOADS, KubeFlavor, PodSetPlace
-from gangctl.cluster.kube.kueue.workload import Priority, new_workload, placed, status_change, workload_name
-from gangctl.core.policy.queueing import QueueVerb
+from gangctl.cluster.kube.workload import (
+    WORKLOADS,
+    KubeFlavor,
+    PodSetPlace,
+    Priority,
+    new_workload,
+    placed,
+    status_change,
+    workload_name,
+)
+from gangctl.core.policy.admission import QueueVerb
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 EVICTED: list[dict[str, Any]] = [

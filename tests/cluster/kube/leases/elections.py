@@ -12,9 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from gangctl.cluster.errors import Conflict, Retryable
-from gangctl.cluster.kube.leases.election import Election
-from gangctl.cluster.kube.leases.leadership import LeaseTiming
-from gangctl.cluster.kube.leases.lease import LeaseRecord, lease_object
+from gangctl.cluster.kube.election import Election, LeaseRecord, LeaseTiming, lease_object
 
 TIMING = LeaseTiming()
 STEP = 0.5

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from gangctl.cluster.errors import Retryable
-from gangctl.cluster.kube.leases.lease import lease_object, parse_lease
+from gangctl.cluster.kube.election import lease_object, parse_lease
 from tests.cluster.kube.leases.elections import elections
 
 

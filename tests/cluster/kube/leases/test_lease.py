@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gangctl.cluster.errors import Retryable
-from gangctl.cluster.kube.leases.lease import ADDRESS, lease_object, parse_lease
+from gangctl.cluster.kube.election import ADDRESS, lease_object, parse_lease
 
 
 def test_a_write_keeps_foreign_fields_and_counts_new_holders_only() -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from gangctl.cluster.kube.nodes.table import SignalTable, default_rows
-from gangctl.cluster.kube.watch.projections import KubeNode, nodes
-from gangctl.core.facts.node_state import Shortage
+from gangctl.cluster.kube.projections import nodes
+from gangctl.core.facts.world import Shortage
+from gangctl.kubernetes.objects import Node
+from gangctl.kubernetes.signals import SignalTable, default_rows
 
 
-def node(**status: Any) -> KubeNode:
+def node(**status: Any) -> Node:
     """A node with this status, as the API server sends it."""
     raw = {"metadata": {"uid": "n", "name": "node-1", "resourceVersion": "7"}, "status": status}
     found = nodes(SignalTable(default_rows())).item(json.dumps(raw).encode())
@@ -21,16 +22,16 @@ def node(**status: Any) -> KubeNode:
 def test_a_device_that_pods_may_not_have_is_shown() -> None:
     amounts = {"cpu": "8", "memory": "32Gi", "hugepages-2Mi": "4", "ephemeral-storage": "9", "nvidia.com/gpu": "8"}
     left = {**amounts, "cpu": "7", "memory": "30Gi", "hugepages-2Mi": "2", "nvidia.com/gpu": "7"}
-    (shown,) = node(capacity=amounts, allocatable=left).shown
+    (shown,) = node(capacity=amounts, allocatable=left).signals
     assert shown.shortage == Shortage("nvidia.com/gpu", 7)
-    assert not node(capacity=amounts, allocatable=amounts).shown
-    assert not node().shown
+    assert not node(capacity=amounts, allocatable=amounts).signals
+    assert not node().signals
 
 
 def test_a_resource_that_is_not_allocatable_at_all_has_no_device_left() -> None:
-    (shown,) = node(capacity={"example.com/nic": "2"}, allocatable={}).shown
+    (shown,) = node(capacity={"example.com/nic": "2"}, allocatable={}).signals
     assert shown.shortage == Shortage("example.com/nic", 0)
 
 
 def test_an_amount_that_is_no_number_of_devices_is_not_read() -> None:
-    assert not node(capacity={"example.com/share": "2k"}, allocatable={"example.com/share": "1500m"}).shown
+    assert not node(capacity={"example.com/share": "2k"}, allocatable={"example.com/share": "1500m"}).signals

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from gangctl.cluster.kube.nodes.states import NodeStates
-from gangctl.cluster.kube.nodes.table import Shown
-from gangctl.core.facts.node_state import NodeAnswer, NodeState
+from gangctl.cluster.kube.informers import NodeStates
+from gangctl.core.facts.world import NodeAnswer, NodeState
+from gangctl.kubernetes.signals import ShownSignal
 
 NOW = 1000.0
 
 
-def see(states: NodeStates, *shown: Shown, at: float = NOW, cordoned: bool = False) -> bool:
+def see(states: NodeStates, *shown: ShownSignal, at: float = NOW, cordoned: bool = False) -> bool:
     """The node shows this."""
     return states.seen("n", shown, at, cordoned=cordoned)
 
 
-def xid(time: float | None = None, reason: str = "") -> Shown:
+def xid(time: float | None = None, reason: str = "") -> ShownSignal:
     """A condition, or a taint if it has no time."""
-    return Shown("xid", NodeAnswer.LEAVE, f"condition XIDErrors=True{reason}", time)
+    return ShownSignal("xid", NodeAnswer.LEAVE, f"condition XIDErrors=True{reason}", time)
 
 
 def since(states: NodeStates) -> list[float]:

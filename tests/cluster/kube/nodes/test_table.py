@@ -6,26 +6,30 @@ from pathlib import Path
 
 import pytest
 
-from gangctl.cluster.kube.nodes.reference import page
-from gangctl.cluster.kube.nodes.table import (
+from gangctl.core.facts.world import NodeAnswer, Shortage
+from gangctl.kubernetes.signals import (
     MAX_WORDS,
-    Condition,
+    NodeCondition,
     Row,
-    Shown,
+    ShownSignal,
     SignalTable,
     default_rows,
+    page,
     rows_with,
 )
-from gangctl.core.facts.node_state import NodeAnswer, Shortage
 
 ROOT = Path(__file__).parents[4]
 
 
-def shown(row: Row, table: SignalTable, *, status: str | None = None, effect: str = "NoSchedule") -> tuple[Shown, ...]:
+def shown(
+    row: Row, table: SignalTable, *, status: str | None = None, effect: str = "NoSchedule"
+) -> tuple[ShownSignal, ...]:
     """What a node shows that has the signal of this row."""
     if row.condition is not None:
         words = f"first, {row.condition.message}, last"
-        return table.shown([Condition(row.condition.type, status or row.condition.status, "Why", words, 7.0)], (), {})
+        return table.shown(
+            [NodeCondition(row.condition.type, status or row.condition.status, "Why", words, 7.0)], (), {}
+        )
     if row.taint is not None:
         return table.shown((), [(row.taint.key, effect)], {})
     if row.allocatable is not None:
@@ -56,15 +60,19 @@ def test_a_condition_counts_with_its_bad_status_alone() -> None:
         assert not shown(ready, table, status=status)
     for status in ("False", "Unknown"):
         assert not shown(xid, table, status=status)
-    not_ready = Condition("Ready", "False", "KubeletNotReady", "container runtime is down", 7.0)
+    not_ready = NodeCondition("Ready", "False", "KubeletNotReady", "container runtime is down", 7.0)
     assert not table.shown([not_ready], [("node.kubernetes.io/not-ready", "")], {})
 
 
 def test_a_node_that_shuts_down_is_known_by_the_words_of_its_kubelet() -> None:
     words = "[container runtime is down, node is shutting down]"
-    (found,) = SignalTable(default_rows()).shown([Condition("Ready", "False", "KubeletNotReady", words, 7.0)], (), {})
-    assert found == Shown("kubelet-shutdown", NodeAnswer.DRAIN, "condition Ready=False (node is shutting down)", 7.0)
-    assert not SignalTable(default_rows()).shown([Condition("Ready", "True", "KubeletReady", words, 7.0)], (), {})
+    (found,) = SignalTable(default_rows()).shown(
+        [NodeCondition("Ready", "False", "KubeletNotReady", words, 7.0)], (), {}
+    )
+    assert found == ShownSignal(
+        "kubelet-shutdown", NodeAnswer.DRAIN, "condition Ready=False (node is shutting down)", 7.0
+    )
+    assert not SignalTable(default_rows()).shown([NodeCondition("Ready", "True", "KubeletReady", words, 7.0)], (), {})
 
 
 def test_conditions_with_other_words_may_have_other_answers() -> None:
@@ -73,8 +81,8 @@ def test_conditions_with_other_words_may_have_other_answers() -> None:
         {"name": "b", "condition": {"type": "Lamp"}, "answer": "Note"},
     ]
     table = SignalTable(rows_with(rows))
-    assert [one.name for one in table.shown([Condition("Lamp", "True", "", "in rack 7")], (), {})] == ["a", "b"]
-    assert [one.name for one in table.shown([Condition("Lamp", "True", "", "in rack 8")], (), {})] == ["b"]
+    assert [one.name for one in table.shown([NodeCondition("Lamp", "True", "", "in rack 7")], (), {})] == ["a", "b"]
+    assert [one.name for one in table.shown([NodeCondition("Lamp", "True", "", "in rack 8")], (), {})] == ["b"]
 
 
 def test_devices_count_where_fewer_are_allocatable_than_the_node_has() -> None:
@@ -92,7 +100,7 @@ def test_devices_count_where_fewer_are_allocatable_than_the_node_has() -> None:
 
 def test_the_strongest_answer_comes_first_and_the_time_is_that_of_the_condition() -> None:
     table = SignalTable(default_rows())
-    conditions = [Condition("GPUClockThrottling", "True", time=5.0), Condition("XIDErrors", "True")]
+    conditions = [NodeCondition("GPUClockThrottling", "True", time=5.0), NodeCondition("XIDErrors", "True")]
     found = table.shown(conditions, [("karpenter.sh/disrupted", "NoSchedule")], {})
     assert [one.answer for one in found] == [NodeAnswer.LEAVE, NodeAnswer.DRAIN, NodeAnswer.NOTE]
     assert [one.time for one in found] == [None, None, 5.0]
@@ -108,7 +116,7 @@ def test_a_user_adds_rows_and_replaces_them_by_name() -> None:
     lamp = {"name": "lamp", "taint": {"key": "lamp", "effect": "NoExecute"}, "answer": "Drain"}
     off = {"name": "aks-xid", "condition": {"type": "XIDErrors"}, "answer": "Off"}
     table = SignalTable(rows_with([lamp, off]))
-    assert not table.shown([Condition("XIDErrors", "True", time=7.0)], [("lamp", "NoSchedule")], {})
+    assert not table.shown([NodeCondition("XIDErrors", "True", time=7.0)], [("lamp", "NoSchedule")], {})
     assert [one.name for one in table.shown((), [("lamp", "NoExecute")], {})] == ["lamp"]
 
 
@@ -133,7 +141,7 @@ def test_a_row_that_can_not_be_read_is_refused(row: dict[str, object], why: str)
 
 
 def test_what_a_node_says_is_bounded_and_can_not_move_the_cursor() -> None:
-    (found,) = SignalTable(default_rows()).shown([Condition("XIDErrors", "True", "\x1b[2J" * 999)], (), {})
+    (found,) = SignalTable(default_rows()).shown([NodeCondition("XIDErrors", "True", "\x1b[2J" * 999)], (), {})
     assert len(found.what) == MAX_WORDS
     assert found.what.isprintable()
 

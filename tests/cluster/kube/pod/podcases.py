@@ -8,8 +8,8 @@ from typing import Any
 import yaml
 
 from gangctl.api.gangjob import GangJob
+from gangctl.cluster.kube.projections import HubContact
 from gangctl.cluster.kube.settings import KubeSettings
-from gangctl.cluster.kube.watch.projections import HubContact
 from gangctl.core.policy.pods import CreatePod
 
 SETTINGS = KubeSettings(

@@ -6,7 +6,7 @@ import pytest
 from aiohttp import web
 
 from gangctl.cluster.errors import Terminal
-from gangctl.cluster.kube.pod import admission
+from gangctl.cluster.kube import admission
 from gangctl.core.policy.pods import CreatePod
 from tests.cluster.kube.fakeapi import status
 from tests.cluster.kube.livecluster import GANG, live_cluster

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gangctl.cluster.errors import Terminal
-from gangctl.cluster.kube.pod.builder import build
-from gangctl.cluster.kube.pod.worker_container import RESERVED_VARIABLES, SUPERVISOR, escape_dollars
+from gangctl.cluster.kube.injection import RESERVED_VARIABLES, SUPERVISOR, escape_dollars
+from gangctl.cluster.kube.pod_builder import build
 from gangctl.core.policy.pods import CreatePod
 from gangsidecar.supervisor.launch import expand
 from gangsidecar.wire import PRELOAD_VARIABLE

@@ -9,8 +9,7 @@ import pytest
 from aiohttp import web
 
 from gangctl.api.names import ANNOTATION_HUB_ADDRESS, ANNOTATION_HUB_CA, ANNOTATION_HUB_URL
-from gangctl.cluster.kube.auth import service_address
-from gangctl.cluster.kube.pod import contact
+from gangctl.cluster.kube import contact
 from tests.cluster.kube.fakeapi import FakeApi, status
 from tests.cluster.kube.livecluster import FIRST, GANG, NODE, SETTINGS, LiveCluster, live_cluster
 from tests.cluster.kube.objects import pod
@@ -22,7 +21,7 @@ SERVICE = {"metadata": {"name": "gangctl", "namespace": "gangctl-system"}, "spec
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contact, "CHECK_SECONDS", 0.02)
-    monkeypatch.setattr(service_address, "REFRESH_SECONDS", 0.02)
+    monkeypatch.setattr(contact, "ADDRESS_SECONDS", 0.02)
 
 
 def told(ca: str = "CA", address: str = "", url: str | None = SETTINGS.url, **fields: Any) -> dict[str, Any]:
@@ -89,7 +88,7 @@ async def test_a_new_leader_that_has_not_read_the_address_yet_leaves_it_to_the_p
     async def unread(_self: object) -> None:
         return
 
-    monkeypatch.setattr(service_address.ServiceAddress, "_refresh", unread)
+    monkeypatch.setattr(contact.ServiceAddress, "_refresh", unread)
     async with live_cluster(GANG, NODE, ("pods", told("OLD", "10.96.0.9"))) as live:
         live.cluster.begin_term()
         await has(live, "CA", "10.96.0.9")
@@ -101,7 +100,7 @@ async def test_a_pod_that_was_told_of_another_hub_learns_of_this_one_and_forgets
     async def unread(_self: object) -> None:
         return
 
-    monkeypatch.setattr(service_address.ServiceAddress, "_refresh", unread)
+    monkeypatch.setattr(contact.ServiceAddress, "_refresh", unread)
     async with live_cluster(GANG, NODE, ("pods", told("CA", "10.96.0.9", "wss://other.svc:8443/v1/connect"))) as live:
         live.cluster.begin_term()
         await until_async("it is told", lambda: annotations_of(live.api).get(ANNOTATION_HUB_URL) == SETTINGS.url)

@@ -5,15 +5,15 @@ from typing import Any
 import pytest
 import yaml
 
-from gangctl.cluster.kube.pod.eligible_nodes import EligibleNodes, may_land
-from gangctl.cluster.kube.watch.projections import KubeNode, Taint
+from gangctl.cluster.kube.pod_builder import EligibleNodes, may_land
+from gangctl.kubernetes.objects import Node, Taint
 from tests.cluster.kube.pod.podcases import job
 
 TAINT = Taint("dedicated", "old", "NoSchedule")
 
 
-def node(name: str, *, able: bool, taints: tuple[Taint, ...] = (), **labels: str) -> KubeNode:
-    return KubeNode(f"uid-{name}", name, lost=False, schedulable=True, restarts_all=able, labels=labels, taints=taints)
+def node(name: str, *, able: bool, taints: tuple[Taint, ...] = (), **labels: str) -> Node:
+    return Node(uid=f"uid-{name}", name=name, ready="True", restarts_all=able, labels=labels, taints=taints)
 
 
 def terms(*expressions: str, field: str = "matchExpressions") -> str:
@@ -90,7 +90,7 @@ ABLE, ODD, WINDOWS = node("a", able=True), node("b", able=False), node("w", able
     ],
 )
 def test_one_odd_node_matters_only_to_pods_that_may_land_on_it(
-    spec: str, nodes: tuple[KubeNode, ...], *, restart_all: bool
+    spec: str, nodes: tuple[Node, ...], *, restart_all: bool
 ) -> None:
     fields: dict[str, Any] = yaml.safe_load(spec)
     containers = [{"name": "m", "image": "i", "command": ["w"]}]

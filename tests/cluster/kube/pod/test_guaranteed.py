@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gangctl.cluster.kube.pod.builder import build
-from gangctl.cluster.kube.pod.guaranteed import sidecar_resources
+from gangctl.cluster.kube.injection import sidecar_resources
+from gangctl.cluster.kube.pod_builder import build
 from gangctl.core.policy.pods import CreatePod
 from tests.cluster.kube.pod.podcases import CONTACT, SETTINGS, job
 

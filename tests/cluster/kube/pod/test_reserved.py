@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gangctl.cluster.errors import Terminal
-from gangctl.cluster.kube.pod.builder import build
+from gangctl.cluster.kube.pod_builder import build
 from gangctl.core.policy.pods import CreatePod
 from tests.cluster.kube.pod.podcases import CASES, CONTACT, SETTINGS, Case, job
 

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from gangctl.api.gangjob import GangJob
-from gangctl.cluster.kube.pod.builder import build
+from gangctl.cluster.kube.pod_builder import build
 from gangctl.core.policy.pods import CreatePod
 from tests.cluster.kube.pod.podcases import CONTACT, SETTINGS
 

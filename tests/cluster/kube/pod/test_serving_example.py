@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from gangctl.api.gangjob import GangJob
-from gangctl.cluster.kube.pod.builder import build
-from gangctl.core.facts.numbering import numbered
+from gangctl.cluster.kube.pod_builder import build
+from gangctl.core.facts.layout import numbered
 from gangctl.core.policy.pods import CreatePod
 from tests.cluster.kube.pod.podcases import CONTACT, SETTINGS
 

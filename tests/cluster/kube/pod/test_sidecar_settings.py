@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from gangctl.cluster.kube.pod.builder import build
+from gangctl.cluster.kube.pod_builder import build
 from gangctl.cluster.kube.settings import KubeSettings
 from gangctl.core.policy.pods import CreatePod
 from tests.cluster.kube.pod.podcases import CONTACT, MINIMAL, SETTINGS, job

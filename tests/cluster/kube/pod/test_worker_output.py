@@ -13,8 +13,8 @@ from gangctl.api.changes import changed
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import Status
 from gangctl.cluster.errors import ClusterError, Terminal
-from gangctl.cluster.kube.pod import worker_output
-from gangctl.cluster.kube.pod.worker_output import WorkerOutput
+from gangctl.cluster.kube import worker_output
+from gangctl.cluster.kube.worker_output import WorkerOutput
 from gangctl.core.facts.printed import Printed, ReadOutput
 from tests.cluster.kube.fakeapi import FakeApi, serving, status
 from tests.cluster.kube.objects import gang

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager, suppress
 
 from gangctl.cluster.kube import paths
 from gangctl.cluster.kube.client import Client
-from gangctl.cluster.kube.watch.projections import KubeNode
-from gangctl.cluster.kube.watch.reflector import Reflector
+from gangctl.cluster.kube.reflector import Reflector
+from gangctl.kubernetes.objects import Node
 from tests.cluster.kube.fakeapi import FakeApi, serving
 from tests.cluster.kube.objects import NODES, node
 from tests.wait import until_async
@@ -23,7 +23,7 @@ class NodeReflector:
         self.notified: list[tuple[str, str]] = []
         self.reflector = Reflector(client, paths.NODES, NODES, self._changed)
 
-    def _changed(self, old: KubeNode | None, new: KubeNode | None) -> None:
+    def _changed(self, old: Node | None, new: Node | None) -> None:
         self.notified.append(("" if old is None else old.name, "" if new is None else new.name))
 
     def names(self) -> set[str]:
@@ -47,7 +47,7 @@ async def reflecting(*names: str) -> AsyncIterator[NodeReflector]:
 
 
 @asynccontextmanager
-async def running(one: Reflector[KubeNode]) -> AsyncIterator[None]:
+async def running(one: Reflector[Node]) -> AsyncIterator[None]:
     task = asyncio.create_task(one.run())
     try:
         yield

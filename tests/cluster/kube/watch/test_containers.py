@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from gangctl.cluster.kube.watch.containers import WORDS
 from gangctl.core.facts.world import SidecarEnd, StartFailure
+from gangctl.kubernetes.containers import WORDS
 from gangsidecar.wire import UNREACHED
 from tests.cluster.kube.watch.test_projections import (
     BESIDE,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gangctl.cluster.kube.watch.projections import PODS
+from gangctl.cluster.kube.projections import PODS
 from gangctl.core.facts.world import Device, Pod
 from tests.cluster.kube.objects import pod
 
@@ -40,8 +40,8 @@ def test_devices_of_claims_are_read_in_one_order_though_a_kubelet_lists_them_in_
 
 def test_a_sick_device_is_told_with_the_words_of_its_driver() -> None:
     told = "device dra.example.com/node-a/gpu-3 (claim:gpu/one) is unhealthy"
-    assert read(claim(SICK)).devices[0].told == f"{told}: too many ECC errors"
-    assert read(claim({key: SICK[key] for key in ("resourceID", "health")})).devices[0].told == told
+    assert read(claim(SICK)).devices[0].described() == f"{told}: too many ECC errors"
+    assert read(claim({key: SICK[key] for key in ("resourceID", "health")})).devices[0].described() == told
 
 
 @pytest.mark.parametrize("text", ["one more error", "", "x" * 2000])

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gangctl.cluster.kube.pod.builder import build
+from gangctl.cluster.kube.pod_builder import build
 from gangctl.core.policy.pods import CreatePod
 from tests.cluster.kube.pod.podcases import CONTACT, SETTINGS, job
 from tests.cluster.kube.watch.test_projections import at, ended, read, running, waiting

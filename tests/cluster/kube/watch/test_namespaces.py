@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gangctl.cluster import clock
-from gangctl.cluster.kube.watch import reflector
+from gangctl.cluster.kube import reflector
 from tests.cluster.kube.fakeapi import FakeApi, serving, status
 from tests.cluster.kube.livecluster import SETTINGS, LiveCluster
 from tests.cluster.kube.objects import gang, node, pod

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gangctl.cluster.kube.watch.projections import GANGS
+from gangctl.cluster.kube.projections import GANGS
 from tests.cluster.kube.objects import NODES, UID, gang, node
 
 
@@ -22,7 +22,7 @@ def test_a_node_is_lost_when_its_kubelet_is_silent_or_it_is_out_of_service(
 ) -> None:
     found = NODES.item(json.dumps(node(ready=ready, spec={"taints": taints})).encode())
     assert found is not None
-    assert found.lost is lost
+    assert found.is_lost is lost
 
 
 def test_a_node_is_read_with_its_features_and_whether_it_is_schedulable() -> None:
@@ -33,7 +33,7 @@ def test_a_node_is_read_with_its_features_and_whether_it_is_schedulable() -> Non
     assert able is not None
     assert cordoned is not None
     assert (plain.restarts_all, able.restarts_all) == (False, True)
-    assert (plain.schedulable, cordoned.schedulable) == (True, False)
+    assert (plain.is_schedulable, cordoned.is_schedulable) == (True, False)
 
 
 def test_a_gang_is_read_with_its_status() -> None:

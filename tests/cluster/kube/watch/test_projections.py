@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gangctl.api.names import ANNOTATION_HUB_CA
-from gangctl.cluster.kube.watch.projections import PODS, HubContact, KubePod
+from gangctl.cluster.kube.projections import PODS, HubContact, KubePod
 from gangctl.core.facts.world import Device, LastWords
 from gangsidecar.wire import End, to_words
 from tests.cluster.kube.objects import UID, pod

@@ -7,10 +7,9 @@ import pytest
 from aiohttp import web
 
 from gangctl.cluster.kube import client as requests
-from gangctl.cluster.kube import paths
-from gangctl.cluster.kube.watch import reflector
-from gangctl.cluster.kube.watch.projections import PODS
-from gangctl.cluster.kube.watch.reflector import Reflector
+from gangctl.cluster.kube import paths, reflector
+from gangctl.cluster.kube.projections import PODS
+from gangctl.cluster.kube.reflector import Reflector
 from tests.cluster.kube.fakeapi import serving, status
 from tests.cluster.kube.objects import node, pod
 from tests.cluster.kube.watch.reflectors import NodeReflector, reflecting, running
@@ -26,7 +25,7 @@ async def test_existing_new_changed_and_deleted_objects_are_seen() -> None:
         await one.api.remove("nodes", "", "a")
         await one.sees("b", "c")
         await one.api.put("nodes", node("c", ready="Unknown"))
-        await until_async("the node is lost", lambda: any(found.lost for found in one.reflector.items.values()))
+        await until_async("the node is lost", lambda: any(found.is_lost for found in one.reflector.items.values()))
     assert one.notified == [("", "a"), ("", "b"), ("", "c"), ("a", ""), ("c", "c")]
     assert one.api.count("GET", "nodes") == 2
 

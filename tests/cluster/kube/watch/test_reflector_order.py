@@ -8,10 +8,9 @@ import json
 import pytest
 from aiohttp import web
 
-from gangctl.cluster.kube import paths
-from gangctl.cluster.kube.watch import reflector
-from gangctl.cluster.kube.watch.projections import PODS, KubePod
-from gangctl.cluster.kube.watch.reflector import Reflector
+from gangctl.cluster.kube import paths, reflector
+from gangctl.cluster.kube.projections import PODS, KubePod
+from gangctl.cluster.kube.reflector import Reflector
 from tests.cluster.kube.fakeapi import serving, status
 from tests.cluster.kube.objects import node, pod
 from tests.cluster.kube.watch.reflectors import NodeReflector, reflecting, running
@@ -159,7 +158,7 @@ async def test_a_refresh_is_newer_than_a_delayed_watch() -> None:
         gone = one.api.objects.pop(("nodes", "", "b"))
         await one.reflector.refresh()
         assert one.names() == {"a", "c"}
-        assert [found.lost for found in one.reflector.items.values() if found.name == "a"] == [True]
+        assert [found.is_lost for found in one.reflector.items.values() if found.name == "a"] == [True]
         # The late event of the watch is older than the list.
         gone["metadata"]["resourceVersion"] = str(earlier[-1][0])
         await one.api.send_event("nodes", "MODIFIED", gone)

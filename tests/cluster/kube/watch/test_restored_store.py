@@ -10,10 +10,10 @@ from typing import Any, cast
 
 import pytest
 
+from gangctl.cluster.kube import reflector
 from gangctl.cluster.kube.client import Client
-from gangctl.cluster.kube.watch import reflector
-from gangctl.cluster.kube.watch.projections import KubeNode
-from gangctl.cluster.kube.watch.reflector import Reflector
+from gangctl.cluster.kube.reflector import Reflector
+from gangctl.kubernetes.objects import Node
 from tests.cluster.kube.objects import NODES
 from tests.wait import until_async
 
@@ -54,12 +54,12 @@ class Store:
         self.nodes = [node("n1", 480, "Unknown"), node("n2", 490)]
 
 
-def of(store: Store) -> Reflector[KubeNode]:
+def of(store: Store) -> Reflector[Node]:
     return Reflector(cast("Client", store), "/nodes", NODES, lambda _old, _new: None)
 
 
-def shown(nodes: Reflector[KubeNode]) -> dict[str, bool]:
-    return {one.name: one.lost for one in nodes.items.values()}
+def shown(nodes: Reflector[Node]) -> dict[str, bool]:
+    return {one.name: one.is_lost for one in nodes.items.values()}
 
 
 async def test_a_new_list_of_a_restored_store_is_believed() -> None:

@@ -1,1 +1,0 @@
-"""Authentication of sidecars by their tokens, and the certificates that sidecars trust."""

@@ -1,0 +1,93 @@
+"""Guarded pods: they belong to no gang, and their label asks to evict them from unhealthy devices.
+
+The rule: a pod of a gang is never among them, since its gang replaces it. A pod is evicted by name and UID, so that the
+next pod of this name stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from gangctl.api.names import LABEL_DEVICE_GUARD, LABEL_UID
+from gangctl.cluster.errors import Conflict
+from gangctl.cluster.kube import paths
+from gangctl.cluster.kube.client import Client, NotFound
+from gangctl.cluster.kube.projections import GUARDED_PODS, KubeGuardedPod
+from gangctl.cluster.kube.reflector import NamespacedCopy, Reflector, WatchHealth, health
+from gangctl.cluster.port import Identity, PlainPod
+from gangctl.core.lifecycle.plan import Event
+from gangctl.core.policy.device_guard import GuardedPod
+
+SELECTOR: Final = f"{LABEL_DEVICE_GUARD}=true,!{LABEL_UID}"
+
+
+class GuardedPods:
+    """A watch of these pods, beside that of gangs' pods, and their eviction."""
+
+    def __init__(self, client: Client, namespaces: Sequence[str], record: Callable[[PlainPod, Event], None]) -> None:
+        """``namespaces``: the only ones to watch; none = all namespaces. ``record``: takes the Events of pods."""
+        self.changed = asyncio.Event()
+        """Set at each change; its reader clears it."""
+        self._client = client
+        self._record = record
+        self._copy: NamespacedCopy[KubeGuardedPod] = NamespacedCopy(
+            namespaces,
+            lambda one: Reflector(client, paths.pods(one), GUARDED_PODS, self._on_change, selector=SELECTOR),
+        )
+
+    @property
+    def pods(self) -> tuple[GuardedPod, ...]:
+        """All of them, except where the API server refuses to show them now."""
+        return tuple(found.pod for one in self._copy.readable for found in one.items.values())
+
+    @property
+    def fresh(self) -> float | None:
+        """Return since when every change was seen, in seconds since the epoch; None while a watch is broken."""
+        times = [one.synced_since for one in self._copy.readable]
+        return max(times) if all(times) else None
+
+    @property
+    def health(self) -> WatchHealth:
+        """Return how fresh they are: of several namespaces, the least fresh."""
+        return health("guardedpods", self._copy.reflectors.values())
+
+    async def run(self) -> None:
+        """Keep them fresh until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for one in self._copy.reflectors.values():
+                tasks.create_task(one.run())
+
+    async def evict(self, pod: GuardedPod) -> bool:
+        """Request the eviction of a pod; return whether it was there.
+
+        Raises:
+            Held: a PodDisruptionBudget allows no eviction of it now.
+            NoAnswer: it may be evicted, or not.
+            ClusterError: it is not evicted for another reason.
+        """
+        eviction = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": pod.name, "namespace": pod.namespace},
+            "deleteOptions": {"preconditions": {"uid": pod.uid}},
+        }
+        path = paths.eviction(pod.namespace, pod.name)
+        try:
+            await self._client.request("POST", path, body=json.dumps(eviction).encode())
+        except (NotFound, Conflict):
+            return False
+        return True
+
+    def tell(self, pod: GuardedPod, event: Event) -> None:
+        """Record an Event of the pod.
+
+        Raises:
+            Retryable: too many Events wait.
+        """
+        self._record(PlainPod(Identity(pod.uid, pod.namespace, pod.name)), event)
+
+    def _on_change(self, _old: KubeGuardedPod | None, _new: KubeGuardedPod | None) -> None:
+        self.changed.set()

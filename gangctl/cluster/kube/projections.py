@@ -1,0 +1,241 @@
+"""Projections: the values that are kept of pods, nodes and GangJobs.
+
+The rule: what isn't needed for a decision is not kept, so that a change of it wakes nothing. What a pod's containers
+show is read by ``gangctl/kubernetes/containers.py``.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+from gangctl.api.compact import read_compact
+from gangctl.api.gangjob import GangJob
+from gangctl.api.names import (
+    ANNOTATION_HUB_ADDRESS,
+    ANNOTATION_HUB_CA,
+    ANNOTATION_HUB_URL,
+    LABEL_INCARNATION,
+    LABEL_INDEX,
+    LABEL_ROLE,
+    LABEL_UID,
+    member_name,
+)
+from gangctl.api.version import KIND
+from gangctl.cluster.kube.decoding import TOO_DEEP, WatchDecoder, first_error
+from gangctl.core.facts.world import Device, Pod
+from gangctl.core.policy.device_guard import GuardedPod
+from gangctl.kubernetes import containers
+from gangctl.kubernetes.containers import seconds
+from gangctl.kubernetes.objects import Node, read_devices, read_node
+from gangctl.kubernetes.schema import RawCondition, RawMetadata, RawNode, RawPod
+from gangctl.kubernetes.signals import SignalTable
+from gangctl.words.text import listed
+
+LABEL_QUEUE: Final = "kueue.x-k8s.io/queue-name"
+LABEL_PRIORITY_CLASS: Final = "kueue.x-k8s.io/priority-class"
+CONTACT: Final = (ANNOTATION_HUB_CA, ANNOTATION_HUB_URL, ANNOTATION_HUB_ADDRESS)
+"""The annotations of a contact."""
+LONGEST_ANNOTATION: Final = 16_384
+"""Characters. What is longer is kept as an empty text: a tenant may write 250 KB with a gang's label."""
+
+
+@dataclass(frozen=True, slots=True)
+class HubContact:
+    """What a sidecar needs to reach the hub, in annotations of its pod."""
+
+    ca: str = ""
+    """The authorities that it trusts, PEM."""
+    url: str = ""
+    """Which name its certificate has, and where it is dialled."""
+    address: str = ""
+    """IP address of the hub's Service; empty = not known."""
+
+    def annotations(self) -> dict[str, str]:
+        """The annotations."""
+        return dict(zip(CONTACT, (self.ca, self.url, self.address), strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class KubePod:
+    """A pod of a gang."""
+
+    pod: Pod
+    namespace: str
+    gang: str
+    """UID of the gang, by its label."""
+    owner: str
+    """UID of the GangJob that owns it; empty if none does."""
+    phase: str = ""
+    ip: str = ""
+    contact: HubContact | None = field(default=None, compare=False)
+    """None = the pod has not all of its annotations."""
+    resource_version: str = field(default="", compare=False)
+    """Not compared: most changes of a pod don't matter here."""
+
+    @property
+    def uid(self) -> str:
+        """UID of the pod."""
+        return self.pod.uid
+
+
+@dataclass(frozen=True, slots=True)
+class KubeGuardedPod:
+    """A pod outside all gangs, with the label of the device guard."""
+
+    pod: GuardedPod
+    resource_version: str = field(default="", compare=False)
+
+    @property
+    def uid(self) -> str:
+        """UID of the pod."""
+        return self.pod.uid
+
+    @property
+    def namespace(self) -> str:
+        """Namespace of the pod."""
+        return self.pod.namespace
+
+
+@dataclass(frozen=True, slots=True)
+class KubeGang:
+    """A GangJob, readable or not."""
+
+    uid: str
+    namespace: str
+    name: str
+    resource_version: str
+    job: GangJob | None
+    unreadable: str = ""
+    """Why it can't be read."""
+    ignored: tuple[str, ...] = ()
+    """Fields that this release doesn't know."""
+    deleting: bool = False
+    template_bytes: int = 0
+    """Size of its pod templates as JSON, all roles together."""
+    queue: str = ""
+    """The queue of Kueue that it names."""
+    priority_class: str = ""
+    """The priority class of Kueue that it names."""
+
+
+def read_gang_pod(raw: RawPod) -> KubePod:
+    """Read a pod of a gang.
+
+    Raises:
+        ValueError: its labels don't name its gang and member.
+    """
+    metadata, labels, status = raw.metadata, raw.metadata.labels, raw.status
+    try:
+        gang, member = labels[LABEL_UID], member_name(labels[LABEL_ROLE], int(labels[LABEL_INDEX]))
+        incarnation = int(labels[LABEL_INCARNATION])
+    except KeyError as error:
+        raise ValueError(f"a pod with the label {LABEL_UID} has no label {error.args[0]}") from None
+    scheduled = next((one for one in status.conditions if one.type == "PodScheduled"), None)
+    ended, (reason, detail) = containers.newest_end(raw), containers.reason(raw, scheduled)
+    pod = Pod(
+        name=metadata.name,
+        uid=metadata.uid,
+        member=member,
+        incarnation=incarnation,
+        node=raw.spec.node_name,
+        created_at=seconds(metadata.creation_timestamp),
+        scheduled_at=_scheduled_at(raw, scheduled),
+        started_at=containers.started_at(raw),
+        ended_at=seconds(ended.finished_at) if ended is not None else None,
+        ended_reason="" if ended is None else ended.reason,
+        last_words=containers.last_words(raw),
+        start_failure=containers.start_failure(raw),
+        restarts=containers.restarts(raw),
+        deleting=metadata.deletion_timestamp is not None,
+        terminated=containers.is_terminated(raw),
+        reason=reason,
+        detail=detail,
+        starting=containers.starting(raw),
+        sidecar_end=containers.sidecar_end(raw),
+        conditions=tuple((one.type, one.status, one.reason) for one in status.conditions),
+        devices=_devices(raw),
+    )
+    owner = next((one.uid for one in metadata.owner_references if one.controller and one.kind == KIND), "")
+    return KubePod(
+        pod,
+        metadata.namespace,
+        gang,
+        owner,
+        status.phase,
+        status.pod_ip,
+        _contact(metadata.annotations),
+        metadata.resource_version,
+    )
+
+
+def _guarded_pod(raw: RawPod) -> KubeGuardedPod:
+    metadata = raw.metadata
+    pod = GuardedPod(
+        uid=metadata.uid,
+        namespace=metadata.namespace,
+        name=metadata.name,
+        node=raw.spec.node_name,
+        devices=_devices(raw),
+        ending=metadata.deletion_timestamp is not None or containers.is_terminated(raw),
+    )
+    return KubeGuardedPod(pod, metadata.resource_version)
+
+
+def _devices(raw: RawPod) -> tuple[Device, ...]:
+    return read_devices((*raw.status.init_container_statuses, *raw.status.container_statuses))
+
+
+def _contact(annotations: Mapping[str, str]) -> HubContact | None:
+    if ANNOTATION_HUB_CA not in annotations:
+        return None
+    # The same for all pods, so it is kept once.
+    texts = (annotations.get(one, "") for one in CONTACT)
+    return HubContact(*(sys.intern(text) if len(text) <= LONGEST_ANNOTATION else "" for text in texts))
+
+
+def _scheduled_at(raw: RawPod, scheduled: RawCondition | None) -> float | None:
+    if scheduled is not None and scheduled.status == "True":
+        return seconds(scheduled.last_transition_time)
+    return seconds(raw.metadata.creation_timestamp) if raw.spec.node_name else None
+
+
+def _gang(raw: dict[str, Any]) -> KubeGang:
+    metadata = RawMetadata.model_validate(raw.get("metadata"))
+    deleting = metadata.deletion_timestamp is not None
+    names = (metadata.uid, metadata.namespace, metadata.name, metadata.resource_version)
+    try:
+        read = read_compact(raw)
+    except ValueError as error:
+        return KubeGang(*names, None, _too_deep(raw) or first_error(error), deleting=deleting)
+    stored, size = read.stored, read.template_bytes
+    labels = metadata.labels
+    return KubeGang(
+        *names,
+        stored.job,
+        ignored=stored.ignored,
+        deleting=deleting,
+        template_bytes=size,
+        queue=labels.get(LABEL_QUEUE, ""),
+        priority_class=labels.get(LABEL_PRIORITY_CLASS, ""),
+    )
+
+
+def _too_deep(raw: dict[str, Any]) -> str:
+    """Return which fields are nested too deeply to be read, in a sentence; empty if none is."""
+    parts = ((name, raw.get(name)) for name in ("spec", "status"))
+    deep = [f"{name}.{key}" for name, part in parts if isinstance(part, dict) for key in part if part[key] == TOO_DEEP]
+    return f"{listed(deep)} {'is' if len(deep) == 1 else 'are'} {TOO_DEEP}" if deep else ""
+
+
+PODS: Final = WatchDecoder(RawPod, read_gang_pod)
+GUARDED_PODS: Final = WatchDecoder(RawPod, _guarded_pod)
+GANGS: Final = WatchDecoder(dict[str, Any], _gang)
+
+
+def nodes(signals: SignalTable) -> WatchDecoder[Node]:
+    """Return a decoder of nodes, with the signals that the table knows."""
+    return WatchDecoder(RawNode, partial(read_node, signals))

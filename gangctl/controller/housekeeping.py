@@ -1,0 +1,55 @@
+"""Housekeeping of this process: enough open files, and garbage collection that doesn't stop the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import resource
+from typing import Final
+
+from gangctl.controller.connection import Connections
+
+log = logging.getLogger(__name__)
+
+
+def raise_limit() -> int:
+    """Raise the soft limit to the hard one. Returns the limit that holds now."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (OSError, ValueError) as error:
+            log.warning("the limit of open files stays at %d instead of %d: %s", soft, hard, error)
+            return soft
+    log.info("at most %d open files: one for each sidecar, and some for the controller itself", hard)
+    return hard
+
+
+STEP_SECONDS: Final = 1.0
+FEW: Final = 256
+"""Garbage of fewer connections is not worth a look at everything."""
+
+
+class Garbage:
+    """The garbage of this process."""
+
+    def __init__(self, connections: Connections) -> None:
+        """``connections``: those of this process's hub."""
+        self._connections = connections
+        self._ended = 0
+        """How many connections had ended when everything was looked at last."""
+
+    async def collect(self) -> None:
+        """Collect, until cancelled."""
+        while True:
+            await asyncio.sleep(STEP_SECONDS)
+            self.step()
+
+    def step(self) -> None:
+        """Free the garbage among what is new, and all of it if there may be much."""
+        if self._connections.ended - self._ended >= max(FEW, len(self._connections)):
+            self._ended = self._connections.ended
+            gc.unfreeze()
+        gc.collect()
+        gc.freeze()

@@ -1,0 +1,87 @@
+"""Events about what isn't a decision of a gang: failing actions, unreadable gangs, guarded pods.
+
+Failing actions: what is told of one that fails again and again. Nothing else is decided about it: it is repeated.
+
+The rule: it is told once for each row of failures, so that a user sees what a gang waits for. A pod that something
+deletes as often as it is created is such a failure.
+
+Unreadable: what is told of a gang that this release can't read. Nothing else is decided about it.
+
+What the device guard tells of a pod that is no gang's, in Events of that pod.
+
+The rule: a refusal is told once for each fault of a pod, though the eviction is tried again.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gangctl.api.gangjob import GangJob
+from gangctl.api.names import pod_name
+from gangctl.api.reasons import Reason
+from gangctl.core.facts.world import Device
+from gangctl.core.lifecycle.plan import DeleteGang, Event, EventType
+from gangctl.core.policy.admission import TellQueue
+from gangctl.core.policy.device_guard import GuardedPod, Memory
+from gangctl.core.policy.pods import CreatePod, DeletePod
+from gangctl.words import decisions
+
+# Failing actions
+
+
+TOLD_AFTER: Final = 3
+"""Failures in a row: a few seconds. What is over by then is not told."""
+
+
+def undone(job: GangJob, create: CreatePod, times: int) -> Event | None:
+    """The Event about a pod that is created again and again; None if there is none. ``times``: in a row."""
+    if times != TOLD_AFTER:
+        return None
+    pod = pod_name(job.metadata.name, create.member, create.incarnation)
+    message = decisions.pod_deleted_again(pod, times)
+    return Event(EventType.WARNING, Reason.ACTION_FAILS, message, create.member, pod)
+
+
+def failing(
+    job: GangJob, action: CreatePod | DeletePod | DeleteGang | TellQueue, failures: int, why: str
+) -> Event | None:
+    """The Event; None if there is none. ``failures``: in a row, this one included; ``why``: a sentence."""
+    if failures != TOLD_AFTER:
+        return None
+    member = pod = ""
+    match action:
+        case CreatePod():
+            member, pod = action.member, pod_name(job.metadata.name, action.member, action.incarnation)
+            what = decisions.cannot_create(pod)
+        case DeletePod():
+            pod, what = action.name, decisions.cannot_delete(action.name)
+        case DeleteGang():
+            what = decisions.cannot_delete_gang()
+        case TellQueue():
+            what = decisions.cannot_change_workload(str(action.verb))
+    return Event(EventType.WARNING, Reason.ACTION_FAILS, decisions.action_fails(what, why), member, pod)
+
+
+# Unreadable
+
+
+def unreadable(why: str) -> Event:
+    """Return the Event. ``why``: what is wrong with it, in a sentence."""
+    return Event(EventType.WARNING, Reason.UNREADABLE, decisions.unreadable(why))
+
+
+# What the device guard tells of a pod that is no gang's, in Events of that pod
+
+
+def guard_evicted(pod: GuardedPod, device: Device) -> Event:
+    """Return the Event of an eviction."""
+    message = decisions.pod_evicted(device.name, device.resource, pod.node, device.message)
+    return Event(EventType.WARNING, Reason.DEVICE_GUARD_EVICTED, message)
+
+
+def guard_refused(memory: Memory, pod: GuardedPod, device: Device, why: str) -> Event | None:
+    """Return the Event of a refused eviction; None if the pod has one. ``memory``: without this refusal."""
+    if pod.uid in memory.refusals:
+        return None
+    message = decisions.eviction_refused(device.name, device.resource, pod.node, why, device.message)
+    return Event(EventType.WARNING, Reason.DEVICE_GUARD_REFUSED, message)

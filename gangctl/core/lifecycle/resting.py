@@ -1,0 +1,207 @@
+"""Phases in which no worker runs: new, suspended, held and ended gangs.
+
+New: a gang that the controller sees for the first time.
+
+The rule: its pods are created at once, unless it was submitted suspended, or names a queue that has not admitted it.
+
+Suspended: the gang has no pods.
+
+The rule: suspending deletes the pods and keeps attempt, ledger and restore point; resuming is a new attempt that isn't
+charged, and waits until the old pods are gone. A gang that names a queue resumes when the queue admits it. Roles that
+have changed suspend a gang until its old pods are gone. A worker of the new attempt must not start while one of the old
+may run.
+
+Held: workers are stopped, and pods stay for a look.
+
+The rule: a new ``restartToken`` is the way out, also to another restore point (``restartFrom``); ``holdTimeoutSeconds``
+is the other. A gang that is held must not lose or get a pod: a person can still undo the hold.
+
+Succeeded and Failed: the gang has ended.
+
+The rule: supervisors finish by themselves; a pod that hasn't ended after its grace is deleted, and the gang after
+``ttlSecondsAfterFinished``. An end must not be left again, and no pod is created for it.
+"""
+
+from __future__ import annotations
+
+from gangctl.api.changes import changed
+from gangctl.api.incident import IncidentLevel, LedgerEntry
+from gangctl.api.reasons import Reason
+from gangctl.api.roles_hash import roles_hash
+from gangctl.api.status import GangPhase, Status
+from gangctl.core.facts import barrier
+from gangctl.core.facts.barrier import awaiting
+from gangctl.core.facts.fitness import on_lost_node
+from gangctl.core.facts.gang import Gang
+from gangctl.core.lifecycle import transitions
+from gangctl.core.lifecycle.plan import DeleteGang, Plan, wait, write
+from gangctl.core.policy import admission, checkpoints, pods, requests
+from gangctl.core.policy.cause import requested
+from gangctl.core.policy.deadlines import hold_timeout
+from gangctl.core.record import incidents, timings
+from gangctl.core.record.conditions import progressed
+from gangctl.words import decisions, waits
+from gangctl.words.message import Message
+
+# New
+
+
+def new(gang: Gang) -> Plan:
+    """Decide for a gang without a status."""
+    if gang.spec.suspend:
+        status = transitions.submit_suspended(gang, gang.status)
+        return write(gang, status, Reason.SUSPENDED, decisions.submitted_suspended())
+    if not admission.is_admitted(gang):
+        status = transitions.submit_suspended(gang, gang.status)
+        return write(gang, status, Reason.QUEUED, admission.queue_wait(gang))
+    status = transitions.submit(gang, gang.status)
+    return write(gang, status, Reason.SUBMITTED, decisions.submitted(status.attempt, len(gang.members)))
+
+
+# Suspended
+
+
+def is_to_be_suspended(gang: Gang) -> bool:
+    """Whether the user asks for it, the queue takes its quota back, or the roles aren't those of the pods."""
+    return _is_asked_for(gang) or admission.is_called_back(gang)
+
+
+def _is_asked_for(gang: Gang) -> bool:
+    return gang.spec.suspend or roles_hash(gang.spec.roles) != gang.status.roles_hash
+
+
+def suspend(gang: Gang) -> Plan:
+    """Everything stops with the planned grace; pods go, attempt and restore point stay."""
+    reason, was_held = Reason.SUSPENDED, False
+    if gang.spec.suspend:
+        asked = decisions.spec_suspends()
+    elif roles_hash(gang.spec.roles) != gang.status.roles_hash:
+        asked = decisions.roles_changed()
+    else:
+        asked = admission.called_back(gang)
+        was_held = (
+            gang.status.phase is GangPhase.HELD
+        )  # It must not go on by itself, only because its quota comes back.
+        reason = Reason.SUSPENDED if was_held else Reason.QUEUED
+    status = transitions.suspend(gang, _stopped(gang))
+    status = changed(status, given_back=True) if was_held else status
+    return write(gang, status, reason, decisions.suspended(asked, was_held), requeue_after=1.0)
+
+
+def give_back(gang: Gang, why: Message) -> Plan:
+    """Suspend a gang whose replacement took too long: its devices are free until its spec changes."""
+    status = transitions.give_back(gang, _stopped(gang))
+    return write(gang, status, Reason.REPLACEMENT_TIMEOUT, decisions.given_back(why), requeue_after=1.0)
+
+
+def _stopped(gang: Gang) -> Status:
+    status = timings.timed(gang, gang.status, more=False)
+    status = progressed(gang, incidents.finished(gang, status, "Suspended"))
+    status = checkpoints.remembered(gang, status)
+    there = [name for name in gang.members if gang.was_there(name)]
+    return awaiting(status, [barrier.awaits(gang, name) for name in there])
+
+
+def suspended(gang: Gang) -> Plan:
+    """Decide for a suspended gang: its pods go; when they are gone and nothing keeps it, it resumes."""
+    status = checkpoints.remembered(gang, pods.refreshed(gang, gang.status))
+    if status is not gang.status:
+        reason = Reason.QUEUED if admission.is_told_waiting(gang.status) else Reason.SUSPENDED
+        return write(gang, status, reason, decisions.as_stored(gang.status.message), requeue_after=1.0)
+    if status.given_back and (_is_asked_for(gang) or requests.is_new(gang.spec, status)):
+        status = changed(status, given_back=False)
+        return write(gang, status, Reason.SUSPENDED, decisions.goes_on(), requeue_after=1.0)
+    # The pod of a lost node stays in the cluster until the node is back; what may run in it is waited for below.
+    left = any(not (pod.deleting and on_lost_node(gang, pod)) for pod in gang.observed.pods)
+    gone = not left and not barrier.blocking(gang)
+    if gone and (news := _news(gang)) is not None:
+        return write(gang, status, *news, requeue_after=1.0)
+    if gang.spec.suspend or status.given_back or not gone or not admission.is_admitted(gang):
+        overdue = pods.overdue_at(gang, gang.spec.recovery.planned_stop_grace_period_seconds)
+        times = [overdue if not gone and overdue > gang.now else None, barrier.next_release(gang)]
+        because = decisions.still_suspended(pods_left=not gone)
+        deletions = tuple(
+            action
+            for action in pods.endings(gang, all_of_them=True)
+            if not any(entry.pod == action.uid and _is_terminated(gang, entry.pod) for entry in gang.status.awaited)
+        )
+        return wait(gang, because, times, deletions)
+    newest = max([status.base_incarnation, *(entry.incarnation for entry in status.replaced)])
+    status = transitions.resume(gang, status, base_incarnation=newest + 1 if status.attempt else 0)
+    attempt = status.attempt
+    if attempt > 1:
+        point = status.restore_point
+        entry = LedgerEntry(
+            time=gang.now, attempt=attempt, charged=False, restored_step=None if point is None else point.step
+        )
+        status = incidents.entered(gang, status, entry, in_a_row=0)
+    return write(gang, status, Reason.RESUMED, decisions.resumed(attempt))
+
+
+def _news(gang: Gang) -> tuple[Reason, Message] | None:
+    """What is said of a gang without pods, if that isn't stored: what it waits for in the queue, or that it doesn't."""
+    if gang.spec.suspend or gang.status.given_back:
+        told = admission.is_told_waiting(gang.status)
+        return (Reason.SUSPENDED, waits.queue_left()) if told else None
+    if admission.is_admitted(gang):
+        return None
+    because = admission.queue_wait(gang)
+    return None if because.is_same(gang.status.said) else (Reason.QUEUED, because)
+
+
+def _is_terminated(gang: Gang, uid: str) -> bool:
+    return any(pod.uid == uid and pod.terminated for pod in gang.observed.pods)
+
+
+# Held
+
+
+def hold(gang: Gang, status: Status, reason: Reason, because: Message, out: str = "") -> Plan:
+    """Return the plan that holds a gang. ``status``: its incident is settled or finished. ``out``: what leads on."""
+    return write(gang, transitions.hold(gang, status), reason, decisions.held(because, out), create=False)
+
+
+def held(gang: Gang) -> Plan:
+    """Decide for a gang that is held."""
+    status = gang.status
+    if requests.is_new(gang.spec, status):
+        opened = incidents.opened(gang, requested(gang), IncidentLevel.PROCESS, planned=True)
+        status = transitions.restart_held(gang, changed(status, incidents=opened))
+        where = requests.described(gang.spec, gang.status, status)
+        because = decisions.token_accepted(decisions.attempt_gathers(status.attempt, where))
+        return write(gang, status, Reason.RESTARTING, because)
+    end = hold_timeout(gang)
+    if end is not None and gang.now >= end:
+        because = decisions.hold_timeout_passed(gang.spec.recovery.hold_timeout_seconds or 0)
+        return write(gang, transitions.fail_held(gang, status), Reason.HOLD_TIMEOUT, because)
+    return wait(gang, decisions.as_stored(status.message), [end], pods.actions(gang, status, create=False))
+
+
+# Succeeded and Failed
+
+
+def succeed(gang: Gang) -> Plan:
+    """The gang has ended as its success policy says, whatever is told to its members meanwhile."""
+    status = gang.status
+    runs = status.phase is GangPhase.RUNNING
+    if runs:
+        status = progressed(gang, timings.timed(gang, status, more=False))
+    status = transitions.succeed(gang, incidents.finished(gang, status, "Succeeded"))
+    return write(gang, status, Reason.SUCCEEDED, decisions.succeeded(before_stop=not runs))
+
+
+def fail(gang: Gang, status: Status, reason: Reason, because: Message) -> Plan:
+    """The plan that fails a gang. ``status``: its incident is settled or finished."""
+    return write(gang, transitions.fail(gang, status), reason, because, create=False)
+
+
+def finished(gang: Gang) -> Plan:
+    """Decide for a gang that has ended."""
+    ttl, ended = gang.spec.ttl_seconds_after_finished, gang.status.completion_time
+    kept = None if ttl is None or ended is None else ended + ttl
+    if kept is not None and gang.now >= kept:
+        return wait(gang, decisions.kept_long_enough(ttl), [], (*pods.endings(gang, all_of_them=False), DeleteGang()))
+    overdue = pods.overdue_at(gang, gang.spec.recovery.stop_grace_period_seconds)
+    left = any(not pod.terminated for pod in gang.observed.pods)
+    times = [overdue if left and overdue > gang.now else None, kept]
+    return wait(gang, decisions.as_stored(gang.status.message), times, pods.endings(gang, all_of_them=False))

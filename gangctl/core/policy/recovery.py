@@ -1,0 +1,432 @@
+"""Recovery: how much is thrown away, how often, after which wait, and when the gang ends.
+
+The recovery ladder: how much is thrown away for a cause, and when there is nothing left to try.
+
+    level(cause) = max(what the fault and its rule ask for, what the ledger asks for)
+
+The same member again costs its pod, unless all members ended alike, or others of a process group had finished. The
+same restore point again and again without progress leads to an older checkpoint, then to the suspect's pod, then to the
+end. The ladder must not lower what a rule asks for, and unknown progress must not count as none. What many gangs fail
+for at once (``brake.py``) must not cost a pod.
+
+The budget: how many charged restarts a gang may have in a sliding window, and what the ledger remembers.
+
+    allowed(now) <=> |{entry in ledger : entry.charged and entry.time > now - windowSeconds}| < maxRestarts
+
+An incident is charged at most once, when its cause is settled; disruptions and rules with Ignore are not charged. The
+budget must not be exceeded: a restart that would be one too many does not take place.
+
+Granted waits: for how long a gang waits because its spec, or what was told to its members, gives that time.
+
+The rule: a deadline counts what comes after everything that was granted, and nothing of it::
+
+    stopped_by = max(begin of the phase, the leader listens) + the longest stop grace that was told, where a worker ran
+    held_until = the end of a restart back-off or of coalescing, at most until now
+    granted_until = max(stopped_by, held_until, end of the evidence window, and where every member is ready: since when
+                    the last is, and when the last pod counts as lost)
+
+A restart by hand ends what is waited for by choice (``held_until``, the back-off of replacements). It must not cut
+short a worker that saves its last checkpoint, nor the wait for a pod that may still run one.
+
+Restart back-off: restarts in a row without a step wait, so that what is missing has the time to come back.
+
+    n       = restarts since the last step, the coming one included
+    wait(n) = 0 s for n = 1; then 1, 2, 4 ... 60 s, each up to a fifth shorter (jitter)
+    until   = begin of the incident + wait(n)
+
+A step is one beyond the restore point; where a gang has never reported one, a checkpoint beyond it, or an attempt of
+``STEADY_SECONDS``, counts as one. So such a gang waits only when the checkpoints are listed that the attempt may have
+left (``restore.py``). Disruptions neither wait nor count, whatever a rule says of them. A restart by hand never waits,
+ends the wait, and begins the row anew.
+
+The first restart must be immediate, always. A wait must not delay the stop of a worker, the replacement of a pod, or
+the end of a job: it comes when the attempt could start. It must not be told that no step was made where it is only
+known that none was reported. Where the clock of a new leader is behind, it begins again with its term.
+
+Failed starts: when a gang ends because what its template names can't be started, however often it is tried.
+
+A start that can't work is known by the container runtime's words (``facts/fitness.py``), by the supervisor, which could
+not execute the command (StartFailed with exit code 126 or 127), or by a shell, which ends with the same codes::
+
+    tries(pod)         = restarts(pod) + 1, and all of the pods of this member that failed at once before
+    cannot_start(gang) = Pending, and the start of a needed pod can't work, and
+                         tries(pod) >= TRIES or no container was made, and no pod of its role speaks
+    is_row_of_failed_starts(gang) = TRIES restarts or more since the last step, each of them for such a start
+
+A script that is wrong fails alike in its own words. A person who watches has seen enough after three, so `gangctl run`
+ends; a gang of a cluster goes by its budget, as does one whose manifest says how it is to end::
+
+    failed_alike(job)  = its first TRIES attempts ended within SOON_SECONDS, no step was reported, and they ended by one
+                         code or signal after one line, which no rule speaks of
+
+It must not end a gang for what one node or one pod has: another pod of the role that speaks proves that the template
+works. Nor for what a rule of the user's policy says of it, nor for what may come back: a row of restarts that began
+with another fault goes by the budget.
+
+Coalescing: disruptions that come soon after each other are one restart, if the user gives them the time.
+
+The rule: an attempt that a disruption has begun starts no sooner than ``coalesceSeconds`` after it. A fault never
+waits, and a restart by hand ends the wait.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from enum import IntEnum
+from typing import Final
+
+from gangctl.api.changes import changed
+from gangctl.api.gangjob import Action, GangJob, Recovery, Spec, Windowed
+from gangctl.api.incident import Cause, Incident, IncidentLevel, LedgerEntry
+from gangctl.api.reasons import Reason
+from gangctl.api.status import GangPhase, Status
+from gangctl.core.facts import barrier
+from gangctl.core.facts.barrier import assign
+from gangctl.core.facts.evidence import Strength, default, strength
+from gangctl.core.facts.faults import failed_attempt, is_missing_for_most, is_unseen_by_most
+from gangctl.core.facts.finished import finished
+from gangctl.core.facts.fitness import NEVER_MADE, NOT_EXECUTABLE, cannot_work, correction, reason_of
+from gangctl.core.facts.gang import Gang, stop_grace
+from gangctl.core.facts.layout import numbered
+from gangctl.core.facts.progress import first_step, highest_step
+from gangctl.core.facts.world import Pod
+from gangctl.core.policy.rules import default_action
+from gangctl.words.message import Message
+from gangctl.words.waits import can_never_start, restarts_without_step
+
+# The recovery ladder
+
+
+LEVELS: Final = (IncidentLevel.PROCESS, IncidentLevel.CONTAINER, IncidentLevel.POD, IncidentLevel.GANG)
+
+
+class Rung(IntEnum):
+    """What repeated failures without progress ask for."""
+
+    NOTHING = 0
+    OLDER_STEP = 1
+    SUSPECT_POD = 2
+    END = 3
+
+
+def level_of(gang: Gang, cause: Cause) -> IncidentLevel:
+    """How much is thrown away for this cause."""
+    asked, least = [cause.level], default(cause.reason).level
+    if cause.reason != Reason.RESTORE_POINT_MISSING:
+        asked.append(least)
+    if cause.reason in gang.observed.brake.waves:
+        return highest(*asked)
+    if cause.reason == Reason.RESTORE_POINT_MISSING:
+        return highest(*asked) if is_unseen_by_most(gang) else highest(*asked, least)
+    suspected = times_at_fault(gang, cause) >= gang.spec.recovery.replace_after or rung(gang) >= Rung.SUSPECT_POD
+    if suspected and not cause.alike and not is_work_over(gang):
+        asked.append(IncidentLevel.POD)
+    return highest(*asked)
+
+
+def highest(*levels: IncidentLevel) -> IncidentLevel:
+    """The one that throws away most."""
+    return max(levels, key=LEVELS.index)
+
+
+def times_at_fault(gang: Gang, cause: Cause) -> int:
+    """How often the member was the cause since it has its pod, this time included. A request blames no member."""
+    if not cause.member or strength(cause) is Strength.REQUEST:
+        return 0
+    ledger = ledger_in_window(gang.spec, gang.status, gang.now)
+    return 1 + sum((old.member, old.incarnation) == suspected(cause) for old in ledger)
+
+
+def suspected(cause: Cause) -> tuple[str, int]:
+    """The member that the cause is put down to, and the incarnation of its pod."""
+    member, _, number = cause.suspect.rpartition(".")
+    return (member, int(number)) if number else (cause.member, cause.incarnation)
+
+
+def rung(gang: Gang) -> Rung:
+    """How far failures in a row without progress have gone, this one included."""
+    checkpoint = gang.spec.checkpoint
+    return (
+        Rung.NOTHING
+        if checkpoint is None
+        else Rung(min(failures_without_progress(gang) // checkpoint.fallback_after, Rung.END))
+    )
+
+
+def failures_without_progress(gang: Gang) -> int:
+    """Failures in a row without progress, this one included; 0 if it made progress or that isn't known."""
+    if has_progressed(gang) is not False:
+        return 0
+    failures_without_progress = 1
+    for entry in reversed(gang.status.ledger):
+        if entry.progressed is not False:
+            break
+        failures_without_progress += entry.charged  # A disruption says nothing about the step.
+    return failures_without_progress
+
+
+def has_progressed(gang: Gang) -> bool | None:
+    """Whether any rank of the failed attempt reported a step beyond its restore point; None = it is not known.
+
+    A gang that has reported steps before and none now made none: it failed to load its checkpoint. Where most members
+    could not look for it, or some had finished, that says nothing about the step.
+    """
+    if is_unseen_by_most(gang) and not is_missing_for_most(gang):
+        return None
+    made, status = highest_step(gang, failed_attempt(gang)), gang.status
+    if made is None:
+        first = first_step(gang)
+        if first is not None and first.step is None:
+            return first.attempt == failed_attempt(gang)  # It made a step, which is beyond what it had restored.
+        return None if status.progress is None or is_work_over(gang) else False
+    point = status.restore_point
+    return made.step > (0 if point is None else point.step) or (None if is_work_over(gang) else False)
+
+
+def is_work_over(gang: Gang) -> bool:
+    """Whether ranks of a process group had finished, and others had not: no step was left to make."""
+    done = finished(gang)
+    return bool(done) and any(0 < len(done & {*places}) < len(places) for places in numbered(gang.spec).groups.values())
+
+
+# The budget
+
+
+LEDGER_SECONDS: Final = 86_400
+"""What the ladder remembers with an unlimited budget."""
+LEDGER_ENTRIES: Final = 256
+"""More than any budget allows: with fewer, an old charge would be forgotten."""
+
+
+def budget_window_seconds(spec: Spec) -> int:
+    """For how long an incident is remembered."""
+    budget = spec.recovery.budget
+    return budget.window_seconds if isinstance(budget, Windowed) else LEDGER_SECONDS
+
+
+def ledger_in_window(spec: Spec, status: Status, now: float) -> tuple[LedgerEntry, ...]:
+    """The ledger without what has left the window. A clock that jumped back forgets nothing."""
+    since = now - budget_window_seconds(spec)
+    return tuple(entry for entry in status.ledger if entry.time > since)
+
+
+def charged_restarts(spec: Spec, status: Status, now: float) -> int:
+    """Charged restarts in the window."""
+    return sum(entry.charged for entry in ledger_in_window(spec, status, now))
+
+
+def budget_allows(spec: Spec, status: Status, now: float) -> bool:
+    """Whether one more charged restart is within the budget."""
+    budget = spec.recovery.budget
+    return not isinstance(budget, Windowed) or charged_restarts(spec, status, now) < budget.max_restarts
+
+
+def ledger_with(spec: Spec, status: Status, entry: LedgerEntry) -> tuple[LedgerEntry, ...]:
+    """The ledger with one more entry, newest last, bounded: uncharged entries are dropped before charged ones."""
+    kept = [*ledger_in_window(spec, status, entry.time), entry]
+    while len(kept) > LEDGER_ENTRIES:
+        kept.remove(next((old for old in kept if not old.charged), kept[0]))
+    return tuple(kept)
+
+
+# Granted waits
+
+
+def granted_until(gang: Gang) -> float:
+    """When everything is over that was granted to the attempt that gathers."""
+    times, incident = [stopped_by(gang), held_until(gang)], _open(gang)
+    if incident is not None:
+        times.append(evidence_until(gang, incident))
+    given = assign(gang).values()
+    if None not in given:
+        times += [time for time in barrier.releases(gang) if time is not None]
+        times += [one.phase_since for name in given if name and (one := gang.heard_by_member.get(name)) is not None]
+    return max(times)
+
+
+def stopped_by(gang: Gang) -> float:
+    """When every worker that was told to stop has stopped, or was killed."""
+    status, told = gang.status, gang.status.fencing
+    if status.started_attempt < max(1, status.resumed_attempt):
+        return status.phase_time
+    grace = stop_grace(gang.spec, status) if told is None else told.longest_stop_grace_seconds
+    return max(status.phase_time, gang.observed.listening_since) + grace
+
+
+def evidence_until(gang: Gang, incident: Incident) -> float:
+    """Until when stronger evidence is expected of an incident that is open."""
+    return max(incident.time, gang.watching_since) + gang.spec.recovery.evidence_window_seconds
+
+
+def held_until(gang: Gang) -> float:
+    """Until when the open incident's attempt has waited though it could start, at most until now; 0 if it hasn't.
+
+    A clock that was set back must not prolong what counts from then.
+    """
+    incident = _open(gang)
+    return 0.0 if incident is None or incident.back_off_time is None else min(incident.back_off_time, gang.now)
+
+
+def is_wait_over(gang: Gang) -> bool:
+    """Whether the attempt has waited though it could start, or a restart by hand lets it wait no longer."""
+    until = gang.status.incidents[0].back_off_time
+    return until is not None and until <= gang.now
+
+
+def with_waits_ended(gang: Gang, status: Status) -> Status:
+    """The status after a restart by hand: nothing is waited for any more that is waited for by choice."""
+    status = changed(status, restarts=changed(status.restarts, without_step=0))
+    status = changed(status, replaced=tuple([changed(one, failures=0) for one in status.replaced]))
+    if status.recreated is not None:
+        status = changed(status, recreated=changed(status.recreated, failures=0))
+    incident = _open(gang)
+    if incident is None:
+        return status
+    until = gang.now if incident.back_off_time is None else min(incident.back_off_time, gang.now)
+    return changed(status, incidents=(changed(incident, back_off_time=until), *status.incidents[1:]))
+
+
+def _open(gang: Gang) -> Incident | None:
+    last = next(iter(gang.status.incidents), None)
+    return None if last is None or last.settled or last.attempt != gang.status.attempt else last
+
+
+# Restart back-off
+
+
+FIRST_SECONDS: Final = 1.0
+LONGEST_SECONDS: Final = 60.0
+JITTER: Final = 0.2
+"""So that many gangs that fail for one reason don't all come back at once."""
+STEADY_SECONDS: Final = 600.0
+"""An attempt that ran for so long did not fail at its start; the kubelet's CrashLoopBackOff has the same limit."""
+
+
+def backs_off_until(gang: Gang, cause: Cause) -> float | None:
+    """Until when the open incident's attempt waits though it could start; None if it doesn't wait (any more)."""
+    incident = gang.status.incidents[0]
+    if not is_failure(cause) or is_wait_over(gang):
+        return None
+    seconds = wait_seconds(in_a_row(gang, cause), f"{gang.job.metadata.uid}/{incident.attempt}")
+    until = round(incident.time + seconds, 6)
+    return until if gang.now < until else None
+
+
+def row_described(gang: Gang, restarts: int) -> Message:
+    """Return why so many restarts in a row make the next one wait, in words that say no more than what is known."""
+    return restarts_without_step(restarts, has_progressed(gang) is not None, gang.spec.checkpoint is not None)
+
+
+def in_a_row(gang: Gang, cause: Cause, *, progressed: bool | None = None) -> int:
+    """Restarts since the last step, one for this cause included, as they are stored once it has taken place.
+
+    ``progressed``: whether the failed attempt made a step, where more is known than what was reported.
+    """
+    if cause.reason == Reason.RESTART_REQUESTED:
+        return 0
+    before = 0 if progressed or _made_step(gang) else gang.status.restarts.without_step
+    return before + is_failure(cause)
+
+
+def is_failure(cause: Cause) -> bool:
+    """Whether the cause is a failure of the job: neither a disruption nor a request of the user."""
+    return default_action(cause.reason) is not Action.IGNORE
+
+
+def wait_seconds(restarts: int, seed: str) -> float:
+    """How long the last of so many restarts in a row waits, counted from its fault."""
+    if restarts <= 1:
+        return 0.0
+    longest = min(LONGEST_SECONDS, FIRST_SECONDS * 2.0 ** min(restarts - 2, 16))
+    part = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:4]) / 2**32
+    return round(longest * (1 - JITTER * part), 3)
+
+
+def _made_step(gang: Gang) -> bool:
+    """Whether the failed attempt made a step, as far as that is known."""
+    progressed = has_progressed(gang)
+    return _ran_for(gang) >= STEADY_SECONDS if progressed is None else progressed
+
+
+def _ran_for(gang: Gang) -> float:
+    """For how long the attempt ran that the open incident ended."""
+    last, *earlier = gang.status.incidents
+    led_to_it = bool(earlier) and earlier[0].attempt == last.attempt - 1
+    began = earlier[0].settled_time if led_to_it else gang.status.start_time
+    return 0.0 if began is None else last.time - began
+
+
+# Failed starts
+
+
+TRIES: Final = 3
+"""The first may meet a file system that is still being mounted; more of the same teach nothing."""
+SOON_SECONDS: Final = 300.0
+"""Within so many seconds from the gang's first start: three imports of a framework on a slow machine."""
+
+
+def cannot_start(gang: Gang) -> Message | None:
+    """Return why the start of a pod can't work; None if that isn't so, or isn't known yet."""
+    if gang.status.phase is not GangPhase.PENDING:
+        return None
+    failing = [
+        holder
+        for holder in gang.holders.values()
+        if (pod := gang.pods.get(holder)) is not None and cannot_work(pod.start_failure) and _is_tried(gang, pod)
+    ]
+    working = {gang.members[name].role.name for name in gang.speaking} if failing else set()
+    failing = [name for name in failing if gang.members[name].role.name not in working]
+    if not failing:
+        return None
+    first = gang.pods[failing[0]]
+    return can_never_start(failing, reason_of(first), correction(first.start_failure))
+
+
+def how_it_ends(gang: Gang) -> str:
+    """Fail or Hold: a gang whose template has worked before is held, since only the image can have changed."""
+    status = gang.status
+    has_worked = status.started_attempt >= max(1, status.resumed_attempt)
+    return "Hold" if has_worked else gang.spec.recovery.on_exhausted
+
+
+def _is_tried(gang: Gang, pod: Pod) -> bool:
+    failure, entry = pod.start_failure, gang.replaced.get(pod.member)
+    if failure is not None and failure.exit_code is None and failure.reason in NEVER_MADE:
+        return True
+    return pod.restarts + 1 + (0 if entry is None else entry.failures + 1) >= TRIES
+
+
+def is_row_of_failed_starts(gang: Gang, cause: Cause) -> bool:
+    """Whether the open incident is the last of a row in which only starts failed that can't work."""
+    tries = in_a_row(gang, cause)
+    row = [cause, *(one.cause for one in gang.status.incidents[1:tries])]
+    return len(row) == tries >= TRIES and all(_is_like(one, cause) for one in row)
+
+
+def failed_alike(job: GangJob) -> bool:
+    """Whether no attempt so far made a step, and the last ones failed in the same words."""
+    status, asked, default = job.status, job.spec.recovery, Recovery()
+    row = [one.cause for one in status.incidents if one.cause.printed][:TRIES]  # The newest isn't read at once.
+    if len(row) < TRIES or (asked.budget, asked.on_exhausted) != (default.budget, default.on_exhausted):
+        return False
+    last = status.incidents[0]
+    without_step = status.restarts.without_step + (not last.settled) == last.attempt - 1
+    soon = last.time - (status.start_time or 0.0) < SOON_SECONDS
+    words = {(one.reason, one.exit_code, one.signal, one.rule, one.printed) for one in row}
+    return soon and without_step and len(words) == 1 and row[0].rule is None
+
+
+def _is_like(one: Cause, cause: Cause) -> bool:
+    by_rule = one.rule is not None
+    is_start = one.reason in {Reason.START_FAILED, Reason.EXIT_CODE} and one.exit_code in NOT_EXECUTABLE
+    return is_start and not by_rule and (one.reason, one.exit_code) == (cause.reason, cause.exit_code)
+
+
+# Coalescing
+
+
+def coalesces_until(gang: Gang, cause: Cause) -> float | None:
+    """When the attempt that gathers may start; None if it needn't wait."""
+    until = gang.status.incidents[0].time + gang.spec.recovery.coalesce_seconds
+    waits = strength(cause) is Strength.DISRUPTION and gang.now < until and not is_wait_over(gang)
+    return until if waits else None

@@ -1,0 +1,151 @@
+"""Messages: sentences for people that know their name and their parameters.
+
+The rule: a decision compares the values of messages, never their English, so that a sentence can be reworded and no
+gang writes its status for it. A value has neither times nor text that follows from its other parameters: only another
+fact is news.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from inspect import Parameter, signature
+from typing import Any, Final, ParamSpec
+
+from gangctl.api.escaping import escaped
+from gangctl.api.model import sentence
+from gangctl.api.said import Said
+
+P = ParamSpec("P")
+DERIVED: Final = frozenset({"at", "since", "until", "why"})
+"""Parameters that aren't part of a value: times, and text that follows from the others."""
+LONGEST: Final = 256
+"""Characters of a parameter in a status."""
+MOST: Final = 8
+"""Entries of a list in a status; the rest is counted."""
+
+
+class Message(str):
+    """A sentence, with the name of its function and the parameters that it was made from."""
+
+    __slots__ = ("name", "parameters")
+
+    name: str
+    parameters: dict[str, object]
+    """Without those that have their default."""
+
+    def said(self) -> Said:
+        """Return what a status keeps of it."""
+        return Said(name=self.name, parameters=_json(self)["parameters"])
+
+    def is_same(self, said: Said | None) -> bool:
+        """Return whether a status says the same already, in whatever words."""
+        return said is not None and (self.name, value_of(_json(self)["parameters"])) == (
+            said.name,
+            value_of(said.parameters),
+        )
+
+    def shown(self) -> str:
+        """Return name and parameters in one line."""
+        return _shown(self)
+
+
+_FUNCTIONS: Final[dict[str, tuple[Callable[..., Message], tuple[str, ...]]]] = {}
+"""By name; with the parameters that have no default."""
+
+
+def message(words: Callable[P, str]) -> Callable[P, Message]:
+    """Make a function that returns a sentence return a message."""
+    parameters = signature(words).parameters
+    defaults = {name: each.default for name, each in parameters.items()}
+    name, names = words.__name__, tuple(parameters)
+
+    @wraps(words)
+    def made(*args: P.args, **kwargs: P.kwargs) -> Message:
+        made_of = Message(sentence(words(*args, **kwargs)))
+        given = dict(zip(names, args, strict=False)) | kwargs
+        made_of.name = name
+        made_of.parameters = {key: each for key, each in given.items() if each != defaults[key]}
+        return made_of
+
+    assert name not in _FUNCTIONS, f"two sentences are named {name}"
+    _FUNCTIONS[name] = made, tuple(key for key, each in defaults.items() if each is Parameter.empty)
+    return made
+
+
+def said_of(text: str) -> Said | None:
+    """Return the value of a text; None if it isn't a message."""
+    return text.said() if isinstance(text, Message) else None
+
+
+def said_again(
+    said: Said, update: Callable[[str, Mapping[str, Any]], dict[str, Any]] = lambda _name, _given: {}
+) -> Message | None:
+    """Return what a status says, with the parameters that ``update`` adds to those of each message in it.
+
+    None if this release doesn't know the sentence.
+    """
+    try:
+        again = _again({"name": said.name, "parameters": said.parameters}, update)
+    except (KeyError, TypeError, ValueError):
+        return None
+    return again if isinstance(again, Message) else None
+
+
+def _again(value: Any, update: Callable[[str, Mapping[str, Any]], dict[str, Any]]) -> Any:
+    match value:
+        case {"name": str(name), "parameters": dict(parameters)}:
+            function, needed = _FUNCTIONS[name]
+            given = {key: _again(each, update) for key, each in parameters.items()}
+            return function(**(dict.fromkeys(needed) | given | update(name, given)))
+        case {"first": list(first), "more": int(more)}:
+            return [*first, *[""] * more]  # A sentence shows fewer than these, and their number.
+        case list():
+            return [_again(each, update) for each in value]
+        case _:
+            return value
+
+
+def _json(value: Any) -> Any:
+    match value:
+        case Message():
+            found = {key: _json(each) for key, each in value.parameters.items() if each is not None}
+            return {"name": value.name, "parameters": found}
+        case str():
+            text = escaped(value)
+            return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+        case bool() | int() | float() | None:
+            return value
+        case Sequence() if len(value) > MOST:
+            return {"first": [_json(each) for each in value[:MOST]], "more": len(value) - MOST}
+        case Sequence():
+            return [_json(each) for each in value]
+    raise TypeError(f"{value!r} isn't a parameter of a message")
+
+
+def value_of(said: Any) -> Any:
+    """Return parameters without those that follow from others."""
+    match said:
+        case Mapping():
+            return {key: value_of(each) for key, each in said.items() if key not in DERIVED}
+        case list():
+            return [value_of(each) for each in said]
+        case _:
+            return said
+
+
+def _shown(value: object) -> str:
+    match value:
+        case Message():
+            given = value.parameters.items()
+            known = {key: each for key, each in given if key not in DERIVED and each not in (None, [])}
+            shown = ", ".join(f"{key}={_shown(each)}" for key, each in known.items())
+            return f"{value.name}({shown})" if shown else value.name
+        case str():
+            return value if value.replace("-", "").replace("_", "").isalnum() else f"'{value}'"
+        case float():
+            return f"{value:g}"
+        case list() | tuple():
+            return f"[{', '.join(map(_shown, value))}]"
+        case _:
+            return str(value)

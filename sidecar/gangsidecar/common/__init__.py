@@ -1,1 +1,0 @@
-"""What both programs use: the clock and the log. Standard library only."""
