@@ -15,7 +15,12 @@ SOURCES := gangctl sidecar/gangsidecar sidecar/static client/gangclient tests be
 E2E_DIR := $(or $(TMPDIR),/tmp)/gangctl-e2e
 
 # What starts no process of ours and waits for no clock.
-PURE := tests/api tests/convert tests/core tests/explain tests/simulation tests/sidecar/machine tests/cluster/kube/pod tests/cluster/kube/watch
+PURE := tests/api tests/core tests/explain tests/simulation tests/sidecar/machine tests/cluster/kube/pod tests/cluster/kube/watch
+# An annex's tests run if the annex has changed since main, always in CI (where that can't be known), and at night.
+ANNEXES := $(wildcard tests/annexes/[a-z]*)
+BASE = $(or $(shell git merge-base HEAD origin/main 2>/dev/null),HEAD)
+CHANGED = $(shell git diff --name-only $(BASE); git ls-files --others --exclude-standard)
+CHANGED_ANNEXES = $(if $(CI),$(ANNEXES),$(foreach one,$(notdir $(ANNEXES)),$(if $(findstring annexes/$(one)/,$(CHANGED)),tests/annexes/$(one))))
 NIGHTLY := nightly-tests nightly-e2e e2e-queues e2e-frameworks e2e-versions mutants simulate
 
 # Run a command, and say how long it took, however it ended.
@@ -49,7 +54,7 @@ $(VENV)/.dev: $(VENV)/.uv $(LOCKED) VERSION $(PROJECTS)
 demo: $(VENV)/.ready ## Train with 4 members, kill one worker, make another leave, end with the same loss bit by bit
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python examples/demo.py
 
-check: ## Before each commit: formatting, ruff, mypy, layers, and all pure tests
+check: ## Before each commit: formatting, ruff, mypy, layers, all pure tests, and those of annexes that have changed
 	@$(call timed,$(MAKE) --no-print-directory code pure)
 
 test: ## Check, and all other tests that need no cluster
@@ -64,10 +69,10 @@ code: $(VENV)/.dev
 	@$(BIN)/lint-imports --no-cache
 
 pure: $(VENV)/.dev
-	@$(BIN)/pytest -n 2 --dist worksteal -m "not nightly" $(PURE)
+	@$(BIN)/pytest -n 2 --dist worksteal -m "not nightly" $(PURE) $(CHANGED_ANNEXES)
 
 processes: $(VENV)/.dev
-	@$(BIN)/pytest -n 3 --dist worksteal -m "not nightly" tests $(addprefix --ignore ,$(PURE))
+	@$(BIN)/pytest -n 3 --dist worksteal -m "not nightly" tests $(addprefix --ignore ,$(PURE) tests/annexes)
 
 prose: $(VENV)/.dev docs
 	@$(BIN)/zizmor --offline --no-progress --quiet --persona pedantic .github
@@ -101,8 +106,8 @@ nightly: ## All else, for hours: large cases, the rest of e2e, queues, framework
 
 # All examples of the tests of pure code, and what is marked in the others.
 nightly-tests: $(VENV)/.dev
-	@GANGCTL_NIGHTLY=1 $(BIN)/pytest -n 2 --dist worksteal --timeout 3600 $(PURE)
-	@$(BIN)/pytest -n 3 --dist worksteal --timeout 3600 -m nightly tests $(addprefix --ignore ,$(PURE))
+	@GANGCTL_NIGHTLY=1 $(BIN)/pytest -n 2 --dist worksteal --timeout 3600 $(PURE) $(ANNEXES)
+	@$(BIN)/pytest -n 3 --dist worksteal --timeout 3600 -m nightly tests $(addprefix --ignore ,$(PURE) tests/annexes)
 
 nightly-e2e: $(VENV)/.dev
 	@$(MAKE) --no-print-directory on-a-cluster E2E="-m nightly"
@@ -151,7 +156,7 @@ generate: $(VENV)/.ready ## Write what is made from something else: the CRD, the
 	@$(BIN)/python -m gangctl.api.gangjob_reference > docs/reference/gangjob.md
 	@$(BIN)/python -m gangctl.api.event_reference > docs/reference/events.md
 	@$(BIN)/python -m gangctl.kubernetes.signals > docs/reference/node-signals.md
-	@$(BIN)/python -m gangctl.cli.failures.explained > docs/reference/faults.md
+	@$(BIN)/python -m gangctl.cli.failures > docs/reference/faults.md
 	@$(BIN)/python -m gangctl.api.change_types > $(VENV)/changes.py && mv $(VENV)/changes.py gangctl/api/changes.py
 	@$(BIN)/python -m gangctl.cluster.kube.template_fields > $(VENV)/pod_fields.json && mv $(VENV)/pod_fields.json gangctl/api/pod_fields.json
 	@$(BIN)/python -m gangctl.core.lifecycle.page > docs/lifecycle.md

@@ -11,7 +11,7 @@ import yaml
 
 from e2e.gangs import CHECKPOINTS, Gang
 from gangctl.cli.main import main
-from tests.convert.test_cases import CASES, words
+from tests.annexes.convert.test_cases import CASES, words
 
 pytestmark = pytest.mark.nightly
 

@@ -24,7 +24,7 @@ import pytest
 import yaml
 
 import gangclient
-from gangctl.cli.main import main, parsed
+from gangctl.cli.main import main, parsed_command
 
 ROOT: Final = Path(__file__).parents[1]
 BASE: Final = yaml.safe_load("""
@@ -178,6 +178,6 @@ def commands() -> list[str]:
 @pytest.mark.parametrize("line", commands())
 def test_a_command_line_is_one_that_gangctl_understands(line: str, capsys: pytest.CaptureFixture[str]) -> None:
     try:
-        parsed(shlex.split(re.sub("^(kubectl gang|gangctl) ", "", line)))
+        parsed_command(shlex.split(re.sub("^(kubectl gang|gangctl) ", "", line)))
     except SystemExit as ended:
         raise AssertionError(capsys.readouterr().err) from ended

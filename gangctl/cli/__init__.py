@@ -1,1 +1,1 @@
-"""The command line: one module for each verb."""
+"""The command line: verbs, the targets that they act on, and what they print."""

@@ -1,4 +1,4 @@
-"""The commands of this program as its user types them.
+"""Write the commands of this program as its user types them.
 
 The rule: sentences name a command as ``gangctl VERB GANG``, wherever they are made. Where they are printed, it becomes
 what this user can paste: with the name that the program was called by, and the target that the command line selected.
@@ -20,8 +20,8 @@ _OPTIONS: Final = {"namespace": "-n", "context": "--context", "kubeconfig": "--k
 _COMMAND: Final = re.compile(
     r"\bgangctl (delete|doctor|inject|logs|restart|resume|rerun|run|status|stop|suspend|timeline|trace|ui|why)\b"
 )
-"""Those that have a target."""
-_given: ContextVar[tuple[tuple[str, str], ...]] = ContextVar("_given", default=())
+"""The verbs that have a target."""
+_selected: ContextVar[tuple[tuple[str, str], ...]] = ContextVar("_selected", default=())
 
 
 def command_name() -> str:
@@ -30,13 +30,13 @@ def command_name() -> str:
 
 
 def is_plugin() -> bool:
-    """Whether kubectl called this program, which selects a cluster."""
+    """Return whether kubectl called this program, which selects a cluster."""
     return command_name() == PLUGIN
 
 
 def remember_target(arguments: dict[str, Any]) -> None:
     """Remember the target that this command line selects, for the commands in texts."""
-    _given.set(
+    _selected.set(
         tuple((flag, shlex.quote(str(arguments[name]))) for name, flag in _OPTIONS.items() if arguments.get(name))
     )
 
@@ -46,7 +46,7 @@ def as_typed(text: str) -> str:
 
     def typed(found: re.Match[str]) -> str:
         rest = text[found.end() :]
-        options = "".join(f" {flag} {value}" for flag, value in _given.get() if flag != "-n" or rest[:3] != " -A")
+        options = "".join(f" {flag} {value}" for flag, value in _selected.get() if flag != "-n" or rest[:3] != " -A")
         return f"{command_name()} {found[1]}{'' if rest.startswith(options) else options}"
 
     return _COMMAND.sub(typed, text)

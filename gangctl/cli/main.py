@@ -6,7 +6,6 @@ Only the module of the requested verb is imported, so that ``--help`` is fast.
 from __future__ import annotations
 
 import argparse
-import importlib
 import io
 import os
 import re
@@ -14,38 +13,15 @@ import sys
 from collections.abc import Sequence
 from contextvars import copy_context
 from difflib import get_close_matches
-from typing import Final, Protocol, cast
+from typing import Final
 
 from gangctl import __version__
 from gangctl.cli.command_name import command_name, is_plugin, remember_target
 from gangctl.cli.errors import ExitCode, UserError
 from gangctl.cli.printers.text import clean
+from gangctl.cli.registry import Verb, advice_on_a_cluster, verbs
 from gangctl.cluster.errors import ClusterError
 
-_VERBS: Final = {
-    "init": "Write a commented manifest for a training script, with the checkpoints found in the folder",
-    "check": "Show what a manifest will do, without running it: ranks, variables, restore point, rules",
-    "run": "Run a gang on this machine and watch it",
-    "status": "Show gangs, or one gang in detail",
-    "why": "Tell why a gang does not run, or why it restarted, and what to do",
-    "trace": "Draw one incident to scale: what failed, what was decided, where the time went",
-    "timeline": "Draw a gang against time: attempts, incidents, members, lost work, goodput",
-    "doctor": "Check the devices of a node, a pod or all nodes: plugin, driver, labels, allocation, link by link",
-    "ui": "Show the controller's page in a browser: gangs, members and incidents, live",
-    "restart": "Start a new attempt of a gang, without charging the budget",
-    "suspend": "Stop a gang and delete its pods; attempt and restore point are kept",
-    "resume": "Resume a suspended gang",
-    "stop": "End every process of a gang and wait for it, also without a controller; the gang is kept",
-    "delete": "Stop a gang and remove it",
-    "rerun": "Run a gang again that has ended",
-    "logs": "Print the logs of workers, by member, role or rank; --gangctl: those of gangctl",
-    "inject": "Inject a fault: kill or hang a member, its sidecar or the controller",
-    "classify": "Dry run: show which rule of podFailurePolicy matches a fault, and why",
-    "convert": "Make a GangJob of a Job, JobSet, PyTorchJob or TrainJob, a torchrun line or an sbatch script",
-    "crd": "Print the CustomResourceDefinition of GangJob",
-    "completion": "Print the script that completes the command line in bash, zsh or fish",
-    "version": "Print the version",
-}
 _EXAMPLES: Final = """\
 examples:
   gangctl init                                write a manifest for your script; then check it and run it
@@ -70,21 +46,8 @@ examples:
 
 `gangctl VERB --help` shows the options and examples of a verb. GANGCTL_DEBUG=1 shows tracebacks.
 """
-_ELSEWHERE: Final = {
-    "run": "; to submit a gang to a cluster, use kubectl apply -f FILE (gangctl run is for this machine)"
-}
 _BROKEN_PIPE: Final = 141
 """Exit code that shells show for a program that SIGPIPE ended."""
-
-
-class Verb(Protocol):
-    """Interface of a verb's module."""
-
-    def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Describe the verb's arguments."""
-
-    def run(self, arguments: argparse.Namespace) -> int:
-        """Run the verb and return the exit code."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -94,12 +57,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _main(arguments: Sequence[str] | None) -> int:
     if "_ARGCOMPLETE" in os.environ:
-        from gangctl.cli.completing import complete  # noqa: PLC0415 - only a shell asks for it
+        from gangctl.cli.verbs.completion import complete  # noqa: PLC0415 - only a shell asks for it
 
-        complete(_verbs())
+        complete(verbs())
     given = list(sys.argv[1:] if arguments is None else arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a character that the terminal can't show is no error
+        sys.stdout.reconfigure(errors="backslashreplace")  # a character that the terminal can't show isn't an error
     try:
         return _dispatch(given)
     except BrokenPipeError:
@@ -110,7 +73,7 @@ def _main(arguments: Sequence[str] | None) -> int:
         return ExitCode.INTERRUPTED
     except (UserError, ClusterError) as error:
         _print_error(str(error))
-    except Exception as error:  # the outermost frame: a traceback is no message for users
+    except Exception as error:  # the outermost frame: a traceback isn't a message for users
         if os.environ.get("GANGCTL_DEBUG"):
             raise
         first: BaseException = error
@@ -127,12 +90,12 @@ def _dispatch(given: list[str]) -> int:
     if not given or given[0] in {"-h", "--help", "help"}:
         _parser().print_help(sys.stdout)
         return ExitCode.OK if given else ExitCode.BAD_INPUT
-    verb, arguments = parsed(["version"] if given[0] == "--version" else given)
+    verb, arguments = parsed_command(["version"] if given[0] == "--version" else given)
     remember_target(vars(arguments))
     return verb.run(arguments)
 
 
-def parsed(given: Sequence[str]) -> tuple[Verb, argparse.Namespace]:
+def parsed_command(given: Sequence[str]) -> tuple[Verb, argparse.Namespace]:
     """The verb of a command line, and its arguments.
 
     Raises:
@@ -140,23 +103,23 @@ def parsed(given: Sequence[str]) -> tuple[Verb, argparse.Namespace]:
         SystemExit: its help was asked for, or its arguments are wrong, which is printed.
     """
     name, *words = given
-    verbs = _verbs()
-    if name not in verbs:
-        near = get_close_matches(name, verbs, 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(verbs)}"
-        raise UserError(f"there is no verb {name!r}: {hint}{_ELSEWHERE.get(name, '')}")
-    verb = cast("Verb", importlib.import_module(f"gangctl.cli.verbs.{name}"))
+    found = verbs()
+    if name not in found:
+        near = get_close_matches(name, found, 1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(found)}"
+        raise UserError(f"there is no verb {name!r}: {hint}{advice_on_a_cluster(name)}")
+    verb = found[name].load()
     parser = argparse.ArgumentParser(
         prog=f"{command_name()} {name}",
-        description=f"{_VERBS[name]}.",
+        description=f"{found[name].meaning}.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     verb.configure(parser)
     parser.description, parser.epilog = _as_called(parser.description), _as_called(parser.epilog)
     # An option may stand between two arguments, as in `logs demo -f worker-0`: what comes after it is left.
-    found, left = parser.parse_known_args(words)
-    return verb, parser.parse_intermixed_args(words) if left else found
+    known, left = parser.parse_known_args(words)
+    return verb, parser.parse_intermixed_args(words) if left else known
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -168,20 +131,15 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         add_help=False,
     )
-    verbs = parser.add_argument_group("verbs")
-    for name, meaning in _verbs().items():
-        verbs.add_argument(name, help=meaning, nargs="?")
+    group = parser.add_argument_group("verbs")
+    for name, verb in verbs().items():
+        group.add_argument(name, help=verb.meaning, nargs="?")
     return parser
-
-
-def _verbs() -> dict[str, str]:
-    """As a kubectl plugin, only the verbs that work on a cluster."""
-    return {name: meaning for name, meaning in _VERBS.items() if not is_plugin() or name not in _ELSEWHERE}
 
 
 def _as_called(text: str | None) -> str | None:
     """The text, with the command name that the user typed."""
-    return text and re.sub(rf"\bgangctl (?=VERB|{'|'.join(_verbs())})", f"{command_name()} ", text)
+    return text and re.sub(rf"\bgangctl (?=VERB|{'|'.join(verbs())})", f"{command_name()} ", text)
 
 
 def _print_error(text: str) -> None:

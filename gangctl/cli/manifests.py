@@ -1,4 +1,4 @@
-"""Loads manifests from files. Errors have the path of the field, what was found and what is allowed."""
+"""Load manifests from files. Errors have the path of the field, what was found and what is allowed."""
 
 from __future__ import annotations
 
@@ -40,23 +40,19 @@ def _override(text: str) -> Override:
 
 
 def load_manifest(name: str, overrides: Sequence[Override] = ()) -> GangJob:
-    """The GangJob in a file; ``-`` is stdin.
-
-    Raises:
-        UserError: it can't be read, or isn't a valid GangJob.
-    """
+    """The GangJob in a file; ``-`` is stdin. UserError if it can't be read, or isn't a valid GangJob."""
     try:
         return load(manifest_text(name), shown_name(name), overrides)
     except ManifestError as error:
         raise UserError(str(error)) from None
 
 
-def unfamiliar(job: GangJob) -> Iterator[str]:
+def unknown_field_texts(job: GangJob) -> Iterator[str]:
     """Fields of the pod templates that Kubernetes doesn't have, as far as this release knows, as messages."""
     for at, role in enumerate(job.spec.roles):
         for one in unknown_fields(role.template.written, ("spec", "roles", at, "template")):
             path = path_of(one.location)
-            yield f"{path} is no field of Kubernetes {release()}: a cluster that doesn't know it ignores it"
+            yield f"{path} isn't a field of Kubernetes {release()}: a cluster that doesn't know it ignores it"
 
 
 def shown_name(name: str) -> str:
@@ -65,11 +61,7 @@ def shown_name(name: str) -> str:
 
 
 def manifest_text(name: str) -> str:
-    """The text of a file; ``-`` is stdin.
-
-    Raises:
-        UserError: it can't be read, or is a script.
-    """
+    """The text of a file; ``-`` is stdin. UserError if it can't be read, or is a script."""
     try:
         content = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
         if name.endswith(_SCRIPTS):

@@ -114,7 +114,7 @@ def test_what_this_machine_lacks_and_ignores_is_told(here: Path, capsys: pytest.
     assert "volumes have no effect" in out
     assert "local mode starts only container main, not fetch" in out
     assert "images have no effect in local mode" in out
-    assert "command: no-such-program is no program that is found on this machine" in out
+    assert "command: no-such-program isn't a program of this machine" in out
     assert f"command: {here}/train.py doesn't exist on this machine" in out
 
 
@@ -180,7 +180,7 @@ def test_a_field_that_a_newer_cluster_may_have_is_told_and_kept(capsys: pytest.C
     one = manifest(["true"], 1)
     one["spec"]["roles"][0]["template"]["spec"]["brandNewThing"] = {"a": 1}
     out = checked(capsys, one)
-    assert "template.spec.brandNewThing is no field of Kubernetes 1." in out
+    assert "template.spec.brandNewThing isn't a field of Kubernetes 1." in out
     assert "a cluster that doesn't know it ignores it" in out
 
 

@@ -88,7 +88,7 @@ def test_exit_code_0_is_no_fault(capsys: pytest.CaptureFixture[str], job: str) -
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--exit-code", "256"], "is no exit code: use a number from 0 to 255"),
+        (["--exit-code", "256"], "isn't an exit code: use a number from 0 to 255"),
         (["--signal", "SIGKIL"], "did you mean SIGKILL?"),
         (["--device-health", "gpu=Sick"], "RESOURCE=Unhealthy"),
         (["--reason", "Bored"], "invalid choice"),

@@ -165,7 +165,7 @@ async def test_a_change_is_waited_for_and_a_finished_gang_is_not_changed(here: S
         assert (await here.gangctl("restart", "demo", *words)).code == 0
         spec = json.loads(await patched.get())["spec"]
         assert spec["restartFrom"] == {**asked, "restartToken": spec["restartToken"]}
-    assert "no step: use a whole number" in (await here.gangctl("restart", "demo", "--from-step", "-1")).err
+    assert "isn't a step: use a whole number" in (await here.gangctl("restart", "demo", "--from-step", "-1")).err
     await here.api.put("gangjobs", job(phase="Failed"))
     done = await here.gangctl("restart", "demo")
     assert (done.code, patched.empty()) == (2, True)

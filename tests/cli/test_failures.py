@@ -12,13 +12,12 @@ import yaml
 
 from gangctl.api.policy import OnReason
 from gangctl.api.reasons import Reason
-from gangctl.cli.failures.explained import page
-from gangctl.cli.failures.table import Failure, answer, failures
+from gangctl.cli.failures import Failure, default_answer, documented_failures, faults_page
 from gangctl.cli.main import main
 from gangctl.core.facts.evidence import DEFAULTS, DISRUPTION_REASONS
 
 ROOT: Final = Path(__file__).parents[2]
-ROWS: Final = failures()
+ROWS: Final = documented_failures()
 FACTS: Final = {"seen": "it", "means": "it", "group": "it", "source": "it", "tests": ["it"]}
 NO_FAULT: Final = {"Unschedulable", "BarrierTimeout"}
 """Deadlines: they replace pods or end the gang without a fault."""
@@ -80,7 +79,7 @@ def test_the_rule_of_a_row_changes_the_answer(row: Failure) -> None:
     assert row.evidence is not None
     assert row.rule is not None
     fault, log = row.evidence.fault(), row.evidence.log
-    without, with_rule = answer(fault, log=log), answer(fault, {"name": "it", **row.rule}, log=log)
+    without, with_rule = default_answer(fault, log=log), default_answer(fault, {"name": "it", **row.rule}, log=log)
     assert with_rule[0].rule == "it"
     assert (with_rule[0].action, with_rule[1]) != (without[0].action, without[1])
 
@@ -138,4 +137,4 @@ def test_a_manifest_is_named_unless_defaults_are_asked_for(
 
 
 def test_the_page_in_docs_is_up_to_date() -> None:
-    assert (ROOT / "docs/reference/faults.md").read_text(encoding="utf-8") == page(), "make generate"
+    assert (ROOT / "docs/reference/faults.md").read_text(encoding="utf-8") == faults_page(), "make generate"

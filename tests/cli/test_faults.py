@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gangctl.cli.targets.pod_faults import program_for
+from gangctl.cli.targets.pod_exec import fault_source
 from gangctl.cli.targets.port import InjectedFault
 from gangctl.cluster.local.pod_processes import PodProcess
 from gangsidecar.wire import SUPERVISOR_PROGRAM
@@ -55,7 +55,7 @@ def container(tmp_path: Path) -> Path:
 
 
 def inject(container: Path, before: str = "", **wanted: Any) -> subprocess.CompletedProcess[str]:
-    program = program_for(InjectedFault(**{"process": PodProcess.WORKER, **wanted}), str(container))
+    program = fault_source(InjectedFault(**{"process": PodProcess.WORKER, **wanted}), str(container))
     (container / "program").write_text(before + program)
     command = [*UNSHARE, sys.executable, str(container / SUPERVISOR_PROGRAM), str(container / "program")]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)

@@ -13,7 +13,7 @@ import yaml
 
 from gangctl.api.checkpoint import DirectorySource
 from gangctl.api.manifest import load
-from gangctl.cli.local.disk_checkpoints import recognised, steps, unnumbered
+from gangctl.cli.local.disk_checkpoints import checkpoint_folders, complete_steps, file_without_step
 from gangctl.cli.main import main
 from gangsidecar.supervisor import lookups
 from gangsidecar.wire import Tier
@@ -96,7 +96,7 @@ def test_layouts_are_recognised(
     here: Path, files: list[str], layout: str, pattern: str, complete: str, newest: int | None
 ) -> None:
     touch(*files)
-    (found,) = recognised(here)
+    (found,) = checkpoint_folders(here)
     assert (found.layout, found.pattern, found.complete) == (layout, pattern, complete)
     assert (found.newest.step if found.newest else None) == newest
 
@@ -121,7 +121,7 @@ def test_layouts_are_recognised(
 )
 def test_a_step_in_doubt_makes_no_tier(here: Path, files: list[str], pattern: str, doubt: str) -> None:
     touch(*files)
-    (found,) = recognised(here)
+    (found,) = checkpoint_folders(here)
     assert (found.pattern, found.newest) == (pattern, None)
     assert doubt in found.doubt
     assert main(["init", "train.py", "--framework", "script", *FLAGS, "--checkpoints", "c"]) == 0
@@ -158,7 +158,8 @@ def test_check_and_the_supervisor_find_the_same_steps(here: Path, pattern: str, 
     )
     found, error = lookups.scan([Tier("shared", str(here / "c"), pattern, complete)])
     assert not error
-    assert [(one.step, str(one.path)) for one in steps(source, here)] == [(one.step, one.path) for one in found]
+    steps = complete_steps(source, here)
+    assert [(one.step, str(one.path)) for one in steps] == [(one.step, one.path) for one in found]
 
 
 @pytest.mark.parametrize(
@@ -177,7 +178,7 @@ def test_check_and_the_supervisor_find_the_same_steps(here: Path, pattern: str, 
 def test_what_is_no_checkpoint_is_not_taken_for_one(here: Path, path: str) -> None:
     touch(path, "v/step-1/.metadata")
     Path("v/pyvenv.cfg").write_text("")
-    assert recognised(here) == []
+    assert checkpoint_folders(here) == []
 
 
 def test_found_checkpoints_are_named_in_the_manifest(capsys: pytest.CaptureFixture[str]) -> None:
@@ -197,7 +198,7 @@ def test_a_checkpoint_without_a_step_in_its_name_is_told(
     here: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     touch(name, "package.json", "status.txt", "requirements.txt")
-    assert unnumbered(here) == here / name
+    assert file_without_step(here) == here / name
     assert main(["init", "train.py", "--framework", "script", *FLAGS]) == 0
     assert f"{name} looks like a checkpoint without a step in its name" in capsys.readouterr().out
     assert f"  # {name} has no step in its name" in Path("gang.yaml").read_text()
@@ -227,7 +228,7 @@ def test_a_file_is_overwritten_with_force_only(capsys: pytest.CaptureFixture[str
     [
         ([], "give SCRIPT, --framework, --members"),
         (["train.py", "--framework", "jax"], "give --members"),
-        (["no.py", "--framework", "jax", *FLAGS], "no.py is no file in"),
+        (["no.py", "--framework", "jax", *FLAGS], "no.py isn't a file in"),
         (["train.py", "--framework", "jax", *FLAGS, "--name", "A_b"], "metadata.name"),
         (["train.py", "--framework", "jax", *FLAGS, "--file", "no/gang.yaml"], "can't be written"),
     ],

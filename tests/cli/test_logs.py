@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gangctl.cli.targets.own_lines import in_order, own_part, workers_part
+from gangctl.cli.targets.logs import in_order, own_part, workers_part
 from gangctl.cluster.local.layout import PodFolder
 from gangctl.cluster.local.rotation import MOST_BYTES, rotated
 from tests.cli.here import Here, manifest

@@ -47,6 +47,12 @@ assert not heavy, heavy
     assert all(f"\n  {verb} " in done.stdout for verb in VERBS)
 
 
+def test_the_help_lists_the_verb_of_an_annex_at_its_place(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    out = capsys.readouterr().out
+    assert out.index("\n  classify ") < out.index("\n  convert ") < out.index("\n  crd ")
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_the_help_of_each_verb_teaches_with_an_example(capsys: pytest.CaptureFixture[str], verb: str) -> None:
     with pytest.raises(SystemExit) as ended:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gangctl.api.gangjob import GangJob
-from gangctl.cli import members
+from gangctl.cli.arguments import member_of_rank
 from gangctl.cli.errors import UserError
 
 
@@ -31,22 +31,22 @@ def job(**status: object) -> GangJob:
 
 
 def test_its_own_member_or_a_spare_has_a_rank() -> None:
-    assert members.member_of_rank(job(), 5, None) == "worker-1"
+    assert member_of_rank(job(), 5, None) == "worker-1"
     taken = job(ranks=[{"place": "worker-1", "member": "worker-2"}])
-    assert members.member_of_rank(taken, 5, None) == "worker-2"
+    assert member_of_rank(taken, 5, None) == "worker-2"
 
 
 def test_a_rank_that_two_groups_have_needs_a_role() -> None:
     with pytest.raises(UserError, match=r"rank 1 exists in several process groups: select one with --role"):
-        members.member_of_rank(job(), 1, None)
-    assert members.member_of_rank(job(), 1, "rollout") == "rollout-0"
+        member_of_rank(job(), 1, None)
+    assert member_of_rank(job(), 1, "rollout") == "rollout-0"
 
 
 def test_a_rank_that_is_not_there_is_answered_with_those_that_are() -> None:
     both = r"there are 0 to 7 \(process group worker\), 0 to 1 \(process group rollout\)"
     with pytest.raises(UserError, match=f"no rank 8: {both}"):
-        members.member_of_rank(job(), 8, None)
+        member_of_rank(job(), 8, None)
     with pytest.raises(UserError, match="its roles have no ranks"):
-        members.member_of_rank(job(), 0, "evaluator")
+        member_of_rank(job(), 0, "evaluator")
     with pytest.raises(UserError, match="no role 'workr', only worker, rollout, evaluator"):
-        members.member_of_rank(job(), 0, "workr")
+        member_of_rank(job(), 0, "workr")

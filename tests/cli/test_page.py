@@ -18,8 +18,7 @@ from aiohttp import web
 
 from gangctl.api.snapshot import Endpoint
 from gangctl.cli.errors import UserError
-from gangctl.cli.page.local import LocalController
-from gangctl.cli.page.proxy import PageProxy, check
+from gangctl.cli.page import LocalController, PageProxy, check_page
 from gangctl.cluster.local.layout import StateDirectory
 from tests.cli.here import Here, manifest
 from tests.ports import free_port
@@ -212,10 +211,10 @@ async def test_without_a_controller_the_browser_is_told_and_the_page_comes_back_
     state = StateDirectory(tmp_path)
     upstream = LocalController(state)
     with pytest.raises(UserError, match=r"no controller runs for .*: gangctl run FILE starts one"):
-        await check(upstream)
+        await check_page(upstream)
     state.live.write_text(Endpoint(url=f"http://127.0.0.1:{free_port()}/v1/gangs/", token="t").model_dump_json())
     with pytest.raises(UserError, match="the controller does not answer"):
-        await check(upstream)
+        await check_page(upstream)
     async with proxied(upstream) as (proxy, controller):
         address = proxy.address()
         async with browser(address) as one:

@@ -13,8 +13,8 @@ import pytest
 from aiohttp import web
 
 from gangctl.cli.errors import UserError
-from gangctl.cli.page.leader import LeadingController
-from gangctl.cli.page.proxy import check
+from gangctl.cli.page import check_page
+from gangctl.cli.targets.leader import LeadingController
 from gangctl.cli.targets.port import PageAccess
 from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.kube.client import Client
@@ -108,10 +108,10 @@ async def test_on_a_cluster_the_page_needs_a_token_of_a_user_who_may_get_it() ->
             assert reviewer.asked == []
             async with with_token(api, "other") as client:
                 with pytest.raises(UserError, match="the controller refuses: user jane may not get /ui: bind a"):
-                    await check(LeadingController(client, ACCESS))
+                    await check_page(LeadingController(client, ACCESS))
             async with with_token(api, "good") as client:
                 upstream = LeadingController(client, ACCESS)
-                await check(upstream)
+                await check_page(upstream)
 
                 async def shows_a_list() -> bool:
                     async with upstream.get("/ui/gangs") as stream:
@@ -130,12 +130,12 @@ async def test_on_a_cluster_the_page_follows_the_leader_to_another_pod() -> None
             await first.until_it_leads()
             async with with_token(api, "good") as client:
                 upstream = LeadingController(client, ACCESS)
-                await check(upstream)
+                await check_page(upstream)
                 async with upstream.get("/ui/gangs") as watched:
                     first.ended.set()
                     await second.until_it_leads()
                     await _ends(watched)
-                await check(upstream)
+                await check_page(upstream)
             assert forwarding.pods == ["first", "first", "second"]
 
 
@@ -247,24 +247,24 @@ async def test_on_a_cluster_each_reason_why_there_is_no_page_is_told() -> None:
         with pytest.raises(UserError, match="--service-account is 'x/': use NAMESPACE/NAME"):
             LeadingController(client, PageAccess(service_account="x/"))
         with pytest.raises(UserError, match=r"checks tokens, and the kubeconfig has none: .* --service-account"):
-            await check(LeadingController(client, ACCESS))
+            await check_page(LeadingController(client, ACCESS))
         api.faults += [Reviewer(), PortForwarding()]
         async with with_token(api, "good") as known:
             upstream = LeadingController(known, ACCESS)
             with pytest.raises(UserError, match="there is no Lease gangctl in namespace default"):
-                await check(upstream)
+                await check_page(upstream)
             async with replica(api, "first") as first:
                 await first.until_ready()
                 await first.until_it_leads()
                 with pytest.raises(UserError, match="pod first, which holds the Lease, is gone"):
-                    await check(upstream)
+                    await check_page(upstream)
                 await pod_of(api, first, 1, name="metrics")
                 with pytest.raises(UserError, match=r"has no port page: set page.enabled"):
-                    await check(upstream)
+                    await check_page(upstream)
                 await api.remove("pods", "default", "first")
                 await pod_of(api, first, free_port())
                 with pytest.raises((UserError, ClusterError)):
-                    await check(upstream)
+                    await check_page(upstream)
 
 
 async def test_on_a_cluster_a_token_of_a_service_account_is_used_and_renewed() -> None:
@@ -282,7 +282,7 @@ async def test_on_a_cluster_a_token_of_a_service_account_is_used_and_renewed() -
             await first.until_it_leads()
             upstream = LeadingController(client, PageAccess(lease=ACCESS.lease, service_account="research/viewer"))
             with pytest.raises(UserError, match="doesn't accept the token"):
-                await check(upstream)
-            await check(upstream)
-            await check(upstream)
+                await check_page(upstream)
+            await check_page(upstream)
+            await check_page(upstream)
         assert made == ["research", "research"]

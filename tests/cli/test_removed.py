@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import sys
@@ -62,7 +63,12 @@ def test_what_happened_to_an_interrupted_gang_is_told_and_it_runs_again(folder: 
     status = folder.gangctl("status", *name)
     assert re.search(r"g +Stopped", status.stdout)
     assert "no controller" not in status.stdout + status.stderr
-    for said in (why, folder.gangctl("status", "g").stdout):
+    stored = json.loads(folder.gangctl("status", "g", "-o", "json").stdout)
+    assert stored["status"]["phase"] == "Stopped"
+    assert [one["status"] for one in json.loads(folder.gangctl("status", "-o", "json").stdout)["items"]] == [
+        stored["status"]
+    ]
+    for said in (why, folder.gangctl("status", "g").stdout, stored["status"]["message"]):
         assert re.search(ended, said)
         assert "gangctl rerun g runs it again" in said
     (folder.path / "over").write_text("")
@@ -165,7 +171,10 @@ def test_a_script_that_fails_alike_before_a_step_ends_the_run_with_its_traceback
     assert len(re.findall(r"^worker-[01] \|   File .*wrong.py", run.said, re.MULTILINE)) == 14
     assert "No such file or directory: 'data'" in run.said.split("printed last:")[1]
     assert "correct the script, then gangctl rerun --state-dir st g runs it again" in run.said
+    end = "3 attempts failed alike before a step was reported"
+    assert f"{end}: ending every process of g" in run.said
     assert folder.left() == []
+    assert f"{end}, which ended the run" in " ".join(folder.gangctl("why", "g", "--state-dir", "st").stdout.split())
     assert "3 attempts failed alike before a step" in folder.gangctl("why", "g", "--state-dir", "st").stdout
     (folder.path / "data").write_text("")
     assert folder.gangctl("rerun", "g", "--state-dir", "st").returncode == 0

@@ -1,1 +1,1 @@
-"""`gangctl run` on this machine: its controller, its lock, its gangs and checkpoints."""
+"""`gangctl run` on this machine: its controller, its gangs and checkpoints."""

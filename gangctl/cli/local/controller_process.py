@@ -1,21 +1,25 @@
-"""Keeps a controller process running, as a Deployment does on a cluster: with back-off after each crash.
+"""Keep the controller of a state directory running, as a Deployment does on a cluster: with back-off after each crash.
 
 The controller's standard input is a pipe from this process: when this process is gone, the controller exits, and gangs
-continue without it.
+continue without it. At most one `gangctl run` may use a state directory, because each starts a controller.
 """
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import signal
 import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final
 
+from gangctl.cli.errors import UserError
+from gangctl.cluster.errors import Retryable, Terminal
+from gangctl.cluster.local.controller_lock import only_controller
 from gangctl.cluster.local.layout import StateDirectory
 
 QUICK_SECONDS: Final = 10.0
@@ -25,6 +29,9 @@ FIRST_PAUSE_SECONDS: Final = 0.1
 LONGEST_PAUSE_SECONDS: Final = 5.0
 END_SECONDS: Final = 5.0
 """From SIGTERM to SIGKILL of the controller. A SIGKILL does not harm gangs."""
+CONTROLLER_SECONDS: Final = 15.0
+"""Time for the controller of a killed `gangctl run` to notice and exit."""
+POLL_SECONDS: Final = 0.05
 
 
 class ControllerFailedError(Exception):
@@ -48,31 +55,30 @@ class ControllerProcess:
         quick = 0
         try:
             while True:
-                await self._start()
+                self._child = await self._start()
                 began = time.monotonic()
-                code = await self._ended()
+                code = await self._child.wait()
                 lived = time.monotonic() - began
                 quick = quick + 1 if lived < QUICK_SECONDS else 1
                 if quick >= MOST_QUICK_DEATHS:
-                    raise ControllerFailedError(
-                        f"the controller died {quick} times in a row, the last time {_how(code)}: {self._last_words()}"
-                    )
+                    last = f"the last time {_exit_text(code)}: {self._last_line()}"
+                    raise ControllerFailedError(f"the controller died {quick} times in a row, {last}")
                 pause = 0.0 if quick == 1 else min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** (quick - 2))
                 self.notify(
-                    f"the controller died {_how(code)}; workers continue to train, the controller restarts"
+                    f"the controller died {_exit_text(code)}; workers continue to train, the controller restarts"
                     + (f" in {pause:g} s" if pause else "")
                 )
                 await asyncio.sleep(pause)
         finally:
             await self._end()
 
-    async def _start(self) -> None:
+    async def _start(self) -> asyncio.subprocess.Process:
         try:
             log = os.open(self.state.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise ControllerFailedError(f"{self.state.log} can't be written: {error.strerror}") from None
         try:
-            self._child = await asyncio.create_subprocess_exec(
+            return await asyncio.create_subprocess_exec(
                 # In UTF-8 whatever the locale is: manifests are, and so is what is stored.
                 *(sys.executable, "-X", "utf8", "-P", "-m", "gangctl.controller"),
                 *("--state-dir", str(self.state.path)),
@@ -85,10 +91,6 @@ class ControllerProcess:
             raise ControllerFailedError(f"the controller can't be started: {error.strerror}") from None
         finally:
             os.close(log)
-
-    async def _ended(self) -> int:
-        assert self._child is not None
-        return await self._child.wait()
 
     async def _end(self) -> None:
         child = self._child
@@ -105,7 +107,7 @@ class ControllerProcess:
                 child.kill()
             await child.wait()
 
-    def _last_words(self) -> str:
+    def _last_line(self) -> str:
         try:
             lines = self.state.log.read_text(errors="replace").strip().splitlines()
         except OSError:
@@ -113,10 +115,57 @@ class ControllerProcess:
         return f"{lines[-1] if lines else 'its log is empty'} ({self.state.log})"
 
 
-def _how(code: int) -> str:
+def _exit_text(code: int) -> str:
     if code >= 0:
         return f"with exit code {code}"
     try:
         return f"by {signal.Signals(-code).name}"
     except ValueError:
         return f"by signal {-code}"
+
+
+@contextmanager
+def only_run(state: StateDirectory) -> Iterator[None]:
+    """Hold the run lock of a state directory, once its previous controller has exited.
+
+    Raises:
+        UserError: another run holds the lock, or the directory is not writable.
+    """
+    try:
+        state.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(state.run_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise UserError(
+            f"{error.filename} can't be written: {error.strerror}; choose another --state-dir or make it writable"
+        ) from None
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(descriptor, 64).decode(errors="replace").strip() or "unknown"
+            raise UserError(
+                f"another gangctl run (process {holder}) uses {state.path}; end it, or choose another --state-dir"
+            ) from None
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, f"{os.getpid()}\n".encode())
+        _await_no_controller(state)
+        yield
+        os.ftruncate(descriptor, 0)
+    except OSError as error:
+        raise UserError(f"{state.run_lock} can't be written: {error.strerror}") from None
+    finally:
+        os.close(descriptor)
+
+
+def _await_no_controller(state: StateDirectory) -> None:
+    deadline = time.monotonic() + CONTROLLER_SECONDS
+    while True:
+        try:
+            with only_controller(state):
+                return
+        except Retryable as error:
+            raise UserError(str(error)) from None
+        except Terminal as error:
+            if time.monotonic() >= deadline:
+                raise UserError(f"{error}; gangctl run did not start it, or it hangs: end it first") from None
+            time.sleep(POLL_SECONDS)

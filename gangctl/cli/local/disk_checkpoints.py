@@ -1,8 +1,8 @@
-"""Finds checkpoints in folders of this machine: the steps of a tier, and folders that look like one.
+"""Find checkpoints in folders of this machine: the steps of a tier, and folders that look like one.
 
 A tier has the steps that the supervisor finds in it: names that match its pattern, of which the file is there, or the
-file that marks a folder complete. A link out of the directory is no step. What :func:`recognised` looks at is bounded.
-It takes no number for a step unless a word says so.
+file that marks a folder complete. A link out of the directory isn't a step. What
+:func:`checkpoint_folders` looks at is bounded. It takes no number for a step unless a word says so.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Recognised:
+class CheckpointFolder:
     """A folder whose content looks like checkpoints."""
 
     directory: Path
@@ -66,33 +66,29 @@ class Recognised:
     """None where there is a doubt."""
     count: int
     doubt: str = ""
-    """Why it can't be said which steps are there, or are complete."""
+    """The reason why the steps, or the complete ones, can't be named."""
 
     @property
     def is_file(self) -> bool:
-        """Whether a step is a file."""
+        """Return whether a step is a file."""
         return self.pattern.endswith((*_SUFFIXES, *_TEXTS))
 
 
-def steps(source: DirectorySource, base: Path) -> list[Step]:
-    """The complete steps of a tier, newest first; ``base``: where relative paths begin.
-
-    Raises:
-        OSError: the directory can't be read. One that doesn't exist has no steps.
-    """
+def complete_steps(source: DirectorySource, base: Path) -> list[Step]:
+    """The complete steps of a tier, newest first; none if its directory doesn't exist. ``base``: of relative paths."""
     try:
         return _complete(base / source.directory, *folder_rule(source))
     except FileNotFoundError:
         return []
 
 
-def recognised(folder: Path) -> list[Recognised]:
+def checkpoint_folders(folder: Path) -> list[CheckpointFolder]:
     """Folders at or below this one that look like checkpoints, the one that was written last first."""
     found = [one for directory in _folders(folder) if (one := _recognise(directory)) is not None]
     return sorted(found, key=_order)
 
 
-def unnumbered(folder: Path) -> Path | None:
+def file_without_step(folder: Path) -> Path | None:
     """The newest file that looks like a checkpoint without a step in its name; None if there is none."""
     found: list[tuple[float, Path]] = []
     for directory in _folders(folder):
@@ -138,7 +134,7 @@ def _folders(top: Path) -> Iterator[Path]:
         yield here
 
 
-def _recognise(directory: Path) -> Recognised | None:
+def _recognise(directory: Path) -> CheckpointFolder | None:
     try:
         names = sorted(os.listdir(directory))[:MAX_NAMES]  # noqa: PTH208 - names are enough
         if not any(_NUMBER.search(name) for name in names):
@@ -146,13 +142,13 @@ def _recognise(directory: Path) -> Recognised | None:
         for layout, (pattern, complete) in LAYOUTS.items():
             found = _complete(directory, pattern, complete)
             if found:
-                return Recognised(directory, layout, pattern, complete, found[0], len(found))
+                return CheckpointFolder(directory, layout, pattern, complete, found[0], len(found))
         return _by_pattern(directory, names)
     except OSError:
         return None
 
 
-def _by_pattern(directory: Path, names: list[str]) -> Recognised | None:
+def _by_pattern(directory: Path, names: list[str]) -> CheckpointFolder | None:
     """Names that differ in numbers only, and speak of steps or checkpoints; a word says which number is the step."""
     if _NUMBER.search(directory.name) and _HINT.search(directory.name):
         return None  # It is a step itself.
@@ -175,7 +171,7 @@ def _by_pattern(directory: Path, names: list[str]) -> Recognised | None:
 
 def _of_pattern(
     directory: Path, pattern: str, same: list[tuple[int, list[int], str]], *, is_unclear: bool
-) -> Recognised | None:
+) -> CheckpointFolder | None:
     inside = [directory / name for _, _, name in same if (directory / name).is_dir()]
     marker = next((one for one in _MARKERS if any((path / one).is_file() for path in inside)), "")
     doubt = ""
@@ -194,11 +190,13 @@ def _of_pattern(
     found = [] if doubt else _complete(directory, pattern, marker)
     if not doubt and not found:
         return None
-    return Recognised(directory, "Pattern", pattern, marker, found[0] if found else None, len(found or same), doubt)
+    return CheckpointFolder(
+        directory, "Pattern", pattern, marker, found[0] if found else None, len(found or same), doubt
+    )
 
 
 def _speaks(path: str) -> bool:
-    """Whether a name speaks of steps or checkpoints. Logs and metrics are texts that have steps, too."""
+    """Return whether a name speaks of steps or checkpoints. Logs and metrics are texts that have steps, too."""
     if path.endswith(_TEXTS):
         return _STATE.search(path) is not None and _ELSE.search(path) is None
     return _HINT.search(path) is not None
@@ -209,7 +207,7 @@ def _is_only(name: str) -> bool:
     return f".{suffix}" in {*_SUFFIXES, *_TEXTS} and _ONLY.fullmatch(stem) is not None and not _NUMBER.search(name)
 
 
-def _order(one: Recognised) -> tuple[bool, float]:
+def _order(one: CheckpointFolder) -> tuple[bool, float]:
     try:
         written = one.directory.stat().st_mtime if one.newest is None else one.newest.path.stat().st_mtime
     except OSError:

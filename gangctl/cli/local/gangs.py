@@ -1,17 +1,32 @@
-"""Gangs of a state directory, by name."""
+"""Gangs of a state directory: find one by its name, submit one with `gangctl run FILE`, remove one.
+
+The rule: a gang that has ended is replaced by a new one. A gang that has not ended is taken over, with the policy of
+the manifest, if its roles are the same. A manifest that does not fit must never change anything that runs.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import os
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from gangctl.api.gangjob import GangJob
-from gangctl.cli.errors import UserError
-from gangctl.cli.suggestions import hint
+from gangctl.api.changes import changed
+from gangctl.api.gangjob import GangJob, Spec
+from gangctl.api.roles_hash import roles_hash
+from gangctl.api.status import ENDED
+from gangctl.cli.errors import UserError, hint
+from gangctl.cli.manifests import unknown_field_texts
 from gangctl.cluster.errors import ClusterError, Terminal
 from gangctl.cluster.local.gang_store import GangStore
 from gangctl.cluster.local.layout import DEFAULT_STATE_DIRECTORY, StateDirectory
+from gangctl.cluster.local.rotation import rotated
+from gangctl.cluster.local.teardown import teardown
+from gangctl.cluster.local.worker_command import ignored, refusals
 
 STATE_DIRECTORY: Final = "GANGCTL_STATE_DIR"
 """The environment variable with the path of the state directory."""
@@ -28,11 +43,7 @@ def absolute(path: Path) -> StateDirectory:
 
 
 def names(state: StateDirectory, file: str = "gangjob.json") -> list[str]:
-    """Names of all stored gangs, or of those that have another file, sorted.
-
-    Raises:
-        UserError: the folder can't be read.
-    """
+    """The names of all stored gangs, or of those that have another file, sorted."""
     try:
         return sorted(path.name for path in state.gangs.iterdir() if (path / file).is_file())
     except FileNotFoundError:
@@ -42,20 +53,12 @@ def names(state: StateDirectory, file: str = "gangjob.json") -> list[str]:
 
 
 def names_with_removed(state: StateDirectory) -> list[str]:
-    """Names of all gangs that are stored, or were until Ctrl-C removed them, sorted.
-
-    Raises:
-        UserError: the folder can't be read.
-    """
+    """The names of all gangs that are stored, or were until Ctrl-C removed them, sorted."""
     return sorted({*names(state), *names(state, "removed.json")})
 
 
 def find(state: StateDirectory, name: str, *, or_removed: bool = False) -> GangStore:
-    """The store of an existing gang; with ``or_removed``, also of one that Ctrl-C has removed and whose logs are left.
-
-    Raises:
-        UserError: there is no gang of this name; similar names are suggested.
-    """
+    """The store of an existing gang; with ``or_removed``, also of a gang that Ctrl-C has removed: its logs are left."""
     try:
         store = GangStore(state.gang(name))
     except Terminal as error:
@@ -74,25 +77,106 @@ def find(state: StateDirectory, name: str, *, or_removed: bool = False) -> GangS
 
 
 def read_logged(state: StateDirectory, name: str) -> GangJob:
-    """The gang whose logs are there: as it is stored, or as it was when it was removed.
-
-    Raises:
-        UserError: there is no such gang, or its file can't be read.
-    """
+    """The gang whose logs are there: as it is stored, or as it was when it was removed."""
     store = find(state, name, or_removed=True)
+    return read_gang(store) if store.removed_at() is None else _read(store.read_removed)
+
+
+def read_gang(store: GangStore) -> GangJob:
+    """The gang as it is stored; UserError if the file can't be read."""
+    return _read(store.read)
+
+
+def _read(read: Callable[[], GangJob]) -> GangJob:
     try:
-        return store.read() if store.removed_at() is None else store.read_removed()
+        return read()
     except ClusterError as error:
         raise UserError(str(error)) from None
 
 
-def read(store: GangStore) -> GangJob:
-    """The gang as it is stored.
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """The stored gang, and messages for the user."""
 
-    Raises:
-        UserError: the file can't be read or isn't a GangJob.
+    store: GangStore
+    message: str
+    """The action."""
+    notes: tuple[str, ...]
+    """Parts of the manifest that have no effect here."""
+
+
+def submit_gang(state: StateDirectory, job: GangJob, working_directory: Path) -> Submission:
+    """Store the gang of a manifest, or take over the stored one; UserError if it can't run here or doesn't fit."""
+    store = GangStore(state.gang(job.metadata.name))
+    notes = (*ignored(job), *unknown_field_texts(job))
+    try:
+        old = None if store.stamp() is None else read_gang(store)
+        is_taken_over = old is not None and old.status.phase not in ENDED
+        wrong = refusals(job, None if is_taken_over else working_directory)
+        if wrong:
+            raise UserError("the manifest can't be run on this machine:\n" + "\n".join(f"  {text}" for text in wrong))
+        if old is not None and is_taken_over:
+            return Submission(store, _take_over(store, old, job.spec), notes)
+        has_logs = _put_aside(state, store)
+        store.create(job, working_directory)
+        what = f"gang {job.metadata.name} is created"
+        what += "" if old is None else f"; it replaces the one that has {old.status.phase.lower()}"
+        what += f"; gangctl logs {job.metadata.name} --previous has the logs of the one before" if has_logs else ""
+        return Submission(store, what, notes)
+    except ClusterError as error:
+        raise UserError(str(error)) from None
+
+
+def remove_gang(store: GangStore) -> None:
+    """Remove the gang with what compilers have kept. Its logs stay, and a file with its last status and this time."""
+    folder = store.folder
+    with suppress(FileNotFoundError):
+        try:
+            folder.job.replace(folder.removed)
+            folder.removed.touch()
+            shutil.rmtree(folder.caches, ignore_errors=True)
+        except PermissionError as error:
+            raise UserError(f"{folder.job} can't be removed: {error.strerror}") from None
+
+
+def _put_aside(state: StateDirectory, store: GangStore) -> bool:
+    """End what is left of an earlier gang of this name, remove it, and put its logs aside; return whether it had any.
+
+    Only those of the last gang are kept.
     """
+    folder = store.folder
+    if not folder.path.is_dir():
+        return False
+    asyncio.run(teardown(state, folder.path.name, 0))
+    remove_gang(store)
     try:
-        return store.read()
-    except ClusterError as error:
-        raise UserError(str(error)) from None
+        for path in (folder.removed, folder.events, rotated(folder.events)):
+            path.unlink(missing_ok=True)
+        if not folder.pods.is_dir() or not any(folder.pods.iterdir()):
+            return False
+        shutil.rmtree(folder.before, ignore_errors=True)
+        folder.pods.replace(folder.before)
+    except OSError as error:
+        raise UserError(f"{error.filename} can't be removed: {error.strerror}") from None
+    return True
+
+
+def _take_over(store: GangStore, old: GangJob, spec: Spec) -> str:
+    name, status = old.metadata.name, old.status
+    new, given = spec, spec.model_fields_set
+    # Fields that `gangctl suspend`, `resume` and `restart` set; a manifest without them leaves them unchanged.
+    if "suspend" not in given:
+        new = changed(new, suspend=old.spec.suspend)
+    if "restart_token" not in given:
+        new = changed(new, restart_token=old.spec.restart_token)
+    if roles_hash(new.roles) != roles_hash(old.spec.roles) and not old.spec.suspend:
+        raise UserError(
+            f"gang {name} exists ({status.phase or 'New'}, attempt {status.attempt}) with other roles than the "
+            f"manifest's, and roles can be changed only while it is suspended: run gangctl suspend {name}, then this "
+            f"command again, then gangctl resume {name}; or use another metadata.name"
+        )
+    where = f"{status.phase or 'New'}, attempt {status.attempt}"
+    after = store.update_spec(lambda _: new)
+    if after.metadata.generation == old.metadata.generation:
+        return f"gang {name} exists ({where}): it is taken over, its workers are not touched"
+    return f"gang {name} exists ({where}): it is taken over with the manifest's changes to the spec"

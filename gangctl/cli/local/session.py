@@ -1,4 +1,4 @@
-"""One `gangctl run`, from the stored gang to its end: it runs a controller, updates the display and handles signals."""
+"""Run one gang to its end for `gangctl run`: run a controller, update the display and handle signals."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from gangctl.api.status import ENDED, GangPhase
 from gangctl.cli.errors import ExitCode
 from gangctl.cli.gang_view import GangView, view_gang
 from gangctl.cli.local.controller_process import ControllerFailedError, ControllerProcess
+from gangctl.cli.local.gangs import remove_gang
 from gangctl.cli.printers.display import Display
 from gangctl.cli.printers.output import print_err
 from gangctl.cli.printers.worker_output import WorkerOutput
-from gangctl.cli.submission import remove
 from gangctl.cluster.errors import ClusterError, Retryable
 from gangctl.cluster.local.gang_store import GangStore
 from gangctl.cluster.local.layout import StateDirectory
@@ -29,7 +29,7 @@ from gangctl.core.policy.recovery import failed_alike
 from gangctl.explain.why.resting import FAILED_ALIKE
 
 if TYPE_CHECKING:
-    from gangctl.cli.page.proxy import PageProxy
+    from gangctl.cli.page import PageProxy
 
 REDRAW_SECONDS: Final = 0.2
 ENDING_SECONDS: Final = 30.0
@@ -37,7 +37,6 @@ ENDING_SECONDS: Final = 30.0
 LAST_BYTES: Final = 1 << 16
 LAST_LINES: Final = 20
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_LEFT: Final = frozenset({GangPhase.HELD, GangPhase.SUSPENDED})
 
 
 class LocalRun:
@@ -154,39 +153,46 @@ class LocalRun:
         except ClusterError:
             await self._end_processes(0)
             raise
-        name, phase, grace = job.metadata.name, job.status.phase, job.spec.recovery.stop_grace_period_seconds
+        name, phase = job.metadata.name, job.status.phase
         if phase in ENDED:
             await self._end_processes(0)
             await self._last_look()
             self._note(f"{name} has {phase.lower()}: {job.status.message}")
             return ExitCode.OK if phase is GangPhase.SUCCEEDED else ExitCode.FAILED
         if failure:
-            self._note(f"{failure}; ending every process of {name} (up to {grace} s)")
-            await self._end_processes(grace)
-            await self._last_look(failure)
+            await self._stop(job, failure)
             return ExitCode.FAILED
         if not self._interrupted.is_set() and failed_alike(job):
-            self._print_last_words(job)
-            self._note(f"{name}: {FAILED_ALIKE}; ending every process of it (up to {grace} s)")
-            await self._end_processes(grace)
-            await self._last_look(FAILED_ALIKE)
-            await asyncio.to_thread(remove, self._store)
+            self._print_last_lines(job)
+            await self._stop(job, FAILED_ALIKE)
+            await asyncio.to_thread(remove_gang, self._store)
             self._note(f"correct the script, then gangctl rerun {name} runs it again; gangctl logs {name} has its logs")
             return ExitCode.FAILED
-        code = ExitCode.HELD if phase in _LEFT else ExitCode.INTERRUPTED
+        stays = phase in {GangPhase.HELD, GangPhase.SUSPENDED}
+        code = ExitCode.HELD if stays else ExitCode.INTERRUPTED
         if self._keep:
             self._note(f"{self._why}: the controller has ended, {name} continues without it (--keep)")
             return code
-        self._note(
-            f"{self._why}: ending every process of {name} (up to {grace} s; interrupt again to kill them at once)"
-        )
-        await self._end_processes(grace)
-        await self._last_look("" if phase in _LEFT else f"{self._why}: every process was ended")
-        if phase not in _LEFT:
-            await asyncio.to_thread(remove, self._store)
-        what = f"the gang stays {phase.lower()}" if phase in _LEFT else f"gangctl rerun {name} runs it again"
+        await self._stop(job, self._why, "; interrupt again to kill them at once", is_stopped=not stays)
+        if not stays:
+            await asyncio.to_thread(remove_gang, self._store)
+        what = f"the gang stays {phase.lower()}" if stays else f"gangctl rerun {name} runs it again"
         self._note(f"no process of {name} is left; {what}; gangctl logs {name} has its logs")
         return code
+
+    async def _stop(self, job: GangJob, why: str, how: str = "", *, is_stopped: bool = True) -> None:
+        """End the processes of a gang that has not ended, and say why before and after.
+
+        Args:
+            job: the gang.
+            why: what was seen.
+            how: added to the grace period, for the user.
+            is_stopped: the status doesn't say that nothing runs.
+        """
+        grace = job.spec.recovery.stop_grace_period_seconds
+        self._note(f"{why}: ending every process of {job.metadata.name} (up to {grace} s{how})")
+        await self._end_processes(grace)
+        await self._last_look(f"{why}: every process was ended" if is_stopped else "")
 
     async def _end_processes(self, grace: float) -> None:
         """End the processes gracefully; a second signal kills them at once. That they have ended need not be stored."""
@@ -214,7 +220,7 @@ class LocalRun:
         self._remember(found)
         self._show(found, now)
 
-    def _print_last_words(self, job: GangJob) -> None:
+    def _print_last_lines(self, job: GangJob) -> None:
         """Print what the worker at fault printed at its end, with the whole traceback if there is one."""
         cause, output = job.status.incidents[0].cause, job.status.incidents[0].output
         log = self._store.folder.pod(pod_name(job.metadata.name, cause.member, cause.incarnation)).worker_log
@@ -240,8 +246,8 @@ class LocalRun:
     def _remember(self, found: GangView) -> None:
         self._last = found
         for entry in found.processes():
-            known = self._members.get(entry["member"], {})
-            self._members[entry["member"]] = entry if "supervisor" in entry else {**known, **entry}
+            before = self._members.get(entry["member"], {})
+            self._members[entry["member"]] = entry if "supervisor" in entry else {**before, **entry}
 
     def _show(self, found: GangView, now: float) -> None:
         if self._is_output_gone:

@@ -12,8 +12,7 @@ from typing import Final, TypeVar
 
 from pydantic import TypeAdapter
 
-from gangctl.cli.errors import UserError
-from gangctl.cli.suggestions import hint
+from gangctl.cli.errors import UserError, hint
 from gangctl.cli.targets.pod_exec import PERMISSIONS, run_python
 from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.kube import paths

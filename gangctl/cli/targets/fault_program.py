@@ -1,4 +1,4 @@
-"""Injects a fault inside a container: `gangctl inject` runs this file with the container's Python, 3.8 or newer.
+"""Inject a fault inside a container: `gangctl inject` runs this file with the container's Python, 3.8 or newer.
 
 The kernel drops a SIGKILL to the first process of a PID namespace if it comes from inside, so that process is made to
 exit by ptrace(2). If the node forbids ptrace, its CPU time limit is set to zero, because the kernel's own SIGKILL is
@@ -53,7 +53,7 @@ def main(arguments: dict[str, Any]) -> int:
 
 
 def _inject(request: Request) -> None:
-    for pid in _chosen(request):
+    for pid in _pids_of(request):
         if request.exit_code is not None:
             _print(request, pid, f"exits with {request.exit_code}")
             exit_with(pid, request.exit_code)
@@ -64,7 +64,7 @@ def _inject(request: Request) -> None:
             os.kill(pid, request.number)
 
 
-def _chosen(request: Request) -> list[int]:
+def _pids_of(request: Request) -> list[int]:
     owner = "sidecar" if request.process == "sidecar" else "supervisor"
     first = _find(request.programs)
     if first is None:
@@ -78,8 +78,8 @@ def _chosen(request: Request) -> list[int]:
     if request.rank is not None:
         found = [pid for pid in found if ranks[pid] == request.rank]
         if not found:
-            known = ", ".join(str(one) for one in sorted(one for one in ranks.values() if one is not None))
-            raise Terminal(f"no process here has rank {request.rank}; ranks here: {known or 'none'}")
+            there = ", ".join(str(one) for one in sorted(one for one in ranks.values() if one is not None))
+            raise Terminal(f"no process here has rank {request.rank}; ranks here: {there or 'none'}")
     return [each for pid in found for each in _tree(pid)] if request.tree else found
 
 
@@ -151,7 +151,7 @@ def _container(pid: int) -> str:
 
 
 def _catches(pid: int, number: int) -> bool:
-    """Whether the process has a handler for the signal. Other signals are not delivered to a first process."""
+    """Return whether the process has a handler for the signal. Other signals are not delivered to a first process."""
     for line in _read(pid, "status").split(b"\n"):
         if line.startswith(b"SigCgt:"):
             return bool(int(line.split()[1], 16) >> (number - 1) & 1)

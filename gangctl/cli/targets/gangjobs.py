@@ -1,4 +1,7 @@
-"""Client for GangJobs on the API server, with messages for users if one does not exist."""
+"""Read and write GangJobs on the API server, with messages for users if one does not exist.
+
+Each call may raise UserError (it doesn't exist, or this release can't read it) or ClusterError (the request failed).
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,7 @@ from gangctl.api.changes import SpecChanges
 from gangctl.api.gangjob import GangJob, Spec
 from gangctl.api.model import Model
 from gangctl.api.version import API_VERSION, PLURAL
-from gangctl.cli.errors import UserError
-from gangctl.cli.suggestions import hint
+from gangctl.cli.errors import UserError, hint
 from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.kube.client import MERGE_PATCH, Client, NotFound
 from gangctl.cluster.kube.projections import GANGS, KubeGang
@@ -20,7 +22,7 @@ from gangctl.cluster.kube.projections import GANGS, KubeGang
 LIST_SECONDS: Final = 60.0
 _API: Final = f"/apis/{API_VERSION}"
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-INSTALL: Final = (
+_INSTALL: Final = (
     "the cluster has no CustomResourceDefinition for GangJobs: install the chart (charts/gangctl), or only the "
     "definition with gangctl crd | kubectl apply --server-side -f -"
 )
@@ -32,72 +34,42 @@ class GangJobs:
     def __init__(self, client: Client, namespace: str, *, everywhere: bool) -> None:
         """Raise UserError if the name of the namespace is invalid."""
         self._client = client
-        self.namespace = checked(namespace, "namespace")
+        self.namespace = checked_name(namespace, "namespace")
+        self._in_namespace = f"{_API}/namespaces/{self.namespace}/{PLURAL}"
         self._everywhere = everywhere
 
     @property
     def folder(self) -> str:
         """Path of the list."""
-        return f"{_API}/{PLURAL}" if self._everywhere else f"{_API}/namespaces/{self.namespace}/{PLURAL}"
+        return f"{_API}/{PLURAL}" if self._everywhere else self._in_namespace
 
     async def all(self) -> list[KubeGang]:
-        """All GangJobs, sorted by namespace and name, including those that this release can't read.
-
-        Raises:
-            UserError: the namespace or the CustomResourceDefinition does not exist.
-            ClusterError: the request failed.
-        """
-        try:
-            page = GANGS.page(await self._client.request("GET", self.folder, timeout=LIST_SECONDS))
-        except NotFound:
-            raise UserError(INSTALL) from None
+        """All GangJobs, sorted by namespace and name, including those that this release can't read."""
+        page = GANGS.page(await self._list())
         if not page.items and not self._everywhere:
             await self._check_namespace()
         return sorted(page.items, key=lambda one: (one.namespace, one.name))
 
     async def documents(self) -> list[dict[str, Any]]:
         """All GangJobs as stored by the API server."""
-        try:
-            found = json.loads(await self._client.request("GET", self.folder, timeout=LIST_SECONDS))
-        except NotFound:
-            raise UserError(INSTALL) from None
+        found = json.loads(await self._list())
         return [{"apiVersion": API_VERSION, "kind": "GangJob"} | _shown(one) for one in found.get("items") or ()]
 
     async def document(self, name: str) -> dict[str, Any]:
-        """One GangJob as stored by the API server.
-
-        Raises:
-            UserError: there is no GangJob of this name; similar names are suggested.
-            ClusterError: the request failed.
-        """
+        """One GangJob as stored by the API server."""
         return _shown(json.loads(await self._request("GET", name)))
 
     async def read(self, name: str) -> GangJob:
-        """One GangJob.
-
-        Raises:
-            UserError: as ``document``, or this release can't read it.
-            ClusterError: the request failed.
-        """
+        """One GangJob."""
         return self._parsed(name, await self._request("GET", name))
 
     async def change(self, name: str, spec: SpecChanges) -> GangJob:
-        """Set fields of the spec with a merge patch, independent of other writers.
-
-        Raises:
-            UserError: as ``read``.
-            ClusterError: the API server rejected the patch.
-        """
+        """Set fields of the spec with a merge patch, independent of other writers."""
         fields = {Spec.model_fields[field].alias: _plain(value) for field, value in spec.items()}
         return self._parsed(name, await self._request("PATCH", name, json.dumps({"spec": fields}).encode()))
 
     async def delete(self, name: str, uid: str) -> None:
-        """Delete this object, as kubectl does by default: the garbage collector deletes its pods.
-
-        Raises:
-            UserError: there is none.
-            ClusterError: the API server refuses, or another object has the name now.
-        """
+        """Delete the object with this UID, as kubectl does by default: the garbage collector deletes its pods."""
         options = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
@@ -107,27 +79,28 @@ class GangJobs:
         await self._request("DELETE", name, json.dumps(options).encode(), "application/json")
 
     async def create(self, document: Mapping[str, Any]) -> None:
-        """Create a GangJob.
-
-        Raises:
-            ClusterError: the API server refuses it.
-        """
-        path = f"{_API}/namespaces/{self.namespace}/{PLURAL}"
-        await self._client.request("POST", path, body=json.dumps(document).encode())
+        """Create a GangJob."""
+        await self._client.request("POST", self._in_namespace, body=json.dumps(document).encode())
 
     async def uid(self, name: str) -> str:
         """The UID of the object of this name; empty if there is none."""
         try:
-            path = f"{_API}/namespaces/{self.namespace}/{PLURAL}/{checked(name, 'gang')}"
+            path = f"{self._in_namespace}/{checked_name(name, 'gang')}"
             found: str = json.loads(await self._client.request("GET", path))["metadata"]["uid"]
         except NotFound:
             return ""
         return found
 
+    async def _list(self) -> bytes:
+        try:
+            return await self._client.request("GET", self.folder, timeout=LIST_SECONDS)
+        except NotFound:
+            raise UserError(_INSTALL) from None
+
     async def _request(
         self, method: str, name: str, body: bytes | None = None, content_type: str = MERGE_PATCH
     ) -> bytes:
-        path = f"{_API}/namespaces/{self.namespace}/{PLURAL}/{checked(name, 'gang')}"
+        path = f"{self._in_namespace}/{checked_name(name, 'gang')}"
         try:
             return await self._client.request(method, path, body=body, content_type=content_type)
         except NotFound:
@@ -137,17 +110,17 @@ class GangJobs:
         found = GANGS.item(body)
         if found is None or found.job is None:
             why = "" if found is None else found.unreadable
-            raise UserError(f"{unreadable(name, why)}; gangctl status {name} -o yaml shows it")
+            raise UserError(f"{unreadable_text(name, why)}; gangctl status {name} -o yaml shows it")
         return found.job
 
     async def _missing(self, name: str) -> str:
         """The message that there is no such gang, with similar names if this user may list gangs."""
         try:
-            known = [one.name for one in await self.all()]
+            names = [one.name for one in await self.all()]
         except ClusterError:
             return f"there is no gang {name!r} in namespace {self.namespace}"
         empty = "it has no gangs; gangctl status -A shows those of all namespaces"
-        return f"there is no gang {name!r} in namespace {self.namespace}: {hint(name, known, empty)}"
+        return f"there is no gang {name!r} in namespace {self.namespace}: {hint(name, names, empty)}"
 
     async def _check_namespace(self) -> None:
         try:
@@ -160,17 +133,13 @@ class GangJobs:
             return  # most users may not read namespaces
 
 
-def unreadable(name: str, why: str) -> str:
+def unreadable_text(name: str, why: str) -> str:
     """The message for a gang that another release wrote."""
-    return f"this release of gangctl can't read gang {name} ({why or 'it is no GangJob'})"
+    return f"this release of gangctl can't read gang {name} ({why or 'not a GangJob'})"
 
 
-def checked(name: str, what: str) -> str:
-    """The name, checked because it becomes part of a path.
-
-    Raises:
-        UserError: the name is invalid.
-    """
+def checked_name(name: str, what: str) -> str:
+    """The name, checked because it becomes part of a path; UserError if it is invalid."""
     if not _LABEL.fullmatch(name):
         raise UserError(
             f"{name!r:.80} is not a valid name of a {what}: use at most 63 lower-case letters, digits and dashes"

@@ -15,12 +15,12 @@ from gangctl.api.names import LABEL_GANG, LABEL_UID
 from gangctl.api.snapshot import Snapshot
 from gangctl.cli.errors import ExitCode, UserError
 from gangctl.cli.gang_view import GangView
-from gangctl.cli.page.leader import LeadingController
-from gangctl.cli.page.proxy import Upstream
+from gangctl.cli.page import Upstream
 from gangctl.cli.printers.output import print_err
-from gangctl.cli.targets import device_reader, kube_ending, pod_faults, pod_logs
-from gangctl.cli.targets.gangjobs import LIST_SECONDS, GangJobs, unreadable
-from gangctl.cli.targets.leader import kill_leader, warn_without_leader
+from gangctl.cli.targets import device_reader, ending, logs
+from gangctl.cli.targets.gangjobs import LIST_SECONDS, GangJobs, unreadable_text
+from gangctl.cli.targets.leader import LeadingController, kill_leader, warn_without_leader
+from gangctl.cli.targets.pod_exec import inject_in_pod
 from gangctl.cli.targets.pod_view import newest, view_from_pods, worker_container
 from gangctl.cli.targets.port import InjectedFault, LogOptions, PageAccess, RunHere, Say, Sink
 from gangctl.cli.targets.surroundings import surroundings
@@ -31,10 +31,10 @@ from gangctl.cluster.kube.reflector import Reflector
 from gangctl.explain.doctor.survey import Survey
 from gangctl.explain.why.world import Surroundings
 
-T = TypeVar("T")
-REDRAW_SECONDS: Final = 0.3
+_T = TypeVar("_T")
+_REDRAW_SECONDS: Final = 0.3
 """Minimum interval between redraws: a restarting gang changes up to a hundred times a second."""
-AGE_SECONDS: Final = 5.0
+_AGE_SECONDS: Final = 5.0
 """Redraw after this time even without a change, because ages grow."""
 
 
@@ -52,12 +52,7 @@ class ClusterTarget:
     def opened(
         cls, kubeconfig: Path | None, context: str | None, namespace: str | None, *, everywhere: bool
     ) -> Iterator[ClusterTarget]:
-        """Connect to the selected cluster; the connections are closed at the end.
-
-        Raises:
-            UserError: the name of the namespace is invalid.
-            ClusterError: there is no configuration, or it is invalid.
-        """
+        """Connect to the selected cluster; the connections are closed at the end."""
         with asyncio.Runner() as runner:
             client = runner.run(Client.open(kubeconfig, context))
             try:
@@ -82,7 +77,7 @@ class ClusterTarget:
 
     def documents(self, name: str | None) -> Sequence[Mapping[str, Any]]:
         """The objects as the API server has them."""
-        return self._run(self._gangs.documents() if name is None else _as_list(self._gangs.document(name)))
+        return self._run(self._gangs.documents()) if name is None else [self._run(self._gangs.document(name))]
 
     def read(self, name: str) -> GangJob:
         """The gang as it is stored."""
@@ -125,14 +120,14 @@ class ClusterTarget:
 
     def stop(self, name: str, seconds: float | None, say: Say) -> bool:
         """Set spec.suspend, and wait for its pods."""
-        return self._run(kube_ending.stop(self._gangs, self._pod_names, name, seconds, say))
+        return self._run(ending.stop_gangjob(self._gangs, self._pod_names, name, seconds, say))
 
     def delete(self, name: str, seconds: float | None, say: Say) -> bool:
         """Delete the GangJob, as kubectl does."""
-        return self._run(kube_ending.delete(self._gangs, name, seconds, say))
+        return self._run(ending.delete_gangjob(self._gangs, name, seconds, say))
 
     def names(self) -> Sequence[str]:
-        """Those of the namespace."""
+        """The gangs of the namespace."""
         return [str(one["metadata"]["name"]) for one in self.documents(None)]
 
     def is_removed(self, name: str) -> bool:  # noqa: ARG002 - the port has it
@@ -142,7 +137,7 @@ class ClusterTarget:
     def rerun(self, name: str, run_here: RunHere, say: Say) -> int:
         """Delete the GangJob, and create it again."""
         del run_here
-        self._run(kube_ending.rerun(self._gangs, name, say))
+        self._run(ending.rerun_gangjob(self._gangs, name, say))
         return ExitCode.OK
 
     def logs_hint(self, name: str) -> str:
@@ -171,7 +166,7 @@ class ClusterTarget:
         """The leader has it; a connection is forwarded to its pod."""
         self._run(serve(LeadingController(self._client, access)))
 
-    def _run(self, call: Coroutine[Any, Any, T]) -> T:
+    def _run(self, call: Coroutine[Any, Any, _T]) -> _T:
         try:
             return self._runner.run(call)
         except ExceptionGroup as group:
@@ -190,7 +185,7 @@ class ClusterTarget:
         found = await self._gangs.all()
         for one in found:
             if one.job is None:
-                print_err(unreadable(one.name, one.unreadable))
+                print_err(unreadable_text(one.name, one.unreadable))
         return [_summary(one.job, now) for one in found if one.job is not None]
 
     async def _watch(self, name: str | None, show: Callable[[Sequence[GangView]], None]) -> NoReturn:
@@ -212,9 +207,9 @@ class ClusterTarget:
                 now = time.time()
                 seen = tuple(pods.items.values())
                 show([_summary(job, now) if name is None else view_from_pods(job, seen, now) for job in jobs])
-                await asyncio.sleep(REDRAW_SECONDS)  # the redraw rate; nothing waits for it
+                await asyncio.sleep(_REDRAW_SECONDS)  # the redraw rate; nothing waits for it
                 try:
-                    async with asyncio.timeout(AGE_SECONDS):
+                    async with asyncio.timeout(_AGE_SECONDS):
                         await changed.wait()
                 except TimeoutError:
                     continue
@@ -253,7 +248,7 @@ class ClusterTarget:
         }
         if not pods:
             raise UserError(f"there is no log: no pod of {', '.join(options.members[:8])} exists")
-        await pod_logs.stream_logs(self._client, self._gangs.namespace, options, pods, sink)
+        await logs.stream_pods(self._client, self._gangs.namespace, options, pods, sink)
 
     async def _inject(self, job: GangJob, member: str, fault: InjectedFault) -> list[str]:
         current = newest(one for one in await self._pods(job) if not one.pod.terminated)
@@ -261,15 +256,11 @@ class ClusterTarget:
             raise UserError(
                 f"no pod of member {member} runs; members with running pods: {', '.join(current) or 'none'}"
             )
-        return await pod_faults.inject(self._client, current[member], worker_container(job, member), fault)
+        return await inject_in_pod(self._client, current[member], worker_container(job, member), fault)
 
     @property
     def _pods_folder(self) -> str:
         return f"/api/v1/namespaces/{self._gangs.namespace}/pods"
-
-
-async def _as_list(call: Coroutine[Any, Any, T]) -> list[T]:
-    return [await call]
 
 
 def _summary(job: GangJob, now: float) -> GangView:

@@ -1,4 +1,4 @@
-"""The target for gangs of this machine: a state directory."""
+"""The target for gangs of this machine: a state directory, its files and its processes."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from gangctl.cli.errors import UserError
 from gangctl.cli.gang_view import GangView, view_gang, view_removed
 from gangctl.cli.local import gangs as local_gangs
 from gangctl.cli.printers.output import print_err, print_out
-from gangctl.cli.targets import local_ending, local_faults, local_logs
-from gangctl.cli.targets.anew import anew
+from gangctl.cli.targets import ending, logs
 from gangctl.cli.targets.port import InjectedFault, LogOptions, PageAccess, RunHere, Say, Sink
-from gangctl.cluster.errors import ClusterError
+from gangctl.cluster.errors import ClusterError, Terminal
 from gangctl.cluster.local import process
 from gangctl.cluster.local.gang_store import ANNOTATION_DIRECTORY, GangStore
-from gangctl.cluster.local.layout import StateDirectory
-from gangctl.cluster.local.pod_processes import controller_pid
-from gangctl.cluster.local.pod_record import projection
+from gangctl.cluster.local.layout import GangFolder, PodFolder, StateDirectory
+from gangctl.cluster.local.pod_processes import PodProcess, controller_pid, pod_of, processes
+from gangctl.cluster.local.pod_record import PodRecord, projection
+from gangctl.cluster.local.process import Process
+from gangctl.cluster.local.ptrace import exit_with
 from gangctl.explain.doctor.survey import Survey
 from gangctl.explain.why.world import Surroundings
 
 if TYPE_CHECKING:
-    from gangctl.cli.page.proxy import Upstream
+    from gangctl.cli.page import Upstream
 
 POLL_SECONDS: Final = 0.1
 """Interval at which a stored gang is read while waiting for a change."""
@@ -63,13 +64,13 @@ class LocalTarget:
             time.sleep(REDRAW_SECONDS)  # the redraw rate; nothing waits for it
 
     def documents(self, name: str | None) -> Sequence[Mapping[str, Any]]:
-        """The objects as they are stored."""
-        jobs = map(self.read, local_gangs.names(self._state)) if name is None else [self.logged(name)]
+        """The objects as they are stored, or were when they were removed."""
+        jobs = map(self.logged, local_gangs.names_with_removed(self._state) if name is None else [name])
         return [one.model_dump(mode="json", by_alias=True, exclude_none=True) for one in jobs]
 
     def read(self, name: str) -> GangJob:
         """The gang as it is stored."""
-        return local_gangs.read(local_gangs.find(self._state, name))
+        return local_gangs.read_gang(local_gangs.find(self._state, name))
 
     def logged(self, name: str) -> GangJob:
         """Ctrl-C of `gangctl run` removes a gang, and its logs stay."""
@@ -85,11 +86,11 @@ class LocalTarget:
         return changed(found.job, status=found.snapshot.status)
 
     def names(self) -> Sequence[str]:
-        """Those that are stored, or were when they were removed."""
+        """The gangs that are stored, or were when they were removed."""
         return local_gangs.names(self._state) or local_gangs.names(self._state, "removed.json")
 
     def is_removed(self, name: str) -> bool:
-        """Whether only its logs and its last status are left."""
+        """Return whether only its logs and its last status are left."""
         return GangStore(self._state.gang(name)).removed_at() is not None
 
     def surroundings(self, job: GangJob) -> Surroundings:
@@ -112,7 +113,7 @@ class LocalTarget:
         store = local_gangs.find(self._state, name)
         end = time.monotonic() + seconds
         while True:
-            job = local_gangs.read(store)
+            job = local_gangs.read_gang(store)
             if over(job) or time.monotonic() >= end:
                 return job
             time.sleep(POLL_SECONDS)
@@ -135,18 +136,18 @@ class LocalTarget:
 
     def stop(self, name: str, seconds: float | None, say: Say) -> bool:
         """Let the controller stop it, or end its processes if none runs."""
-        return local_ending.stop(self._state, local_gangs.find(self._state, name), seconds, say)
+        return ending.stop_local(self._state, local_gangs.find(self._state, name), seconds, say)
 
     def delete(self, name: str, seconds: float | None, say: Say) -> bool:
         """Stop it, and remove its files."""
-        return local_ending.delete(self._state, local_gangs.find(self._state, name, or_removed=True), seconds, say)
+        return ending.delete_local(self._state, local_gangs.find(self._state, name, or_removed=True), seconds, say)
 
     def rerun(self, name: str, run_here: RunHere, say: Say) -> int:
         """Run its stored spec where it ran before."""
         del say
         job = self.logged(name)
         folder = (job.metadata.model_extra or {}).get("annotations", {}).get(ANNOTATION_DIRECTORY, "/")
-        return run_here(self._state, changed(job, spec=anew(job.spec)), Path(folder))
+        return run_here(self._state, changed(job, spec=ending.unrequested(job.spec)), Path(folder))
 
     def logs_hint(self, name: str) -> str:
         """Path pattern of the logs."""
@@ -154,11 +155,11 @@ class LocalTarget:
 
     def logs(self, job: GangJob, options: LogOptions, sink: Sink) -> None:
         """Read the log files of the pods."""
-        local_logs.stream_logs(GangStore(self._state.gang(job.metadata.name)), options, sink)
+        logs.stream_files(GangStore(self._state.gang(job.metadata.name)), options, sink)
 
     def inject(self, job: GangJob, member: str, fault: InjectedFault) -> Sequence[str]:
         """Use signals and ptrace on this machine."""
-        return local_faults.inject(self._state.gang(job.metadata.name), member, fault)
+        return _inject(self._state.gang(job.metadata.name), member, fault)
 
     def survey(self, subject: str, *, execute: bool) -> Survey:  # noqa: ARG002 - the port has them
         """There are no nodes on this machine."""
@@ -183,7 +184,42 @@ class LocalTarget:
     def show_page(self, access: PageAccess, serve: Callable[[Upstream], Coroutine[Any, Any, None]]) -> None:
         """The controller's live endpoint has it."""
         # imported only here, because aiohttp takes longer than a status
-        from gangctl.cli.page.local import LocalController  # noqa: PLC0415
+        from gangctl.cli.page import LocalController  # noqa: PLC0415
 
         del access
         asyncio.run(serve(LocalController(self._state)))
+
+
+def _inject(folder: GangFolder, member: str, fault: InjectedFault) -> list[str]:
+    """Inject the fault into processes of a local pod; return what was done to which process."""
+    pod = pod_of(folder, member)
+    found = _processes(pod, folder.pod(pod.name), fault.process, fault.rank)
+    subject = f"{pod.member} (pod {pod.name}): {fault.process}"
+    if fault.exit_code is not None:
+        for one in found:
+            exit_with(one.pid, fault.exit_code)
+        return [f"{subject} process {one.pid} exits with {fault.exit_code}" for one in found]
+    assert fault.signal is not None
+    name, number = fault.signal
+    if fault.tree:
+        found = tuple(dict.fromkeys(each for one in found for each in (one, *process.descendants(one))))
+    try:
+        sent = [one for one in found if process.send(one, number)]
+    except PermissionError as error:
+        raise UserError(f"a process of {member} can't be signalled: {error.strerror}") from None
+    if not sent:
+        raise Terminal(f"{subject}: all processes ended before {name} could be sent")
+    return [f"{subject} process {one.pid} was sent {name}" for one in sent]
+
+
+def _processes(pod: PodRecord, files: PodFolder, kind: PodProcess, rank: int | None) -> tuple[Process, ...]:
+    found = processes(pod, files, kind)
+    if not found:
+        raise Terminal(f"no {kind} process is running in pod {pod.name}; gangctl status shows the state of the gang")
+    if rank is None:
+        return tuple(found)
+    matching = tuple(one for one, its in found.items() if its == rank)
+    if not matching:
+        ranks = ", ".join(str(its) for its in sorted(its for its in found.values() if its is not None))
+        raise UserError(f"no process of {pod.member} has rank {rank}; its ranks: {ranks or 'none'}")
+    return matching

@@ -17,7 +17,7 @@ from gangctl.explain.doctor.survey import Survey
 from gangctl.explain.why.world import Surroundings
 
 if TYPE_CHECKING:
-    from gangctl.cli.page.proxy import Upstream  # it imports aiohttp, which takes longer than a status
+    from gangctl.cli.page import Upstream  # it imports aiohttp, which takes longer than a status
 
 DEFAULT_LEASE: Final = "gangctl-system/gangctl"
 """Lease of the controller on a cluster, with the namespace and release name that the chart's documentation uses."""
@@ -39,7 +39,7 @@ class InjectedFault:
 
 
 class LogSource(StrEnum):
-    """Whose log to print."""
+    """The program whose log to print."""
 
     WORKER = "worker"
     SIDECAR = "sidecar"
@@ -49,7 +49,7 @@ class LogSource(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogOptions:
-    """Which logs to print, and which part of them."""
+    """The logs to print, and the part of them."""
 
     members: tuple[str, ...]
     source: LogSource = LogSource.WORKER
@@ -64,7 +64,7 @@ class LogOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageAccess:
-    """How the page of a cluster's controller is reached."""
+    """The way to the page of a cluster's controller."""
 
     lease: str = DEFAULT_LEASE
     """NAMESPACE/NAME of the Lease that the controller holds."""
@@ -107,7 +107,7 @@ class Target(Protocol):
         """The gang as it is stored, with newer data of the controller where the target offers it."""
 
     def surroundings(self, job: GangJob) -> Surroundings:
-        """What is around a gang, to tell why it does not run. A right that is missing is told in it, and no error."""
+        """The surroundings of a gang, to tell why it does not run. A missing right is part of them, not an error."""
 
     def change(self, name: str, spec: SpecChanges) -> GangJob:
         """Set fields of the spec, by their YAML names; return the gang as it is stored then."""
@@ -120,10 +120,10 @@ class Target(Protocol):
 
     @property
     def start_hint(self) -> str:
-        """What to do if there are no gangs."""
+        """Advice if there are no gangs."""
 
     def rerun_hint(self, name: str) -> str:
-        """How to run a gang again that has ended."""
+        """The command that runs a gang again that has ended."""
 
     def stop(self, name: str, seconds: float | None, say: Say) -> bool:
         """Suspend a gang and wait until nothing of it runs; False if it does after these seconds (None: enough)."""
@@ -135,7 +135,7 @@ class Target(Protocol):
         """The gangs that there are, or else those of :meth:`logged`."""
 
     def is_removed(self, name: str) -> bool:
-        """Whether the gang of :meth:`logged` is one that was removed."""
+        """Return whether the gang of :meth:`logged` is one that was removed."""
 
     def rerun(self, name: str, run_here: RunHere, say: Say) -> int:
         """Run a gang again that has ended, from its stored spec; return the exit code."""

@@ -1,4 +1,4 @@
-"""Selects the target of a command: a cluster or a state directory of this machine.
+"""Select the target of a command: a cluster or a state directory of this machine.
 
 The first of these that applies is used: the flags; a cluster, if called as ``kubectl gang``; the state directory of
 $GANGCTL_STATE_DIR; the state directory in the working directory; a cluster, if one is configured; this machine.
@@ -16,9 +16,8 @@ from typing import Final
 import yaml
 
 from gangctl.cli.command_name import is_plugin
-from gangctl.cli.errors import UserError
+from gangctl.cli.errors import UserError, hint
 from gangctl.cli.local import gangs as local_gangs
-from gangctl.cli.suggestions import hint
 from gangctl.cli.targets.local import LocalTarget
 from gangctl.cli.targets.port import Target
 from gangctl.cluster.local.layout import DEFAULT_STATE_DIRECTORY
@@ -125,14 +124,14 @@ def _configs(given: Path | None) -> list[Path]:
 
 
 def _check_context(arguments: argparse.Namespace) -> None:
-    """Reject an unknown context, with the names of the known ones."""
-    wanted: str | None = arguments.context
-    if wanted is None:
+    """Reject an unknown context, with the names of those there are."""
+    name: str | None = arguments.context
+    if name is None:
         return
     paths = _configs(arguments.kubeconfig)
-    known = sorted({name for path in paths for name in _contexts(path)})
-    if known and wanted not in known:
-        raise UserError(f"there is no context {wanted!r} in {', '.join(map(str, paths))}: {hint(wanted, known)}")
+    names = sorted({context for path in paths for context in _contexts(path)})
+    if names and name not in names:
+        raise UserError(f"there is no context {name!r} in {', '.join(map(str, paths))}: {hint(name, names)}")
 
 
 def _contexts(path: Path) -> list[str]:

@@ -1,1 +1,1 @@
-"""The verbs of the command line, one a file."""
+"""The verbs of the command line. Verbs that ask for the same share a module."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from gangctl.api.gangjob import GangJob, NeverSucceeds
@@ -11,10 +11,16 @@ from gangctl.api.incident import IncidentLevel
 from gangctl.api.names import member_name, parse_member_name
 from gangctl.api.policy import Action
 from gangctl.api.reasons import Reason
-from gangctl.cli import evidence
-from gangctl.cli.argument_types import exit_code, signal_number
+from gangctl.cli.arguments import exit_code, signal_number
 from gangctl.cli.errors import ExitCode, UserError
-from gangctl.cli.failures import explained
+from gangctl.cli.failures import (
+    defaults_document,
+    defaults_text,
+    device_health,
+    fault_of,
+    pod_condition,
+    with_lines,
+)
 from gangctl.cli.manifests import load_manifest
 from gangctl.cli.printers.output import as_json, as_yaml, print_out
 from gangctl.cli.printers.text import clean
@@ -53,7 +59,7 @@ _REASONS: Final = (
     Reason.CONTAINER_RESTARTED,
     Reason.STUCK,
 )
-_SAID: Final = {
+_EFFECTS: Final = {
     Action.FAIL_JOB: "the gang fails",
     Action.IGNORE: "the gang recovers, the budget is not charged",
     Action.COUNT: "the gang recovers, the budget is charged",
@@ -66,17 +72,8 @@ _LEVELS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """What the policy decides about the fault of one member."""
-
-    member: str
-    verdict: Verdict
-    level: IncidentLevel
-
-    @property
-    def key(self) -> tuple[Verdict, IncidentLevel]:
-        return self.verdict, self.level
+_Answers = dict[str, tuple[Verdict, IncidentLevel]]
+"""Member -> what the policy decides about its fault, and the level."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -104,12 +101,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help=f"a fault with this reason: {', '.join(_REASONS)}",
     )
     fault.add_argument(
-        "--condition", metavar="TYPE[=STATUS][:REASON]", type=evidence.condition, help="the pod has this condition"
+        "--condition", metavar="TYPE[=STATUS][:REASON]", type=pod_condition, help="the pod has this condition"
     )
     fault.add_argument(
         "--device-health",
         metavar="RESOURCE=HEALTH",
-        type=evidence.device_health,
+        type=device_health,
         help="a device of the pod is Unhealthy or Unknown",
     )
     fault.add_argument(
@@ -131,18 +128,18 @@ def run(arguments: argparse.Namespace) -> int:
             "--log needs --exit-code or --signal: a line of the log is evidence beside the end of a process"
         )
     job = load_manifest(arguments.file)
-    fault = evidence.with_lines(_fault(arguments), job.spec, arguments.log)
+    fault = with_lines(_fault(arguments), job.spec, arguments.log)
     members = [arguments.member] if arguments.member else [member_name(role.name, 0) for role in job.spec.roles]
     for member in members:
-        _check(job, member)
+        _check_member(job, member)
     harmless = fault.exit_code == 0 and not isinstance(job.spec.success_policy, NeverSucceeds)
-    answers = [] if harmless else [_answer(job, replace(fault, member=member)) for member in members]
+    answers = {} if harmless else {member: judge(job, replace(fault, member=member)) for member in members}
     if arguments.output is not None:
         _print_document(arguments.output, _document(fault, answers))
     elif harmless:
         print_out("no fault: with this successPolicy, exit code 0 is success")
     else:
-        _tell(job, fault, answers)
+        _print_answers(job, fault, answers)
     return ExitCode.OK
 
 
@@ -150,9 +147,9 @@ def _explain(arguments: argparse.Namespace) -> None:
     if arguments.file is not None or arguments.member is not None or arguments.log:
         raise UserError("--explain-defaults takes no FILE, --member or --log: the defaults are the same for every gang")
     if arguments.output is not None:
-        _print_document(arguments.output, explained.document())
+        _print_document(arguments.output, defaults_document())
         return
-    for line in explained.text():
+    for line in defaults_text():
         print_out(line)
 
 
@@ -160,22 +157,18 @@ def _print_document(output: str, document: dict[str, Any]) -> None:
     print_out(as_json(document) if output == "json" else as_yaml(document))
 
 
-def _answer(job: GangJob, fault: Fault) -> _Answer:
-    return _Answer(fault.member, *judge(job, fault))
-
-
-def _tell(job: GangJob, fault: Fault, answers: list[_Answer]) -> None:
+def _print_answers(job: GangJob, fault: Fault, answers: _Answers) -> None:
     print_out(f"fault:  {clean(fault.message)}")
     by_answer: dict[tuple[Verdict, IncidentLevel], list[str]] = {}
-    for answer in answers:
-        by_answer.setdefault(answer.key, []).append(parse_member_name(answer.member)[0])
-    for (said, at_least), roles in by_answer.items():
+    for member, answer in answers.items():
+        by_answer.setdefault(answer, []).append(parse_member_name(member)[0])
+    for (verdict, level), roles in by_answer.items():
         if len(by_answer) > 1:
             print_out(f"\nfor a member of {', '.join(roles)}:")
-        print_out(f"rule:   {clean(said.rule) if said.rule else 'none'}: {clean(said.why)}")
-        print_out(f"action: {said.action}: {_SAID[said.action]}")
-        if said.action is not Action.FAIL_JOB:
-            print_out(f"level:  {at_least}: {_LEVELS[at_least]}")
+        print_out(f"rule:   {clean(verdict.rule) if verdict.rule else 'none'}: {clean(verdict.why)}")
+        print_out(f"action: {verdict.action}: {_EFFECTS[verdict.action]}")
+        if verdict.action is not Action.FAIL_JOB:
+            print_out(f"level:  {level}: {_LEVELS[level]}")
         elif window := job.spec.recovery.evidence_window_seconds:
             print_out(
                 f"        unless evidence of a device or node fault arrives within {window} s (evidenceWindowSeconds)"
@@ -184,24 +177,24 @@ def _tell(job: GangJob, fault: Fault, answers: list[_Answer]) -> None:
         print_out("\nThe manifest has no podFailurePolicy.rules: every fault except a disruption is counted.")
 
 
-def _document(fault: Fault, answers: list[_Answer]) -> dict[str, Any]:
+def _document(fault: Fault, answers: _Answers) -> dict[str, Any]:
     return {
         "fault": {"reason": str(fault.reason), "message": fault.message},
         "verdicts": [
             {
-                "member": answer.member,
-                "rule": answer.verdict.rule,
-                "action": str(answer.verdict.action),
-                "level": str(answer.level),
-                "charged": answer.verdict.action is Action.COUNT,
-                "why": answer.verdict.why,
+                "member": member,
+                "rule": verdict.rule,
+                "action": str(verdict.action),
+                "level": str(level),
+                "charged": verdict.action is Action.COUNT,
+                "why": verdict.why,
             }
-            for answer in answers
+            for member, (verdict, level) in answers.items()
         ],
     }
 
 
-def _check(job: GangJob, member: str) -> None:
+def _check_member(job: GangJob, member: str) -> None:
     try:
         name, index = parse_member_name(member)
     except ValueError as error:
@@ -215,13 +208,10 @@ def _check(job: GangJob, member: str) -> None:
 
 
 def _fault(arguments: argparse.Namespace) -> Fault:
-    """The fault that the core would make of this evidence."""
-    if arguments.exit_code is not None:
-        return evidence.of_exit_code(arguments.exit_code)
-    if arguments.signal is not None:
-        return evidence.of_signal(arguments.signal)
-    if arguments.condition is not None:
-        return evidence.of_condition(arguments.condition)
-    if arguments.device_health is not None:
-        return evidence.of_device_health(arguments.device_health)
-    return evidence.of_reason(Reason(arguments.reason))
+    return fault_of(
+        exit_code=arguments.exit_code,
+        signal=arguments.signal,
+        condition=arguments.condition,
+        device_health=arguments.device_health,
+        reason=arguments.reason and Reason(arguments.reason),
+    )

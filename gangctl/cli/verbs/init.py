@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shlex
+import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
 from gangctl.api.manifest import ManifestError, load
+from gangctl.cli.arguments import number
 from gangctl.cli.command_name import command_name
 from gangctl.cli.errors import ExitCode, UserError
 from gangctl.cli.local import disk_checkpoints
-from gangctl.cli.local.disk_checkpoints import Recognised
+from gangctl.cli.local.disk_checkpoints import CheckpointFolder
 from gangctl.cli.printers.output import print_err, print_out
 from gangctl.cli.printers.text import clean
-from gangctl.cli.starting import script
-from gangctl.cli.starting.starter import Framework, Starter, manifest, relative
+from gangctl.cli.starter import Framework, Starter, relative, starter_manifest
 
-T = TypeVar("T")
-DEFAULT_FILE: Final = "gang.yaml"
-MOST_MEMBERS: Final = 10_000
-MOST_PROCESSES: Final = 64
+_T = TypeVar("_T")
+_MEMBERS: Final = number(1, 10_000, "a whole number from 1 to 10000")
+_PROCESSES: Final = number(1, 64, "a whole number from 1 to 64")
 _EPILOG: Final = """\
 examples:
   gangctl init                                                 asks three questions
@@ -40,6 +41,12 @@ comment. So does a folder that the script doesn't name. Without a terminal, noth
 
 exit codes: 0 written, 2 bad input, or the file exists
 """
+_MAX_BYTES: Final = 1 << 20
+_LIKELY: Final = ("train.py", "main.py", "run.py", "pretrain.py", "finetune.py", "train.sh")
+_TORCH: Final = re.compile(r"\btorch\.distributed\b|\binit_process_group\b|\bfrom torch import distributed\b")
+_JAX: Final = re.compile(r"^\s*(?:import|from)\s+jax\b", re.MULTILINE)
+_RANKS: Final = re.compile(r"\b(?:RANK|WORLD_SIZE|gangclient)\b")
+_NO_NAME: Final = re.compile(r"[^a-z0-9]+")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -55,11 +62,11 @@ gangctl check, and runs as it is."""
     parser.add_argument(
         "--framework", choices=[str(one) for one in Framework], help="how the processes find each other"
     )
-    parser.add_argument("--members", metavar="N", type=_number(MOST_MEMBERS), help="number of members (pods)")
+    parser.add_argument("--members", metavar="N", type=_MEMBERS, help="number of members (pods)")
     parser.add_argument(
         "--processes-per-member",
         metavar="N",
-        type=_number(MOST_PROCESSES),
+        type=_PROCESSES,
         default=1,
         help="processes in each member, usually one for each device (default: 1)",
     )
@@ -68,7 +75,7 @@ gangctl check, and runs as it is."""
     parser.add_argument(
         "--checkpoints", metavar="DIR", help="directory of the checkpoints (default: what is found in this folder)"
     )
-    parser.add_argument("--file", metavar="FILE", default=DEFAULT_FILE, help=f"file to write (default: {DEFAULT_FILE})")
+    parser.add_argument("--file", metavar="FILE", default="gang.yaml", help="file to write (default: gang.yaml)")
     parser.add_argument("--force", action="store_true", help="overwrite the file if it exists")
 
 
@@ -79,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(f"{path} exists: --force overwrites it, --file writes another one")
     folder = Path.cwd()
     starter = _starter(arguments, folder)
-    text = manifest(starter)
+    text = starter_manifest(starter)
     try:
         load(text, arguments.file)
     except ManifestError as error:
@@ -88,29 +95,27 @@ def run(arguments: argparse.Namespace) -> int:
         sys.stdout.write(text)
         return ExitCode.OK
     _write(path, text, force=arguments.force)
-    for line in _told(starter, path):
+    for line in _report(starter, path):
         print_out(clean(line))
     return ExitCode.OK
 
 
 def _starter(arguments: argparse.Namespace, folder: Path) -> Starter:
     _check_missing(arguments)
-    name = arguments.script or _ask("Which script starts the training?", script.likely(folder), _existing(folder))
+    name = arguments.script or _ask("Which script starts the training?", _likely_script(folder), _existing(folder))
     if arguments.script:
         _existing(folder)(name)
-    text = script.content(folder / name)
+    text = _script_text(folder / name)
     used = Framework(
         arguments.framework
-        or _ask("How is it started: torchrun, jax or script?", str(script.framework(text)), _framework)
+        or _ask("How is it started: torchrun, jax or script?", str(_framework_of(text)), _one_of(*Framework))
     )
-    count = arguments.members or _ask(
-        "How many members (pods)?", str(script.members(text, used)), _number(MOST_MEMBERS)
-    )
+    count = arguments.members or _ask("How many members (pods)?", str(_members_for(text, used)), _MEMBERS)
     found, elsewhere = _checkpoints(arguments, folder, f"{text} {' '.join(arguments.words)}")
     directory = arguments.checkpoints or ("checkpoints" if found is None else relative(found.directory, folder))
     return Starter(
-        name=arguments.name or script.gang_name(name),
-        command=script.command(name, arguments.words, used, folder),
+        name=arguments.name or _gang_name(name),
+        command=_command(name, arguments.words, used, folder),
         framework=used,
         members=count,
         processes=arguments.processes_per_member,
@@ -141,7 +146,7 @@ def _has_terminal() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
-def _ask(question: str, proposed: str, read: Callable[[str], T]) -> T:
+def _ask(question: str, proposed: str, read: Callable[[str], _T]) -> _T:
     """The answer to a question on the terminal; it is asked again until it is one."""
     hint = f" [{proposed}]" if proposed else ""
     while True:
@@ -155,34 +160,28 @@ def _ask(question: str, proposed: str, read: Callable[[str], T]) -> T:
             print_err(str(error))
 
 
+def _one_of(*answers: str) -> Callable[[str], str]:
+    def read(answer: str) -> str:
+        if answer not in answers:
+            raise UserError(f"{answer!r}: answer {', '.join(answers)}")
+        return answer
+
+    return read
+
+
 def _existing(folder: Path) -> Callable[[str], str]:
     def read(name: str) -> str:
         if not name or not (folder / name).is_file():
-            raise UserError(f"{name or 'nothing'} is no file in {folder}: give the path of the script")
+            raise UserError(f"{name or 'nothing'} isn't a file in {folder}: give the path of the script")
         return name
 
     return read
 
 
-def _framework(answer: str) -> str:
-    if answer not in {str(one) for one in Framework}:
-        raise UserError(f"{answer!r}: answer {', '.join(Framework)}")
-    return answer
-
-
-def _number(most: int) -> Callable[[str], int]:
-    def read(text: str) -> int:
-        if not text.isascii() or not text.isdecimal() or not 1 <= int(text) <= most:
-            raise argparse.ArgumentTypeError(f"{text!r:.20}: give a whole number from 1 to {most}")
-        return int(text)
-
-    return read
-
-
-def _checkpoints(arguments: argparse.Namespace, folder: Path, text: str) -> tuple[Recognised | None, str]:
+def _checkpoints(arguments: argparse.Namespace, folder: Path, text: str) -> tuple[CheckpointFolder | None, str]:
     """The checkpoints that the script names, or a user confirms; else a folder that may be another script's."""
     within = folder / (arguments.checkpoints or "")
-    found = disk_checkpoints.recognised(within)
+    found = disk_checkpoints.checkpoint_folders(within)
     if arguments.checkpoints is not None:
         return next((one for one in found if one.directory == within), None), ""
     if not found:
@@ -194,18 +193,13 @@ def _checkpoints(arguments: argparse.Namespace, folder: Path, text: str) -> tupl
     elsewhere = relative(found[0].directory, folder)
     if not _has_terminal():
         return None, elsewhere
-    is_ours = _ask(f"{clean(elsewhere)} has checkpoints. Does this script write them: yes or no?", "no", _yes_or_no)
-    return (found[0], "") if is_ours else (None, "")
+    question = f"{clean(elsewhere)} has checkpoints. Does this script write them: yes or no?"
+    is_ours = _ask(question, "no", _one_of("yes", "no", "y", "n")).startswith("y")
+    return (found[0] if is_ours else None), ""
 
 
-def _yes_or_no(answer: str) -> bool:
-    if answer not in {"yes", "no", "y", "n"}:
-        raise UserError(f"{answer!r}: answer yes or no")
-    return answer.startswith("y")
-
-
-def _unnumbered(found: Recognised | None, folder: Path) -> str:
-    only = disk_checkpoints.unnumbered(folder) if found is None else None
+def _unnumbered(found: CheckpointFolder | None, folder: Path) -> str:
+    only = disk_checkpoints.file_without_step(folder) if found is None else None
     return "" if only is None else relative(only, folder)
 
 
@@ -219,7 +213,7 @@ def _write(path: Path, text: str, *, force: bool) -> None:
         raise UserError(f"{path} can't be written: {error.strerror}") from None
 
 
-def _told(starter: Starter, path: Path) -> list[str]:
+def _report(starter: Starter, path: Path) -> list[str]:
     found = starter.checkpoints
     if starter.elsewhere:
         where = (
@@ -239,3 +233,50 @@ def _told(starter: Starter, path: Path) -> list[str]:
         where = f"checkpoints: {starter.directory} ({found.layout}), the newest complete step is {found.newest.step}"
     name = command_name()
     return [f"{path} is written", where, f"next: {name} check {path}, then {name} run {path} --logs"]
+
+
+def _likely_script(folder: Path) -> str:
+    """The script that most likely starts the training; empty if there is none."""
+    found = next((name for name in _LIKELY if (folder / name).is_file()), "")
+    scripts = sorted(path.name for path in folder.glob("*.py"))
+    return found or (scripts[0] if len(scripts) == 1 else "")
+
+
+def _framework_of(text: str) -> Framework:
+    """The framework that the text of a script uses."""
+    if _JAX.search(text):
+        return Framework.JAX
+    return Framework.TORCHRUN if _TORCH.search(text) else Framework.SCRIPT
+
+
+def _members_for(text: str, used: Framework) -> int:
+    """A number of members that makes sense: two show what a restart is; a script that knows no ranks is one process."""
+    return 1 if used is Framework.SCRIPT and not _RANKS.search(text) else 2
+
+
+def _script_text(path: Path) -> str:
+    """The text of a script; empty if it isn't text."""
+    try:
+        with path.open("rb") as file:
+            return file.read(_MAX_BYTES).decode("utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _command(script: str, arguments: Sequence[str], used: Framework, folder: Path) -> tuple[str, ...]:
+    """The command that starts the script."""
+    if used is Framework.TORCHRUN:
+        if shutil.which("torchrun") or not shutil.which("python3"):
+            return ("torchrun", script, *arguments)
+        return ("python3", "-m", "torch.distributed.run", script, *arguments)
+    if script.endswith(".py"):
+        return ("python3", script, *arguments)
+    if os.access(folder / script, os.X_OK):
+        return (script if "/" in script else f"./{script}", *arguments)
+    return ("sh", script, *arguments)
+
+
+def _gang_name(script: str) -> str:
+    """A name for the gang."""
+    name = _NO_NAME.sub("-", Path(script).stem.lower()).strip("-")[:42].strip("-")
+    return name or "train"

@@ -8,8 +8,7 @@ from typing import Final
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import GangPhase
-from gangctl.cli import members
-from gangctl.cli.argument_types import exit_code, signal_number
+from gangctl.cli.arguments import checked_member, exit_code, member_of_rank, rank, signal_number
 from gangctl.cli.errors import ExitCode, UserError
 from gangctl.cli.printers.output import print_out
 from gangctl.cli.printers.text import clean
@@ -54,7 +53,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=str(PodProcess.WORKER),
         help="process of the member (default: worker)",
     )
-    parser.add_argument("--rank", metavar="R", type=members.rank, help="only the worker process of this rank")
+    parser.add_argument("--rank", metavar="R", type=rank, help="only the worker process of this rank")
     fault = parser.add_mutually_exclusive_group(required=True)
     fault.add_argument("--signal", metavar="S", type=signal_number, help="send a signal: SIGKILL, KILL or 9")
     fault.add_argument("--exit-code", metavar="N", type=exit_code, help="make it exit with N (0 to 255)")
@@ -91,11 +90,11 @@ def run(arguments: argparse.Namespace) -> int:
                 f"--rank selects a process of the worker; the {fault.process} has no rank: leave out --rank"
             )
         if member is None and fault.rank is not None:
-            member = members.member_of_rank(job, fault.rank, None)
+            member = member_of_rank(job, fault.rank, None)
         if member is None:
             raise UserError("no member is named: name one, as in gangctl inject NAME worker-1 --signal SIGKILL")
         try:
-            done = target.inject(job, members.known_member(job, member), fault)
+            done = target.inject(job, checked_member(job, member), fault)
         except (ClusterError, UserError) as error:
             raise UserError(f"{error}{_why_no_pod(job)}") from None
         for text in done:
@@ -124,7 +123,7 @@ def _fault(arguments: argparse.Namespace) -> InjectedFault:
         process = PodProcess.SIDECAR if arguments.kill_sidecar else PodProcess.SUPERVISOR
     if arguments.exit_code is not None:
         return InjectedFault(process=process, rank=arguments.rank, exit_code=arguments.exit_code)
-    # Freezing a launcher while its child trains is no hang: freeze the whole tree.
+    # Freezing a launcher while its child trains isn't a hang: freeze the whole tree.
     tree = process is PodProcess.WORKER and (arguments.hang or arguments.unhang)
     return InjectedFault(process=process, rank=arguments.rank, signal=_signal_of(arguments), tree=tree)
 

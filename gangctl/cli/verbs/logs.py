@@ -9,7 +9,15 @@ from functools import partial
 from typing import Final
 
 from gangctl.api.gangjob import GangJob
-from gangctl.cli import members
+from gangctl.cli.arguments import (
+    all_members,
+    checked_member,
+    member_of_rank,
+    members_of_role,
+    number,
+    rank,
+    ranks_of,
+)
 from gangctl.cli.errors import ExitCode, UserError
 from gangctl.cli.printers.output import print_err, print_out
 from gangctl.cli.printers.text import clean, output_line
@@ -46,7 +54,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     selection.configure_name(parser)
     parser.add_argument("member", metavar="MEMBER", nargs="?", help="a member such as worker-1 (default: all)")
-    parser.add_argument("--rank", metavar="R", type=members.rank, help="the member that has this rank now")
+    parser.add_argument("--rank", metavar="R", type=rank, help="the member that has this rank now")
     parser.add_argument(
         "--role", metavar="ROLE", help="all members of a role; with --rank, the role whose ranks are meant"
     )
@@ -57,7 +65,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--gangctl", action="store_true", help="print gangctl's own lines, of its supervisor and its sidecar, instead"
     )
     instead.add_argument("--sidecar", action="store_true", help="print those of its sidecar only")
-    parser.add_argument("--tail", metavar="LINES", type=_lines, help="print only the last LINES lines")
+    parser.add_argument(
+        "--tail", metavar="LINES", type=number(0, 10**9, "a number of lines"), help="print only the last LINES lines"
+    )
     parser.add_argument(
         "--since", metavar="TIME", type=_seconds, help="print only newer lines: 90s, 10m, 2h (only on a cluster)"
     )
@@ -87,12 +97,12 @@ def _source(arguments: argparse.Namespace) -> LogSource:
     return LogSource.SIDECAR if arguments.sidecar else LogSource.WORKER
 
 
-def _prefixes(job: GangJob, chosen: list[str], rank: int | None, source: LogSource) -> dict[str, bytes]:
-    """What stands before each line of a member: its name if there are several, its ranks if one of many is wanted."""
+def _prefixes(job: GangJob, chosen: list[str], its: int | None, source: LogSource) -> dict[str, bytes]:
+    """The prefix of each line of a member: its name if there are several, its ranks if one of many is asked for."""
     if len(chosen) > 1:
         return {member: f"{clean(member)} | ".encode() for member in chosen}
-    ranks = to_ranges(members.ranks(job, chosen[0]))
-    if rank is None or source is not LogSource.WORKER or str(rank) == ranks:
+    ranks = to_ranges(ranks_of(job, chosen[0]))
+    if its is None or source is not LogSource.WORKER or str(its) == ranks:
         return {chosen[0]: b""}
     print_err(
         f"note: ranks {ranks} run in the pod of {chosen[0]} and share one log, so the lines of all of them follow; "
@@ -105,10 +115,10 @@ def _members(job: GangJob, arguments: argparse.Namespace) -> list[str]:
     if arguments.member is not None:
         if arguments.rank is not None or arguments.role is not None:
             raise UserError("name a member or select one by --rank or --role, not both")
-        return [members.known_member(job, arguments.member)]
+        return [checked_member(job, arguments.member)]
     if arguments.rank is not None:
-        return [members.member_of_rank(job, arguments.rank, arguments.role)]
-    return members.members(job) if arguments.role is None else members.members_of_role(job, arguments.role)
+        return [member_of_rank(job, arguments.rank, arguments.role)]
+    return all_members(job) if arguments.role is None else members_of_role(job, arguments.role)
 
 
 def _write(prefixes: dict[str, bytes], member: str, line: bytes) -> None:
@@ -119,12 +129,6 @@ def _write(prefixes: dict[str, bytes], member: str, line: bytes) -> None:
         return
     sys.stdout.buffer.write(prefix + line + b"\n")
     sys.stdout.buffer.flush()
-
-
-def _lines(text: str) -> int:
-    if not (text.isascii() and text.isdigit()):
-        raise argparse.ArgumentTypeError(f"{text!r} instead of a number of lines")
-    return int(text)
 
 
 def _seconds(text: str) -> int:

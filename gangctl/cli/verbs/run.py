@@ -1,4 +1,4 @@
-"""``gangctl run``: run a gang on this machine, from its manifest to its end."""
+"""``gangctl run`` and ``gangctl rerun``: run a gang on this machine to its end, from a manifest or as it is stored."""
 
 from __future__ import annotations
 
@@ -7,25 +7,29 @@ import asyncio
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
 from gangctl.api.gangjob import GangJob
+from gangctl.api.status import ENDED, GangPhase
 from gangctl.cli.errors import UserError
 from gangctl.cli.local import gangs as local_gangs
-from gangctl.cli.local.lock import only_run
+from gangctl.cli.local.controller_process import only_run
+from gangctl.cli.local.gangs import submit_gang
 from gangctl.cli.local.session import LocalRun
 from gangctl.cli.manifests import configure_overrides, load_manifest
 from gangctl.cli.printers.display import Display
 from gangctl.cli.printers.live_display import LiveDisplay
 from gangctl.cli.printers.output import as_json, console, is_terminal, print_err, print_out
 from gangctl.cli.printers.plain_output import PlainOutput
-from gangctl.cli.submission import submit
+from gangctl.cli.targets import selection
+from gangctl.cli.verbs.requests import print_done
 from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.local.layout import DEFAULT_STATE_DIRECTORY, StateDirectory
 
 if TYPE_CHECKING:
-    from gangctl.cli.page.proxy import PageProxy
+    from gangctl.cli.page import PageProxy
 
 _DESCRIPTION: Final = """\
 Run a gang on this machine and watch it. Its members are processes: no cluster, root or container engine is needed. The
@@ -52,6 +56,25 @@ removed. The logs of a new gang begin empty; gangctl logs NAME --previous has th
 exit codes: 0 the gang succeeded, 1 it failed, 2 bad input (nothing was started), 3 it is held or suspended, 130
 interrupted (Ctrl-C, SIGTERM, or the terminal or the reader of the pipe is gone)
 """
+_RERUN_DESCRIPTION: Final = """\
+Run a gang again that has succeeded or failed, as a new gang of the same name and spec: attempt 1, an unused budget, and
+the newest checkpoint of its tiers. On this machine it is run and watched as by gangctl run, from its stored manifest,
+in the folder where it ran; gangctl logs NAME --previous has its old logs. On a cluster, the GangJob is deleted and
+created again with its labels and annotations. What gangctl suspend and restart have set is not taken over."""
+_RERUN_EPILOG: Final = """\
+examples:
+  gangctl rerun demo
+  gangctl rerun demo --logs             on this machine: with the workers' output
+  gangctl rerun demo -n research
+
+A gang that has not ended is not run again: gangctl restart starts a new attempt of it, gangctl resume continues one
+that is stopped.
+Permissions on a cluster: get, delete and create gangjobs.
+
+exit codes: on this machine those of gangctl run; on a cluster 0 created, 2 bad input or refused
+"""
+_HERE_ONLY: Final = ("plain", "logs", "keep", "output")
+"""Options that a cluster doesn't have."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -59,7 +82,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.description, parser.epilog = _DESCRIPTION, _EPILOG
     parser.add_argument("file", metavar="FILE", help="manifest of a GangJob; - reads stdin")
     configure_overrides(parser)
-    configure_display(parser)
+    _configure_display(parser)
     parser.add_argument(
         "--state-dir",
         metavar="DIR",
@@ -68,7 +91,38 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def configure_display(parser: argparse.ArgumentParser) -> None:
+class Rerun:
+    """Run a gang again that has ended."""
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Describe the verb's arguments."""
+        parser.description, parser.epilog = _RERUN_DESCRIPTION, _RERUN_EPILOG
+        parser.add_argument("name", metavar="NAME", help="name of the gang")
+        _configure_display(parser)
+        selection.configure(parser)
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        """Run the gang again."""
+        name = arguments.name
+        flag = next((flag for flag in _HERE_ONLY if getattr(arguments, flag)), "")
+        if flag and selection.state_directory(arguments) is None:
+            raise UserError(f"--{flag} is for gangs of this machine: a cluster runs the gang by itself; leave it out")
+        with selection.open_target(arguments) as target:
+            phase = target.logged(name).status.phase
+            if phase not in ENDED and not target.is_removed(name):
+                verb = "resume" if phase is GangPhase.SUSPENDED else "restart"
+                effect = "continues it" if phase is GangPhase.SUSPENDED else "starts a new attempt of it"
+                raise UserError(
+                    f"gang {name} has not ended ({phase or 'New'}): gangctl {verb} {name} {effect}; to run it anew, "
+                    f"gangctl delete {name} and submit its manifest"
+                )
+            return target.rerun(name, partial(_run_gang, arguments), print_done)
+
+
+rerun = Rerun()
+
+
+def _configure_display(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of how a gang is watched, and left."""
     parser.add_argument(
         "--plain", action="store_true", help="print one line for each change (the default without a terminal)"
@@ -85,13 +139,13 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the gang to its end."""
     job = load_manifest(arguments.file, arguments.overrides)
     state = local_gangs.absolute(arguments.state_dir or local_gangs.default_state_directory())
-    return run_gang(arguments, state, job, Path.cwd())
+    return _run_gang(arguments, state, job, Path.cwd())
 
 
-def run_gang(arguments: argparse.Namespace, state: StateDirectory, job: GangJob, directory: Path) -> int:
+def _run_gang(arguments: argparse.Namespace, state: StateDirectory, job: GangJob, directory: Path) -> int:
     """Run a gang to its end. ``directory``: the base of relative paths of its workers."""
     with only_run(state):
-        submitted = submit(state, job, directory)
+        submitted = submit_gang(state, job, directory)
         for text in submitted.notes:
             print_err(f"note: {text}")
         stream = sys.stderr if arguments.output == "json" else sys.stdout
@@ -119,8 +173,7 @@ def run_gang(arguments: argparse.Namespace, state: StateDirectory, job: GangJob,
 
 def _page(state: StateDirectory) -> PageProxy:
     # imported only here, because aiohttp takes longer than a start
-    from gangctl.cli.page.local import LocalController  # noqa: PLC0415
-    from gangctl.cli.page.proxy import PageProxy  # noqa: PLC0415
+    from gangctl.cli.page import LocalController, PageProxy  # noqa: PLC0415
 
     return PageProxy(LocalController(state))
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from rich.console import Group, RenderableType
 from rich.live import Live
@@ -111,9 +111,18 @@ def _watch(target: Target, arguments: argparse.Namespace) -> None:
 
 
 def _print_objects(target: Target, arguments: argparse.Namespace) -> None:
-    found = target.documents(arguments.name)
+    found = [_as_shown(target, one) for one in target.documents(arguments.name)]
     value = found[0] if arguments.name else {"apiVersion": "v1", "kind": "List", "items": found}
     print_out(as_json(value) if arguments.output == "json" else as_yaml(value))
+
+
+def _as_shown(target: Target, document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The object as it is stored; of a gang that Ctrl-C has removed, with the phase and reason that the text shows."""
+    name = document["metadata"]["name"]
+    if not target.is_removed(name):
+        return document
+    status = {key: value for key, value in document["status"].items() if key != "ready"}
+    return {**document, "status": {**status, "phase": "Stopped", "message": target.views(name)[0].stopped}}
 
 
 def _shown(target: Target, arguments: argparse.Namespace, views: Sequence[GangView]) -> RenderableType:

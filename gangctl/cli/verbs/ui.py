@@ -7,8 +7,9 @@ import asyncio
 import webbrowser
 from typing import Final
 
+from gangctl.cli.arguments import number
 from gangctl.cli.errors import ExitCode
-from gangctl.cli.page.proxy import PageProxy, Upstream, check
+from gangctl.cli.page import PageProxy, Upstream, check_page
 from gangctl.cli.printers.output import print_err, print_out
 from gangctl.cli.targets import selection
 from gangctl.cli.targets.port import DEFAULT_LEASE, PageAccess
@@ -39,7 +40,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     parser.add_argument("name", metavar="GANG", nargs="?", help="the gang to show first (default: the list)")
     parser.add_argument("--open", action="store_true", help="open the page in the browser")
-    parser.add_argument("--port", metavar="N", type=_port, default=0, help="port on 127.0.0.1 (default: a free one)")
+    parser.add_argument(
+        "--port",
+        metavar="N",
+        type=number(1, 65535, "a port"),
+        default=0,
+        help="port on 127.0.0.1 (default: a free one)",
+    )
     parser.add_argument(
         "--controller",
         metavar="NAMESPACE/NAME",
@@ -60,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
         place = ("", "") if job is None else (job.metadata.namespace, job.metadata.name)
 
         async def serve(upstream: Upstream) -> None:
-            await check(upstream)
+            await check_page(upstream)
             proxy = PageProxy(upstream, arguments.port)
             async with proxy.serving():
                 address = proxy.address(*place)
@@ -72,9 +79,3 @@ def run(arguments: argparse.Namespace) -> int:
 
         target.show_page(access, serve)
     return ExitCode.INTERRUPTED
-
-
-def _port(text: str) -> int:
-    if not text.isdecimal() or not 0 < int(text) <= 65535:  # noqa: PLR2004 - the largest port
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port")
-    return int(text)

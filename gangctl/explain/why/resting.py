@@ -17,9 +17,7 @@ from gangctl.core.policy.recovery import TRIES, failed_alike
 from gangctl.explain.why.findings import Finding, Kind
 from gangctl.words.text import clock_time, counted
 
-FAILED_ALIKE: Final = (
-    f"{TRIES} attempts failed alike before a step was reported, so the run and every process of the gang were ended"
-)
+FAILED_ALIKE: Final = f"{TRIES} attempts failed alike before a step was reported"
 
 
 def deleting(gang: Gang) -> Finding:
@@ -51,10 +49,11 @@ def interrupted(job: GangJob, at: float) -> Finding:
     progress = status.progress
     step = f", at step {progress.step} or later" if progress and progress.attempt == status.attempt else ""
     point = "" if job.spec.checkpoint is None else ", from the newest checkpoint that all ranks have"
-    who = FAILED_ALIKE if failed_alike(job) else "Ctrl-C, or a signal, ended the run and every process of the gang"
+    who = f"{FAILED_ALIKE}, which" if failed_alike(job) else "Ctrl-C, or a signal,"
+    end = f"ended the run and every process of the gang at {clock_time(at)}"
     return Finding(
         kind=Kind.ENDED,
-        seen=f"{who} at {clock_time(at)}: attempt {status.attempt} was {status.phase or 'New'}{step}",
+        seen=f"{who} {end}: attempt {status.attempt} was {status.phase or 'New'}{step}",
         do=f"gangctl rerun {name} runs it again{point}; gangctl logs {name} has its logs",
         since=at,
     )

@@ -1,0 +1,14 @@
+"""Convert what other tools submit into GangJobs: `gangctl convert`."""
+
+from __future__ import annotations
+
+from gangctl.cli.registry import Registration
+
+VERBS = (
+    Registration(
+        "convert",
+        "Make a GangJob of a Job, JobSet, PyTorchJob or TrainJob, a torchrun line or an sbatch script",
+        "gangctl.annexes.convert.verb",
+        before="crd",
+    ),
+)

@@ -1,0 +1,146 @@
+"""Convert pod templates: they stay as they are, but for what gangctl does itself or can't have."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from gangctl.annexes.convert import commands
+from gangctl.annexes.convert.fields import ConvertError, Fields, Notes
+
+RENDEZVOUS: Final = frozenset(
+    {"MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "NNODES"}
+)
+_DEVICES: Final = re.compile(r"^(nvidia\.com/|amd\.com/gpu|habana\.ai/|aws\.amazon\.com/neuron|google\.com/tpu)")
+_UNSET: Final = re.compile(
+    r"JOB_COMPLETION_INDEX|(?:batch\.kubernetes\.io/job-|jobset\.sigs\.k8s\.io/|training\.kubeflow\.org/)[\w-]+"
+)
+"""Variables that other controllers set in a container, and the labels and annotations of their pods."""
+_ROLE: Final = re.compile(r"[^a-z0-9]")
+_LONGEST: Final = 15
+
+
+def role_name(name: str, path: str, notes: Notes, taken: set[str]) -> str:
+    """A name that a role can have: 1 to 15 lower-case letters and digits."""
+    made = _ROLE.sub("", name.lower())[:_LONGEST] or "worker"
+    if not made[0].isalpha():
+        made = f"r{made}"[:_LONGEST]
+    base, number = made, 2
+    while made in taken:
+        made, number = f"{base[: _LONGEST - 2]}{number}", number + 1
+    taken.add(made)
+    if made != name:
+        notes.add(path, f"the role is called {made}: names of roles are 1 to {_LONGEST} lower-case letters and digits")
+    return made
+
+
+def role(name: str, replicas: int, template: Fields, processes: str = "") -> dict[str, Any]:
+    """A role with these pods.
+
+    Args:
+        name: of the role.
+        replicas: how many pods.
+        template: the pod template.
+        processes: what the document says of the processes in a pod: a number, gpu, auto; empty = nothing.
+
+    Raises:
+        ConvertError: it isn't a pod template.
+    """
+    notes, path = template.notes, template.at("spec")
+    metadata, pod = template.take("metadata"), copy.deepcopy(template.take("spec", {}))
+    template.finish()
+    if not isinstance(pod, dict) or not isinstance(pod.get("containers"), list) or not pod["containers"]:
+        raise ConvertError(f"{path}.containers: the template has no container; is the file complete?")
+    made: dict[str, Any] = {"name": name, "replicas": replicas}
+    at, worker = _worker(pod, metadata)
+    if at:
+        made["workerContainer"] = worker.get("name")
+    here = f"{path}.containers[{at}]"
+    if pod.get("restartPolicy") == "Always":
+        del pod["restartPolicy"]
+        notes.add(f"{path}.restartPolicy", "Always goes: a gang ends, and gangctl restarts its workers in place")
+    _without_probes(worker, here, notes)
+    _without_rendezvous(worker, here, notes)
+    made |= _launch(worker, here, notes, processes)
+    for one in [*pod["containers"], *(pod.get("initContainers") or [])]:
+        if isinstance(one, dict) and one.get("restartPolicyRules"):
+            why = "restarts containers itself, as gangctl does: take it out, and an agent that is there for it"
+            notes.add(f"container {one.get('name')}.restartPolicyRules", why, is_edit=True)
+    for unset in sorted(set(_UNSET.findall(json.dumps(pod)))):
+        notes.add(here, f"{unset} is not set by gangctl: use RANK, or NODE_RANK for the pod", is_edit=True)
+    shown = {} if not isinstance(metadata, Mapping) else {key: one for key, one in metadata.items() if one}
+    made["template"] = {**({"metadata": shown} if shown else {}), "spec": pod}
+    return made
+
+
+def _worker(pod: dict[str, Any], metadata: Any) -> tuple[int, dict[str, Any]]:
+    annotations = metadata.get("annotations") if isinstance(metadata, Mapping) else None
+    default = (annotations or {}).get("kubectl.kubernetes.io/default-container")
+    for at, one in enumerate(pod["containers"]):
+        if isinstance(one, dict) and one.get("name") == default:
+            return at, one
+    first = pod["containers"][0]
+    if not isinstance(first, dict):
+        raise ConvertError(f"a container is {first!r:.60}, and no map")
+    return 0, first
+
+
+def _without_probes(worker: dict[str, Any], path: str, notes: Notes) -> None:
+    for probe in ("livenessProbe", "startupProbe"):
+        if worker.pop(probe, None) is not None:
+            notes.add(f"{path}.{probe}", "goes: it would kill a member that waits for the others (see spec.progress)")
+
+
+def _without_rendezvous(worker: dict[str, Any], path: str, notes: Notes) -> None:
+    variables = worker.get("env")
+    if not isinstance(variables, list):
+        return
+    gone = [one["name"] for one in variables if isinstance(one, dict) and _is_ours(one.get("name"))]
+    if gone:
+        notes.add(f"{path}.env", f"without {', '.join(gone)}: gangctl sets the rendezvous for each attempt")
+        worker["env"] = [one for one in variables if not (isinstance(one, dict) and _is_ours(one.get("name")))]
+        if not worker["env"]:
+            del worker["env"]
+
+
+def _is_ours(name: Any) -> bool:
+    return name in RENDEZVOUS or (isinstance(name, str) and name.startswith("PET_"))
+
+
+def _launch(worker: dict[str, Any], path: str, notes: Notes, processes: str) -> dict[str, Any]:
+    words = [word for part in ("command", "args") for word in worker.get(part) or []]
+    if not worker.get("command"):
+        notes.add(
+            f"{path}.command",
+            "is missing, and gangctl does not know the entry point of the image: docker inspect, crane config or "
+            "skopeo inspect --config show it; write its Entrypoint here",
+            is_edit=True,
+        )
+    devices = _devices(worker)
+    if not commands.starts_torchrun([str(word) for word in words]):
+        ranks = commands.process_count(processes, devices, path, notes) if processes else 1
+        return {"processesPerPod": ranks} if ranks > 1 else {}
+    values = commands.Torchrun()
+    for part in ("command", "args"):
+        if isinstance(worker.get(part), list):
+            worker[part], found = commands.strip([str(word) for word in worker[part]], f"{path}.{part}", notes)
+            values.processes = values.processes or found.processes
+    return {
+        "launch": "Torchrun",
+        "processesPerPod": commands.process_count(values.processes or processes, devices, path, notes),
+    }
+
+
+def _devices(worker: dict[str, Any]) -> int | None:
+    """The number of devices that the container asks for."""
+    resources = worker.get("resources")
+    asked = (
+        {}
+        if not isinstance(resources, dict)
+        else {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
+    )
+    found = [str(number) for name, number in asked.items() if _DEVICES.match(name)]
+    return int(found[0]) if found and found[0].isdecimal() and int(found[0]) > 0 else None

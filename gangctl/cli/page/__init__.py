@@ -1,1 +1,0 @@
-"""The controller's page in a browser of this machine."""

@@ -1,1 +1,0 @@
-"""What ``gangctl init`` finds out about a training script, and the manifest that it writes for it."""

@@ -1,0 +1,270 @@
+"""Stop, delete and rerun gangs, of this machine and of a cluster.
+
+The rule: a gang that is stopped is suspended first, so that no controller starts it again. On this machine the
+controller ends the processes if one runs, otherwise this program does; the gang is stopped when no process is left. A
+new run takes over what was submitted, not what was asked of that one gang later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from gangctl.api.changes import changed
+from gangctl.api.gangjob import GangJob, Spec
+from gangctl.api.restart import RestartFrom
+from gangctl.api.status import ENDED, GangPhase
+from gangctl.cli.errors import UserError
+from gangctl.cli.gang_view import live_snapshot
+from gangctl.cli.local.gangs import remove_gang
+from gangctl.cli.targets.port import Say
+from gangctl.cluster.errors import ClusterError, Retryable
+from gangctl.cluster.local import pod_record, process
+from gangctl.cluster.local.gang_store import GangStore
+from gangctl.cluster.local.layout import PodFolder, StateDirectory
+from gangctl.cluster.local.pod_processes import controller_pid
+from gangctl.cluster.local.pod_record import PodRecord
+from gangctl.cluster.local.settlement import settle
+from gangctl.cluster.local.teardown import teardown
+from gangctl.cluster.local.termination import find_processes, processes_of
+from gangctl.words.text import listed
+
+if TYPE_CHECKING:
+    from gangctl.cli.targets.gangjobs import GangJobs  # it imports aiohttp, which gangs of this machine don't need
+
+_LOCAL_POLL_SECONDS: Final = 0.2
+_LOCAL_MARGIN_SECONDS: Final = 30.0
+"""Beyond the grace period, for a controller that ends a gang."""
+_RECORDS_SECONDS: Final = 10.0
+"""For a controller to remove the records of pods that have ended."""
+_DEFAULT_GRACE_SECONDS: Final = 3
+"""The grace period of a gang whose file can't be read."""
+_POLL_SECONDS: Final = 0.5
+"""Between two looks at a cluster."""
+_MARGIN_SECONDS: Final = 60.0
+"""Beyond the grace period, for the kubelets to end the pods."""
+_DELETE_SECONDS: Final = 60.0
+_METADATA: Final = ("name", "namespace", "labels", "annotations", "ownerReferences")
+_REQUESTS: Final = ("suspend", "restartToken", "restartFrom")
+
+
+def stop_local(state: StateDirectory, store: GangStore, seconds: float | None, say: Say) -> bool:
+    """Stop a gang; return False if a controller has not ended it within ``seconds`` (None: the grace and a margin)."""
+    job = _suspend_and_end(state, store, seconds, say)
+    if job is None:
+        return False
+    name, status = job.metadata.name, job.status
+    if status.phase in ENDED:
+        say(f"{name} has ended ({status.phase}); no process of it is left")
+        return True
+    then = " and then gangctl run FILE continue it" if _controller(state) is None else " continues it"
+    point = "" if job.spec.checkpoint is None else " from the newest checkpoint that all ranks have"
+    say(f"{name} is stopped: no process of it is left; gangctl resume {name}{then}{point}")
+    return True
+
+
+def delete_local(state: StateDirectory, store: GangStore, seconds: float | None, say: Say) -> bool:
+    """Stop a gang, then remove all its files; return False if it could not be stopped in time: nothing is removed then.
+
+    A gang whose file can't be read is deleted, too, one whose file can't be written (the controller ends the pods of a
+    gang that is gone), and what Ctrl-C has left of one.
+    """
+    name = store.folder.path.name
+    deadline = time.monotonic() + _RECORDS_SECONDS
+    try:
+        job = store.read()
+    except ClusterError as error:
+        if store.removed_at() is None:
+            say(f"{name}: {error}")
+        if _controller(state) is None:
+            asyncio.run(teardown(state, name, _DEFAULT_GRACE_SECONDS))
+    else:
+        try:
+            if _suspend_and_end(state, store, seconds, say) is None:
+                return False
+            deadline = time.monotonic() + _RECORDS_SECONDS
+        except Retryable as error:
+            say(f"{name}: {error}; it is removed without a stop before")
+            deadline += job.spec.recovery.planned_stop_grace_period_seconds
+    remove_gang(store)
+    while _controller(state) is not None and _records(store) and time.monotonic() < deadline:
+        time.sleep(_LOCAL_POLL_SECONDS)
+    if _living(store):
+        asyncio.run(teardown(state, name, 0))
+    deadline = time.monotonic() + _RECORDS_SECONDS
+    while store.folder.path.exists():
+        try:
+            shutil.rmtree(store.folder.path)
+        except FileNotFoundError:
+            continue
+        except OSError as error:  # A process that ends at this moment may still write into it.
+            if error.errno != errno.ENOTEMPTY or time.monotonic() > deadline:
+                raise UserError(f"{error.filename} can't be removed: {error.strerror}") from None
+    say(f"{name} is deleted: {store.folder.path} is removed with its logs; checkpoints are not touched")
+    return True
+
+
+def _suspend_and_end(state: StateDirectory, store: GangStore, seconds: float | None, say: Say) -> GangJob | None:
+    """The gang, once no process of it is left; None if that is not so in time. Retryable: a file can't be written."""
+    job = store.read()
+    has_ended = job.status.phase in ENDED
+    if not has_ended:
+        store.update_spec(lambda old: changed(old, suspend=True))
+    grace = 0 if has_ended else job.spec.recovery.planned_stop_grace_period_seconds
+    deadline = time.monotonic() + (grace + _LOCAL_MARGIN_SECONDS if seconds is None else seconds)
+    is_first = True
+    while True:
+        living, controller = _living(store), _controller(state)
+        if controller is None:
+            return _end(state, store, living, grace, say)
+        job = store.read()
+        if job.status.phase in {*ENDED, GangPhase.SUSPENDED} and not living:
+            return job
+        seen = live_snapshot(state, job.metadata.name)
+        if seen is not None and seen.unstored:
+            raise Retryable(seen.unstored)
+        if is_first:
+            how = "" if has_ended else f", {_grace_text(grace)}"
+            say(f"{job.metadata.name}: the controller (process {controller}) ends {_members_text(living)}{how}")
+            is_first = False
+        if time.monotonic() >= deadline:
+            return None
+        time.sleep(_LOCAL_POLL_SECONDS)
+
+
+def _end(state: StateDirectory, store: GangStore, living: list[str], grace: int, say: Say) -> GangJob:
+    """Without a controller: end the processes, then store that the gang is suspended."""
+    name = store.folder.path.name
+    if living:
+        how = f", {_grace_text(grace)}; Ctrl-C kills them at once" if grace else ""
+        say(f"{name}: no controller runs: ending {_members_text(living)}{how}")
+    try:
+        asyncio.run(teardown(state, name, grace))
+    except KeyboardInterrupt:
+        say(f"{name}: killing what is left")
+        asyncio.run(teardown(state, name, 0))
+    job = store.read()
+    return job if job.status.phase in ENDED else settle(state, store, time.time())
+
+
+def _grace_text(grace: int) -> str:
+    return f"SIGKILL comes after {grace} s (recovery.plannedStopGracePeriodSeconds)"
+
+
+def _members_text(living: list[str]) -> str:
+    return f"every process of {listed(living)}" if living else "what is left"
+
+
+def _living(store: GangStore) -> list[str]:
+    """Members with a pod of which a process runs."""
+    records = _records(store)
+    found = find_processes() if records else {}
+    return sorted({one.member for one in records if any(processes_of(one, found)) or process.marked(one.uid)})
+
+
+def _records(store: GangStore) -> list[PodRecord]:
+    """The records that can be read: pods come and go, and a teardown reports the others when all have ended."""
+    found: list[PodRecord] = []
+    for path in sorted(store.folder.pods.glob("*")):
+        with suppress(ClusterError):
+            one = pod_record.load(PodFolder(path))
+            found += [] if one is None else [one]
+    return found
+
+
+def _controller(state: StateDirectory) -> int | None:
+    try:
+        return controller_pid(state)
+    except ClusterError:
+        return None
+
+
+async def stop_gangjob(
+    gangs: GangJobs, pods: Callable[[GangJob], Awaitable[list[str]]], name: str, seconds: float | None, say: Say
+) -> bool:
+    """Suspend a gang and wait until its pods are gone; False if they are not in time. ``pods``: their names."""
+    job = await gangs.read(name)
+    if job.status.phase in ENDED:
+        say(f"{name} has ended ({job.status.phase}): nothing of it runs")
+        return True
+    await gangs.change(name, {"suspend": True})
+    grace = job.spec.recovery.planned_stop_grace_period_seconds
+    left = await pods(job)
+    say(f"{name}: spec.suspend is set: {len(left)} pods are deleted, with up to {grace} s for a last checkpoint")
+    try:
+        async with asyncio.timeout(grace + _MARGIN_SECONDS if seconds is None else seconds):
+            while job.status.phase not in {GangPhase.SUSPENDED, *ENDED} or left:
+                await asyncio.sleep(_POLL_SECONDS)
+                job, left = await gangs.read(name), await pods(job)
+    except TimeoutError:
+        return False
+    say(
+        f"{name} is stopped: none of its pods is left; attempt {job.status.attempt} and restore point stay; "
+        f"gangctl resume {name} continues it"
+    )
+    return True
+
+
+async def delete_gangjob(gangs: GangJobs, name: str, seconds: float | None, say: Say) -> bool:
+    """Delete a gang and wait until the object is gone; False if it is not in time."""
+    uid = (await gangs.document(name))["metadata"]["uid"]
+    await gangs.delete(name, uid)
+    if not await _is_gone(gangs, name, uid, _DELETE_SECONDS if seconds is None else seconds):
+        return False
+    say(f"gangjob {name} is deleted; the cluster ends and deletes its pods")
+    return True
+
+
+async def rerun_gangjob(gangs: GangJobs, name: str, say: Say) -> None:
+    """Delete a gang that has ended and create it again; if that fails, the message has a file with its manifest."""
+    document = await gangs.document(name)
+    uid, new = document["metadata"]["uid"], _resubmitted(document)
+    await gangs.delete(name, uid)
+    try:
+        why = "" if await _is_gone(gangs, name, uid, _DELETE_SECONDS) else f"still there after {_DELETE_SECONDS:g} s"
+        if not why:
+            await gangs.create(new)
+    except (ClusterError, asyncio.CancelledError) as error:
+        why = str(error) or "interrupted"
+    if why:
+        path = _saved(name, new)
+        raise UserError(
+            f"gangjob {name} is deleted and could not be created again ({why}); its manifest is in {path}: "
+            f"kubectl create -f {path}"
+        )
+    say(f"gangjob {name} is created again; gangctl status {name} --watch follows it")
+
+
+async def _is_gone(gangs: GangJobs, name: str, uid: str, seconds: float) -> bool:
+    try:
+        async with asyncio.timeout(seconds):
+            while await gangs.uid(name) == uid:  # noqa: ASYNC110 - a user who may delete need not be allowed to watch
+                await asyncio.sleep(_POLL_SECONDS)
+    except TimeoutError:
+        return False
+    return True
+
+
+def _saved(name: str, document: dict[str, Any]) -> str:
+    with tempfile.NamedTemporaryFile("w", prefix=f"{name}-", suffix=".json", delete=False) as file:
+        json.dump(document, file, indent=2)
+    return file.name
+
+
+def unrequested(spec: Spec) -> Spec:
+    """The spec without what `gangctl suspend` and `restart` have set."""
+    return changed(spec, suspend=False, restart_token="", restart_from=RestartFrom())
+
+
+def _resubmitted(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """The object of a cluster, as it would be submitted again."""
+    metadata = {key: stored["metadata"][key] for key in _METADATA if key in stored["metadata"]}
+    spec = {key: value for key, value in stored["spec"].items() if key not in _REQUESTS}
+    return {"apiVersion": stored["apiVersion"], "kind": stored["kind"], "metadata": metadata, "spec": spec}

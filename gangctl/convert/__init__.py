@@ -1,1 +1,0 @@
-"""Makes GangJobs of what other tools submit. Pure: documents or command lines in, a document and notes out."""

@@ -1,0 +1,87 @@
+"""What gangctl convert takes from a line of a script is what bash takes from it."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gangctl.annexes.convert import converter
+from gangctl.annexes.convert.fields import ConvertError
+
+PIECES = (
+    *(
+        "a",
+        "b.py",
+        "--c=d",
+        "1e-3",
+        " ",
+        "  ",
+        "'",
+        '"',
+        "$A",
+        "${B}",
+        '"$A"',
+        "$(echo x y)",
+        "`echo z`",
+        "\\",
+        "\\\n",
+        "#",
+    ),
+    *(
+        ";",
+        "|",
+        "&",
+        "&&",
+        "<",
+        ">",
+        "(",
+        ")",
+        "*",
+        "?",
+        "[a]",
+        "{a,b}",
+        "~",
+        "!",
+        "=",
+        "'c d'",
+        '"e f"',
+        "\n",
+        "\t",
+        ":",
+    ),
+)
+
+
+def by_bash(text: str, folder: Path) -> tuple[list[str], str] | None:
+    """The words that srun gets, and the B in its environment; None if it isn't called once, or anything is told."""
+    srun = 'srun() { printf "%s\\0" "$@" "B=$(printenv B)" >>"$CALLS"; echo >>"$CALLS"; }\n'
+    calls = folder / "calls"
+    calls.write_text("")
+    environment = {"PATH": "/usr/bin:/bin", "CALLS": str(calls), "HOME": "/home"}
+    ended = subprocess.run(
+        ["bash", "-c", srun + text], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    words = calls.read_text().split("\0")
+    return None if ended.stderr or words[-1:] != ["\n"] else (words[:-2], words[-2])
+
+
+@settings(max_examples=400, deadline=None, derandomize=True)
+@given(st.lists(st.sampled_from(PIECES), max_size=12), st.lists(st.sampled_from(PIECES), max_size=5))
+def test_a_line_that_needs_no_edit_means_the_same(
+    tmp_path_factory: pytest.TempPathFactory, pieces: list[str], value: list[str]
+) -> None:
+    text = f"A={''.join(value)}\nexport B='y  z'\nsrun python {''.join(pieces)}\n"
+    try:
+        made = converter.of_sbatch(text, "", "image")
+    except ConvertError:
+        return
+    if made.needs_edit:
+        return
+    container = made.document["spec"]["roles"][0]["template"]["spec"]["containers"][0]
+    words = by_bash(text, tmp_path_factory.mktemp("bash"))
+    exported = "".join(one["value"] for one in container.get("env", ()) if one["name"] == "B")
+    assert words == (container["command"], f"B={exported}"), text
