@@ -1,8 +1,8 @@
 """The hub: one WebSocket for each sidecar. It takes reports and sends directives, and it decides nothing.
 
 The rule: a member's directive follows from the newest *stored* object of its gang (:meth:`Hub.publish`) and from the
-member's own report. A process that does not lead sends nothing: each connection asks the gate before each message. It
-answers sidecars with the leader's address, and when its term ends, it aborts every connection (:meth:`Hub.end_term`).
+member's own report. A process that does not lead sends nothing: the gate is asked before each message. It answers
+sidecars with the leader's address, and when its term ends, it aborts every connection (:meth:`Hub.end_term`).
 Whatever a connection sends, at worst that one connection is closed, and the log gives the reason.
 """
 
@@ -154,7 +154,7 @@ class Hub:
     def ask(self, gang: str, action: AskScan) -> None:
         """Send a scan to a pod. If the pod is not connected, a later plan asks again."""
         connection = self.connections.get(action.pod)
-        if connection is None or connection.identity.gang != gang:
+        if connection is None or connection.identity.gang != gang or not self._gate.is_open:
             return
         try:
             connection.send_scan(action.scan, time.monotonic())
@@ -291,11 +291,13 @@ class Hub:
 
     def _ping(self, connection: Connection, *, at_once: bool = False) -> None:
         now, who = time.monotonic(), connection.identity
-        if at_once or now - connection.pinged_at >= PING_AGAIN * PING_SECONDS:
+        if self._gate.is_open and (at_once or now - connection.pinged_at >= PING_AGAIN * PING_SECONDS):
             connection.ping(self._reports.report(who.gang, who.pod) if connection.has_reported else None, now)
 
     def _direct(self, connection: Connection) -> None:
         """Send the directive that follows from the stored object and the member's newest report."""
+        if not self._gate.is_open:  # It was frozen and has not noticed yet: another process directs them by now.
+            return
         who = connection.identity
         stored, report = self._jobs.get(who.gang), self._reports.report(who.gang, who.pod)
         if stored is None or report is None:

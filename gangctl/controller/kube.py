@@ -132,10 +132,10 @@ class Controller:
                 refused=lambda: self._hub.refused,
                 pauses=lambda: self._hub.intake.pauses,
                 stale=lambda: self._hub.stale,
-                status_write_failures=lambda: self._cluster.status_write_failures,
+                status_write_failures=lambda: self._cluster.gang_writer.failures,
                 watches=lambda: self._cluster.watches,
                 guard=lambda: self._guard.counts,
-                events=lambda: self._cluster.event_counts,
+                events=lambda: self._cluster.recorder.counts.by_outcome,
                 spans=lambda: asdict(self._tracer.counts()),
                 brake=lambda: None if self._loop is None else self._loop.brake.state,
                 unreadable=lambda: None if self._loop is None else self._loop.unreadable_count,
@@ -152,7 +152,7 @@ class Controller:
 
     def problems(self) -> tuple[str, ...]:
         """Return why this replica is not ready, a sentence each."""
-        found = list(self._cluster.problems)
+        found = list(self._cluster.informers.problems)
         if not self._certificates.ca:
             found.append(f"the certificate for sidecars is missing: {self._certificate_problem}")
         if self._election.problem:
@@ -204,7 +204,7 @@ class Controller:
         ):
             with attempt:
                 await self._certificates.refresh()
-        await self._cluster.wait_for_sync()
+        await self._cluster.informers.synced.wait()
 
     async def _lead(self) -> None:
         """Lead for one term. It begins without connections and reports, and with a round of every gang."""

@@ -54,109 +54,80 @@ class KubeCluster:
         self._ca = ca
         self._authenticator = authenticator
         self._changed: Callable[[str], None] = lambda _uid: None
-        self._informers = Informers(
+        self.informers = Informers(
             client, settings.watch_namespaces, settings.selector, SignalTable(settings.node_signals)
         )
-        self._gang_writer = GangWriter(client, self._informers.gangs)
-        self._pod_writer = PodWriter(client, self._informers.pods, self._build, self._unplaced)
+        self.gang_writer = GangWriter(client, self.informers.gangs)
+        self._pod_writer = PodWriter(client, self.informers.pods, self._build, self._unplaced)
         self._pod_admission = PodAdmission(self._dry_run, lambda uid: bool(self.pods(uid)), self._gang_changed)
         self._disruption_budgets = DisruptionBudgets(client)
         self._pod_groups = PodGroups(client)
         self._service_address = ServiceAddress(client, settings)
-        self._contact_updater = ContactUpdater(client, self._informers.pods, self._informers.pod, settings.url)
+        self._contact_updater = ContactUpdater(client, self.informers.pods, self.informers.pod, settings.url)
         self._eligible_nodes = EligibleNodes()
-        self._recorder = EventRecorder(client)
-        self.gang = self._informers.gang
-        self.write_status = self._gang_writer.write_status
-        self.delete_gang = self._gang_writer.delete
+        self.recorder = EventRecorder(client)
+        self.gang = self.informers.gang
+        self.write_status = self.gang_writer.write_status
+        self.delete_gang = self.gang_writer.delete
         self.delete_pod = self._pod_writer.delete
         self.printed = WorkerOutput(client, self.gang, enabled=settings.worker_output).printed
-        self.flush_events = self._recorder.flush
+        self.flush_events = self.recorder.flush
         """Sends the recorded Events, for at most so many seconds. Call it while this process still leads."""
         self.guarded = GuardedPods(client, settings.watch_namespaces, self._record_of_pod)
         """The pods of the device guard; none are watched if it is off."""
         self._queues = Queues(client, settings.watch_namespaces, self._queue_changed, self._unplaced)
 
     @property
-    def has_synced(self) -> bool:
-        """Return whether everything was listed."""
-        return self._informers.has_synced
-
-    @property
-    def stale_seconds(self) -> float:
-        """For how long a watch has been broken; 0 while none is."""
-        return self._informers.stale_seconds
-
-    @property
     def watches(self) -> tuple[WatchHealth, ...]:
         """Return how fresh each watch is."""
-        return (*self._informers.watches, *((self.guarded.health,) if self._settings.device_guard else ()))
-
-    @property
-    def problems(self) -> tuple[str, ...]:
-        """Return why the reads aren't fresh, or show nothing, in sentences."""
-        return self._informers.problems
-
-    @property
-    def status_write_failures(self) -> Mapping[str, int]:
-        """Number of status writes that failed, by Conflict, Terminal or Retryable."""
-        return self._gang_writer.failures
-
-    @property
-    def event_counts(self) -> Mapping[str, int]:
-        """Number of Events by outcome: sent, combined, left out, lost."""
-        return self._recorder.counts.by_outcome
+        return (*self.informers.watches, *((self.guarded.health,) if self._settings.device_guard else ()))
 
     def begin_term(self) -> None:
         """This process leads from now on, by the clock of its term."""
-        self._informers.begin_term()
+        self.informers.begin_term()
         self._contact_updater.leads = True
         self.leading_since = clock.now()
-
-    async def wait_for_sync(self) -> None:
-        """Wait until everything was listed for the first time."""
-        await self._informers.synced.wait()
 
     def resign(self) -> None:
         """Stop the background writes, since this process no longer leads. The reads stay fresh."""
         self._contact_updater.leads = False
         self._pod_admission.forget_all()
-        self._recorder.drop_waiting()
+        self.recorder.drop_waiting()
 
     def uids(self) -> tuple[str, ...]:
         """UIDs of all gangs that exist."""
-        return tuple(uid for uid in self._informers.gangs.items if self.gang(uid) is not None)
+        return tuple(uid for uid in self.informers.gangs.items if self.gang(uid) is not None)
 
     def exists(self, uid: str) -> bool:
         """Return whether the gang is stored, readable or not; see the port."""
-        return self._informers.stored(uid) is not None
+        return self.informers.stored(uid) is not None
 
     def unreadable(self, uid: str) -> UnreadableGang | None:
         """The stored gang that can't be read, and why; see the port."""
-        stored = self._informers.stored(uid)
+        stored = self.informers.stored(uid)
         if stored is None or not stored.unreadable:
             return None
         return UnreadableGang(Identity(uid, stored.namespace, stored.name), stored.unreadable)
 
     def pods(self, uid: str) -> tuple[Pod, ...]:
         """All pods that the gang owns."""
-        return tuple(one.pod for one in self._informers.pods_of(uid))
+        return tuple(one.pod for one in self.informers.pods_of(uid))
 
     def listening_since(self, uid: str) -> float:
         """Say since when this process has led and watched this gang without a break; now, while a watch is broken."""
-        return max(self._informers.synced_since(uid), self._informers.appeared(uid), self.leading_since)
+        return max(self.informers.synced_since(uid), self.informers.appeared(uid), self.leading_since)
 
     def lost_nodes(self) -> Mapping[str, float]:
         """Nodes that don't answer, or were deleted, and since when; see the port.
 
         What a watch shows while it is stale, or showed before this process led, counts from now on.
         """
-        since = max(self._informers.nodes_synced_since, self.leading_since)
-        return {name: max(at, since) for name, at in self._informers.lost.items()}
+        since = max(self.informers.nodes_synced_since, self.leading_since)
+        return {name: max(at, since) for name, at in self.informers.lost.items()}
 
     def nodes(self) -> Mapping[str, NodeState]:
         """Return what nodes show beside that they answer; see the port."""
-        return self._informers.node_states.states
+        return self.informers.node_states.states
 
     def pod_rejections(self, uid: str) -> tuple[str, ...] | None:
         """Return why the API server rejects pods of this gang, in its words; see the port."""
@@ -164,33 +135,33 @@ class KubeCluster:
         if job is None or job.status.phase in ENDED:
             self._pod_admission.forget(uid)
             return ()
-        stored = self._informers.stored(uid)
+        stored = self.informers.stored(uid)
         if stored is not None and stored.template_bytes > MAX_TEMPLATE_BYTES and not self.pods(uid):
             return (_TOO_LARGE.format(stored.template_bytes, MAX_TEMPLATE_BYTES),)
         return self._pod_admission.rejections(job)
 
     def queue(self, uid: str) -> Queue:
         """Return what the queue says that the gang names; none if this controller takes no notice of queues."""
-        stored = self._informers.stored(uid) if self._settings.kueue else None
+        stored = self.informers.stored(uid) if self._settings.kueue else None
         return NO_QUEUE if stored is None else self._queues.queue(stored)
 
     async def tell_queue(self, job: GangJob, tell: TellQueue) -> None:
         """Change the gang's Workload; see the port."""
-        stored = self._informers.stored(job.metadata.uid)
+        stored = self.informers.stored(job.metadata.uid)
         if stored is not None:
             await self._queues.tell(stored, job, tell)
 
     async def authenticate(self, token: str) -> MemberIdentity | Refusal:
         """The pod that this token belongs to, or why the token is refused."""
-        return await self._authenticator.authenticate(token, self._informers.pod, self._name_of)
+        return await self._authenticator.authenticate(token, self.informers.pod, self._name_of)
 
     async def watch(self, changed: Callable[[str], None]) -> None:
         """Keep the reads fresh until cancelled; see the port."""
         self._changed = changed
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._informers.run(self._gang_changed))
+            tasks.create_task(self.informers.run(self._gang_changed))
             tasks.create_task(self._pod_admission.run())
-            tasks.create_task(self._recorder.run())
+            tasks.create_task(self.recorder.run())
             tasks.create_task(self._service_address.run())
             if self._settings.kueue:
                 tasks.create_task(self._queues.run())
@@ -204,7 +175,7 @@ class KubeCluster:
         Raises:
             ClusterError: a list failed.
         """
-        await self._informers.refresh()
+        await self.informers.refresh()
         await self._queues.refresh()
 
     async def create_pod(self, job: GangJob, create: CreatePod) -> None:
@@ -230,21 +201,21 @@ class KubeCluster:
         Raises:
             Retryable: too many Events wait, in total or in the gang's namespace.
         """
-        uid = next((one.uid for one in self._informers.pods_of(gang.metadata.uid) if one.pod.name == event.pod), "")
-        self._recorder.record(gang, event, uid, self._informers.node_uid(event.node))
+        uid = next((one.uid for one in self.informers.pods_of(gang.metadata.uid) if one.pod.name == event.pod), "")
+        self.recorder.record(gang, event, uid, self.informers.node_uid(event.node))
 
     def _record_of_pod(self, pod: PlainPod, event: Event) -> None:
-        self._recorder.record(pod, event, "")
+        self.recorder.record(pod, event, "")
 
     async def _dry_run(self, job: GangJob, role: str) -> str:
         return await self._pod_groups.dry_run(job) or await self._pod_writer.dry_run(job, role)
 
     def _name_of(self, uid: str) -> tuple[str, str] | None:
-        stored = self._informers.stored(uid)
+        stored = self.informers.stored(uid)
         return None if stored is None else (stored.namespace, stored.name)
 
     def _gang_changed(self, uid: str) -> None:
-        if uid not in self._informers.gangs.items:
+        if uid not in self.informers.gangs.items:
             self._pod_admission.forget(uid)
             self._disruption_budgets.forget(uid)
             self._pod_groups.forget(uid)
@@ -262,13 +233,13 @@ class KubeCluster:
         Raises:
             Retryable: these nodes aren't known, or the queue doesn't admit the gang any more.
         """
-        pod, stored = self._unplaced(job, create), self._informers.stored(job.metadata.uid)
+        pod, stored = self._unplaced(job, create), self.informers.stored(job.metadata.uid)
         if stored is None or not self._settings.kueue:
             return pod
         return self._queues.placed(stored, parse_member_name(create.member)[0], pod)
 
     def _unplaced(self, job: GangJob, create: CreatePod) -> dict[str, Any]:
-        name, nodes = parse_member_name(create.member)[0], self._informers.schedulable
+        name, nodes = parse_member_name(create.member)[0], self.informers.schedulable
         roles = [role for role in job.spec.roles if role.name == name]
         restart_all = all(self._eligible_nodes.restart_all(job, role, nodes) for role in roles)
         return build(job, create, self._settings, self._contact(), restart_all=restart_all)

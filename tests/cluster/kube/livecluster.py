@@ -50,7 +50,7 @@ class LiveCluster:
     async def watching(self) -> AsyncIterator[None]:
         task = asyncio.create_task(self.cluster.watch(self.notified.append))
         try:
-            await until_async("everything is listed", lambda: self.cluster.has_synced)
+            await until_async("everything is listed", lambda: self.cluster.informers.has_synced)
             yield
         finally:
             task.cancel()

@@ -155,9 +155,9 @@ async def test_listening_since_does_not_change_over_a_short_break_of_a_watch() -
 
         one.api.faults.append(away)
         await one.api.cut()
-        await until_async("the watch is broken", lambda: one.cluster.stale_seconds > 0)
+        await until_async("the watch is broken", lambda: one.cluster.informers.stale_seconds > 0)
         one.api.faults.clear()
-        await until_async("the watch works", lambda: one.cluster.stale_seconds == 0)
+        await until_async("the watch works", lambda: one.cluster.informers.stale_seconds == 0)
         assert one.cluster.listening_since(UID) == before
 
 

@@ -21,7 +21,7 @@ async def test_a_written_status_is_read_at_once() -> None:
 
 async def test_failed_writes_are_counted_from_zero() -> None:
     async with live_cluster(GANG) as one:
-        assert one.cluster.status_write_failures == {"Conflict": 0, "Retryable": 0, "Terminal": 0}
+        assert one.cluster.gang_writer.failures == {"Conflict": 0, "Retryable": 0, "Terminal": 0}
 
 
 async def test_a_conflict_refreshes_the_object() -> None:
@@ -105,7 +105,7 @@ async def test_a_failed_write_is_counted_though_the_gang_cannot_be_read_either()
         one.api.faults.append(fail)
         with pytest.raises(Retryable, match="failed at PUT"):
             await one.cluster.write_status(one.job, Status(attempt=1))
-        assert one.cluster.status_write_failures["Retryable"] == 1
+        assert one.cluster.gang_writer.failures["Retryable"] == 1
 
 
 async def test_a_gang_whose_deletion_is_refused_stays() -> None:

@@ -40,7 +40,7 @@ async def test_an_event_names_its_gang_and_its_pod() -> None:
         await one.cluster.emit(one.job, restarting)
         await until_async(
             "the Event is sent",
-            lambda: one.cluster.event_counts == {"sent": 1, "combined": 0, "left_out": 0, "lost": 0},
+            lambda: one.cluster.recorder.counts.by_outcome == {"sent": 1, "combined": 0, "left_out": 0, "lost": 0},
         )
         (made,) = events(one.api)
     assert (made["type"], made["reason"], made["action"]) == ("Warning", "Restarting", "StopWorkers")

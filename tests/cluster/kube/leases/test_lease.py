@@ -36,5 +36,5 @@ def test_a_write_keeps_foreign_fields_and_counts_new_holders_only() -> None:
 
 def test_an_answer_that_is_no_lease_can_be_retried() -> None:
     for answer in (b"<html>a proxy's page</html>", b"[]", b"{}", b'{"metadata": null}'):
-        with pytest.raises(Retryable, match="no Lease"):
+        with pytest.raises(Retryable, match="isn't a Lease"):
             parse_lease(answer)

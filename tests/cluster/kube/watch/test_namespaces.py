@@ -82,7 +82,9 @@ async def test_a_namespace_is_shown_when_it_was_listed_and_a_refused_one_holds_u
     async with one.watching():
         assert one.cluster.uids() == ("uid-research",)
         assert not one.cluster.exists("uid-training"), "without its pods, the gang would seem to have lost them all"
-        assert one.cluster.problems == (), "a replica that isn't ready is reached by no sidecar of any namespace"
+        assert one.cluster.informers.problems == (), (
+            "a replica that isn't ready is reached by no sidecar of any namespace"
+        )
         await one.cluster.refresh()
         one.notified.clear()
         one.api.faults.remove(fault)
@@ -95,7 +97,7 @@ async def test_nothing_is_shown_of_a_namespace_whose_list_fails_and_the_problem_
     one.api.faults.append(fault)
 
     def said() -> bool:
-        return any("pods in namespace training haven't" in found for found in one.cluster.problems)
+        return any("pods in namespace training haven't" in found for found in one.cluster.informers.problems)
 
     watching = asyncio.create_task(one.cluster.watch(one.notified.append))
     try:
@@ -103,7 +105,7 @@ async def test_nothing_is_shown_of_a_namespace_whose_list_fails_and_the_problem_
         assert one.cluster.uids() == ()
         one.api.faults.remove(fault)
         await until_async("everything is listed", lambda: len(one.cluster.uids()) == 2)
-        assert one.cluster.problems == ()
+        assert one.cluster.informers.problems == ()
     finally:
         watching.cancel()
         with suppress(asyncio.CancelledError):
@@ -123,5 +125,5 @@ async def test_a_right_that_goes_in_one_namespace_stops_no_deadline_in_another(
         one.api.faults.append(about(f"namespaces/training/{kind}", lambda: status(403, "Forbidden", "no Role")))
         await one.api.cut()
         await until_async("deadlines go on", lambda: age("uid-research") > 0.5 and age("uid-training") < 0.1)
-        assert one.cluster.problems == ()
+        assert one.cluster.informers.problems == ()
         await one.cluster.refresh()
