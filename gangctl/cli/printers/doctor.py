@@ -10,6 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from gangctl.cli.printers.output import trimmed
 from gangctl.cli.printers.text import clean
 from gangctl.explain.doctor.links import Link, LinkName, LinkState
 from gangctl.explain.doctor.pools import Difference, Pool
@@ -63,12 +64,9 @@ def show(out: Console, found: Survey, *, wide: bool) -> None:
             parts = [_head(f"pod {pod.full_name}", found.links), *_rows(found.links, out.width, wide=True)]
             if found.node is not None:
                 parts += [Text(), *_node(found.node, out.width, wide=wide)]
-    with out.capture() as captured:
+    with trimmed(out):
         for one in parts:
             out.print(one, soft_wrap=False)
-    for line in captured.get().splitlines():  # tables fill their last column
-        out.file.write(f"{line.rstrip()}\n")
-    out.file.flush()
 
 
 def _node(found: NodeSurvey, width: int, *, wide: bool) -> list[RenderableType]:

@@ -9,6 +9,8 @@ import re
 import select
 import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final, TextIO
 
 import yaml
@@ -64,6 +66,20 @@ def as_yaml(value: Any) -> str:
     if any(escaped(line) != line for line in text.split("\n")):
         text = yaml.safe_dump(value, sort_keys=False, allow_unicode=False)
     return text.rstrip()
+
+
+def print_document(value: Any, form: str) -> None:
+    """Print a value for programs. ``form``: json or yaml."""
+    print_out(as_json(value) if form == "json" else as_yaml(value))
+
+
+@contextmanager
+def trimmed(out: Console) -> Iterator[None]:
+    """Write what is printed meanwhile, without the spaces at the end of lines that tables and bars fill."""
+    with out.capture() as captured:
+        yield
+    out.file.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
+    out.file.flush()
 
 
 def _in_json(found: re.Match[str]) -> str:

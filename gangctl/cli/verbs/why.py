@@ -9,12 +9,12 @@ from typing import Any, Final
 
 from gangctl.api.stored import read_stored
 from gangctl.cli.errors import ExitCode, UserError
-from gangctl.cli.printers.output import as_json, as_yaml, print_out
+from gangctl.cli.printers.output import print_document, print_out
 from gangctl.cli.printers.why import lines
 from gangctl.cli.targets import selection
 from gangctl.cluster.kube.watch.decoding import first_error
 from gangctl.explain.why.answer import answer
-from gangctl.explain.why.document import document
+from gangctl.story.document import document
 
 COLUMNS: Final = 100
 """Width without a terminal, unless COLUMNS is set."""
@@ -67,11 +67,10 @@ def run(arguments: argparse.Namespace) -> int:
     now = time.time()
     answered = answer(job, around, now, unknown)
     if arguments.output:
-        made = document(job, answered)
-        print_out(as_json(made) if arguments.output == "json" else as_yaml(made))
+        print_document(document(answered), arguments.output)
         return ExitCode.OK
     columns = max(_LEAST_COLUMNS, shutil.get_terminal_size((COLUMNS, 0)).columns)
-    for line in lines(job, answered, now, columns):
+    for line in lines(answered, now, columns):
         print_out(line)
     return ExitCode.OK
 
