@@ -23,7 +23,7 @@ from gangctl.cluster.local.layout import StateDirectory
 from gangctl.cluster.local.pod_record import PodRecord, projection
 from gangctl.core.facts.world import Observed
 from gangctl.core.record.snapshot import snapshot
-from gangctl.explain.why.resting import interrupted
+from gangctl.explain.why.waiting import interrupted
 
 TIMEOUT_SECONDS: Final = 1.0
 

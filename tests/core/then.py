@@ -11,7 +11,7 @@ from gangctl.core.policy.pods import CreatePod, DeletePod
 from gangctl.core.policy.queueing import TellQueue
 from gangctl.core.record.goodput import goodput
 from gangctl.core.record.stacks import innermost
-from gangctl.explain.spans import incident_spans, is_complete
+from gangctl.story.spans import incident_spans, is_complete
 from gangsidecar.wire import Directive
 from tests.core.world import World
 

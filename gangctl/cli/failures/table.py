@@ -21,7 +21,7 @@ from gangctl.cli import evidence
 from gangctl.cli.argument_types import signal_number
 from gangctl.core.facts.evidence import Fault
 from gangctl.core.policy.rules import Verdict
-from gangctl.explain.judging import judge
+from gangctl.explain.forecast import judge
 
 _ROLE: Final = {"name": "worker", "template": {"spec": {"containers": [{"name": "worker", "command": ["train"]}]}}}
 Text = Annotated[str, Field(min_length=1)]

@@ -16,7 +16,7 @@ from gangctl.api.status import ENDED, GangPhase
 from gangctl.cli.errors import ExitCode
 from gangctl.cli.gang_view import GangView, view_gang
 from gangctl.cli.local.controller_process import ControllerFailedError, ControllerProcess
-from gangctl.cli.printers.display import Display
+from gangctl.cli.printers.displays import Display
 from gangctl.cli.printers.output import print_err
 from gangctl.cli.printers.worker_output import WorkerOutput
 from gangctl.cli.submission import remove
@@ -26,7 +26,7 @@ from gangctl.cluster.local.layout import StateDirectory
 from gangctl.cluster.local.teardown import teardown
 from gangctl.core.facts.printed import TRACEBACK
 from gangctl.core.policy.failed_starts import failed_alike
-from gangctl.explain.why.resting import FAILED_ALIKE
+from gangctl.explain.why.waiting import FAILED_ALIKE
 
 if TYPE_CHECKING:
     from gangctl.cli.page.proxy import PageProxy

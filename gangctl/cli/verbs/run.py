@@ -16,10 +16,8 @@ from gangctl.cli.local import gangs as local_gangs
 from gangctl.cli.local.lock import only_run
 from gangctl.cli.local.session import LocalRun
 from gangctl.cli.manifests import configure_overrides, load_manifest
-from gangctl.cli.printers.display import Display
-from gangctl.cli.printers.live_display import LiveDisplay
+from gangctl.cli.printers.displays import Display, LiveDisplay, PlainOutput
 from gangctl.cli.printers.output import as_json, console, is_terminal, print_err, print_out
-from gangctl.cli.printers.plain_output import PlainOutput
 from gangctl.cli.submission import submit
 from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.local.layout import DEFAULT_STATE_DIRECTORY, StateDirectory

@@ -23,9 +23,8 @@ from gangctl.cluster import clock
 from gangctl.cluster.errors import ClusterError
 from gangctl.controller.page.feeds import Feeds, Make, Observe
 from gangctl.controller.page.source import Source
-from gangctl.explain.page.documents import Missing
-from gangctl.explain.page.gang import drawing, gang
-from gangctl.explain.page.gangs import listed
+from gangctl.story.page import Missing, drawing, gang, listed
+from gangctl.story.svg import PHASE_STYLE
 
 PATH: Final = "/ui/"
 MAX_STREAMS: Final = 64
@@ -93,7 +92,7 @@ class Page:
     def add_to(self, application: web.Application) -> None:
         """Add the routes, all below :data:`PATH`, and the headers of all answers."""
         for path, (name, kind) in _FILES.items():
-            text = (_STATIC / name).read_text(encoding="utf-8")
+            text = (_STATIC / name).read_text(encoding="utf-8") + (PHASE_STYLE if name == "page.css" else "")
             application.router.add_get(PATH + path, partial(_file, text, kind), allow_head=False)
         application.router.add_get(PATH + "gangs", self._gangs, allow_head=False)
         application.router.add_get(PATH + "gangs/{namespace}/{name}", self._gang, allow_head=False)

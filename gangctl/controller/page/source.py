@@ -11,7 +11,7 @@ from gangctl.api.gangjob import GangJob
 from gangctl.cluster.port import Cluster
 from gangctl.controller.loop import Loop
 from gangctl.core.facts.world import Observed
-from gangctl.explain.page.traces import VARIABLE, is_address
+from gangctl.story.incidents import TRACES, is_address
 
 log = logging.getLogger(__name__)
 
@@ -47,8 +47,8 @@ class Source:
 
 def traces_from_environment() -> str:
     """Address of Jaeger's pages; empty if it is not set, or can't be used, which the log tells."""
-    text = os.environ.get(VARIABLE, "")
+    text = os.environ.get(TRACES, "")
     if text and not is_address(text):
-        log.warning("the page has no links to traces: $%s is %r, which is no http or https address", VARIABLE, text)
+        log.warning("the page has no links to traces: $%s is %r, which is no http or https address", TRACES, text)
         return ""
     return text.rstrip("/")
