@@ -89,7 +89,7 @@ def groups(job: GangJob) -> tuple[ForecastGroup, ...]:
 
 
 def rule_text(rule: Rule) -> str:
-    """What a rule matches and does, in a sentence."""
+    """Return the rule as a sentence: its conditions, and what it does."""
     terms: list[str] = []
     if rule.on_exit_codes is not None:
         codes = rule.on_exit_codes
@@ -118,7 +118,7 @@ def judge(job: GangJob, fault: Fault) -> tuple[Verdict, IncidentLevel]:
 
 
 def policy_texts(job: GangJob) -> tuple[str, ...]:
-    """What happens after faults: the rules in order, then the defaults."""
+    """Return sentences about faults: the rules in order, then the defaults."""
     rules = job.spec.pod_failure_policy.rules
     found = [f"{rule.name or f'rules[{at}]'}: {rule_text(rule)}" for at, rule in enumerate(rules)]
     which = "no rule matches" if rules else "no rules"
@@ -144,7 +144,11 @@ def _hangs(job: GangJob) -> str:
     progress = job.spec.progress
     if progress.timeout_seconds is None:
         return "hangs: not detected (progress.timeoutSeconds is not set)"
-    what = "the gang restarts" if progress.on_hang == "Restart" else "it is told and nothing restarts (onHang: Observe)"
+    what = (
+        "the gang restarts"
+        if progress.on_hang == "Restart"
+        else "the status shows it and nothing restarts (onHang: Observe)"
+    )
     return f"hangs: without progress ({progress.source.type}) for {progress.timeout_seconds} s, {what}"
 
 

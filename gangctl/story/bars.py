@@ -40,7 +40,7 @@ class Bar:
     attempt: int = 0
     """The attempt that ran or was prepared; 0 if that is unknown."""
     goes_on: bool = False
-    """Whether it was not over at the time of the look."""
+    """True if it was not over at the time of the look."""
 
     @property
     def seconds(self) -> float:
@@ -63,7 +63,7 @@ def _bar(bar: Bar) -> dict[str, Any]:
 
 
 class MarkKind(StrEnum):
-    """What a mark shows."""
+    """The event that a mark shows."""
 
     FAULT = "fault"
     """A member failed, or a restart began whose details the status no longer has."""

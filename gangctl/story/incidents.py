@@ -25,7 +25,7 @@ _FORBIDDEN: Final = frozenset(' <>"?#')
 
 @dataclass(frozen=True, slots=True)
 class MemberStory:
-    """What a member that matters did in an incident."""
+    """One activity of a member that matters in an incident."""
 
     member: str
     part: str
@@ -46,20 +46,20 @@ class IncidentStory:
     milliseconds: int | None = None
     """None while it goes on."""
     complete: bool
-    """Whether nothing can be added or corrected any more."""
+    """True if nothing can be added or corrected any more."""
     outcome: str
     reason: str
     cause: str
-    """What was seen, without a full stop."""
+    """The fault that was seen, without a full stop."""
     evidence: tuple[str, ...] = ()
-    """What else was seen."""
+    """More that was seen: node, device, other members, where a process hung."""
     decision: str
     """Rule, level and charge in words, without a full stop."""
     level: str
     charged: bool | None = None
     """None while that isn't decided."""
     cost: str = ""
-    """What became of the gang, as the end of a sentence; empty while the incident is not over."""
+    """The result for the gang, as the end of a sentence; empty while the incident is not over."""
     restored_step: int | None = None
     lost_steps: int | None = None
     lost_steps_at_most: int | None = None
@@ -68,16 +68,16 @@ class IncidentStory:
     """One after the other; some may have taken no time."""
     members: tuple[MemberStory, ...] = ()
     waits: tuple[str, ...] = ()
-    """What the gang waited for longest in each phase, and for how long."""
+    """The longest wait of each phase, with its duration."""
     start: str = ""
     """How the processes were started, in a sentence."""
     advice: str = ""
-    """What to do about workers that did not stop in time."""
+    """Sentences about workers that did not stop in time."""
     output: Output | None = None
     stacks: Stacks | None = None
     trace_id: str
     url: str = ""
-    """Of the trace in Jaeger, if its address is known."""
+    """Jaeger's page of the trace, if its address is set."""
 
     @property
     def seconds(self) -> float:
@@ -86,7 +86,7 @@ class IncidentStory:
 
     @property
     def goes_on(self) -> bool:
-        """Whether it was not over at the time of the look."""
+        """True if it was not over at the time of the look."""
         return self.end is None
 
     @property
@@ -96,7 +96,7 @@ class IncidentStory:
 
     @property
     def restored(self) -> str:
-        """What the attempt started from; empty if it did not start."""
+        """The restore point of the attempt in words; empty if the attempt did not start."""
         if self.outcome != "Restarted":
             return ""
         return "the beginning" if self.restored_step is None else f"step {self.restored_step}"

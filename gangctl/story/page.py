@@ -1,4 +1,4 @@
-"""What the page shows: the list of gangs, and one gang with its members and incidents, as small JSON documents.
+"""Makes the page's documents: the list of gangs, and one gang with its members and incidents, as small JSON.
 
 The rule: a document has fewer than :data:`LARGEST_BYTES`, however large the gang is and however many gangs there are.
 Every list is bounded where it is made, every text is cut and escaped, and the longest list of a document gets the bytes
@@ -30,6 +30,7 @@ from gangctl.story.document import document
 from gangctl.story.incidents import IncidentStory, incident_story
 from gangctl.story.svg import svg
 from gangctl.story.timeline import SPENT, story
+from gangctl.story.words import current_step, state
 
 LARGEST_BYTES: Final = 50_000
 LONGEST_TEXT: Final = 320
@@ -66,7 +67,7 @@ class GangRow:
     created: float
     completed: float | None = None
     reason: str = ""
-    """Of the last incident."""
+    """The cause of the last incident."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +110,7 @@ class Cell:
     spare: bool = False
     step: int | None = None
     restarts: int = 0
-    """Of its supervisor."""
+    """Restarts of its supervisor."""
     why: str = ""
     """Why a reader looks for it first."""
     node: str = ""
@@ -118,7 +119,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What a part of the gang's time went to."""
+    """A part of the gang's time."""
 
     what: str
     percent: int
@@ -237,12 +238,6 @@ def _row(job: GangJob) -> GangRow:
     )
 
 
-def current_step(status: Status) -> int | None:
-    """Return the highest step of this attempt; None if none was reported."""
-    progress = status.progress
-    return None if progress is None or progress.attempt != status.attempt else progress.step
-
-
 def gang(now: float, job: GangJob, observed: Observed, traces: str) -> GangPage:
     """Return the document of a gang.
 
@@ -254,7 +249,7 @@ def gang(now: float, job: GangJob, observed: Observed, traces: str) -> GangPage:
     """
     seen = snapshot(now, job, observed)
     status, point, spent = seen.status, seen.status.restore_point, spent_until(seen.status, now)
-    told, kept = changed(job, status=status), goodput(spent)
+    current, share = changed(job, status=status), goodput(spent)
     found, hidden = cells(seen.members)
     last = status.incidents[0] if status.incidents else None
     page = GangPage(
@@ -272,14 +267,14 @@ def gang(now: float, job: GangJob, observed: Observed, traces: str) -> GangPage:
         uncounted=status.restarts.uncounted,
         step=current_step(status),
         restore="" if point is None else f"step {point.step} of tier {point.tier}",
-        goodput=None if kept is None else round(100 * kept),
-        spent=() if kept is None else _shares(spent),
+        goodput=None if share is None else round(100 * share),
+        spent=() if share is None else _shares(spent),
         conditions=_conditions(status),
         counts=counts(seen.members),
         hidden=len(seen.members),
         interest=interest(seen.members, last, {pod.member: pod.node for pod in observed.pods}),
         incidents=tuple(
-            _short(incident_story(told, one, now, traces), newest=at == 0)
+            _short(incident_story(current, one, now, traces), newest=at == 0)
             for at, one in enumerate(status.incidents[:MOST_INCIDENTS])
         ),
     )
@@ -330,19 +325,6 @@ def _shares(spent: Spent) -> tuple[Share, ...]:
     whole = total(spent) or 1.0
     found = (Share(what, round(100 * getattr(spent, name) / whole)) for name, what in SPENT.items())
     return tuple(one for one in found if one.percent)
-
-
-def state(one: MemberSnapshot) -> str:
-    """Return what the member does, in a word or two."""
-    if one.finished:
-        return "Finished"
-    if one.terminated:
-        return "Ended"
-    if not one.pod:
-        return "No pod"
-    if not one.connected:
-        return "Not connected" if one.phase else "Starting"
-    return one.phase
 
 
 def counts(members: Sequence[MemberSnapshot]) -> tuple[Count, ...]:

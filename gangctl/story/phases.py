@@ -12,7 +12,7 @@ from gangctl.api.incident import IncidentMember
 
 
 class Activity(StrEnum):
-    """What a gang or a member does. Phases have the names of their spans, and of their durations in the status."""
+    """An activity of a gang or a member. Phases have the names of their spans, and of their durations in the status."""
 
     WAITING = "waiting"
     STARTING = "starting"
@@ -27,7 +27,7 @@ class Activity(StrEnum):
     """In place of the barrier where the job ended or is held: that waited for stronger evidence alone."""
     START = "start"
     CHECKPOINT_LOAD = "checkpoint_load"
-    """What a member does in the first step."""
+    """A member loads the restore point; a part of the first step."""
     FIRST_STEP = "first_step"
     SUSPENDED = "suspended"
     HELD = "held"
@@ -35,7 +35,7 @@ class Activity(StrEnum):
 
 
 PHASES: Final = tuple(Activity)[4:13]
-"""Of an incident, in the order of time."""
+"""The phases of an incident, in the order of time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Look:
     light: str
     dark: str
     wait: str = ""
-    """What the gang waited for, with a place for the member."""
+    """The wait for a member, with a place for its name."""
 
     @property
     def colour(self) -> str:
@@ -85,10 +85,10 @@ LOOKS: Final = {
 
 
 def activity_of(member: IncidentMember) -> Activity:
-    """What a member of an incident did."""
+    """Return the activity of a member in an incident."""
     return Activity(to_snake(member.phase))
 
 
 def phase_of(activity: Activity) -> Activity:
-    """The phase of the incident in which a member did this."""
+    """Return the phase of the incident to which a member's activity belongs."""
     return Activity.FIRST_STEP if activity is Activity.CHECKPOINT_LOAD else activity

@@ -116,7 +116,7 @@ def incident_spans(job: GangJob, incident: Incident) -> tuple[Span, ...]:
 
 
 def is_complete(job: GangJob, incident: Incident, now: float) -> bool:
-    """Whether the incident is final, so that its root may be exported. ``now``: seconds since the epoch.
+    """Return whether the incident is final, so that its root may be exported. ``now``: seconds since the epoch.
 
     It is final when stronger evidence cannot correct it any more and its end is known: it ended the job or is held; it
     reached the first step; the next attempt or the gang's end came before that; or the gang reports no steps
@@ -185,7 +185,7 @@ def _quiet(job: GangJob) -> float:
 
 
 def _is_over(job: GangJob, incident: Incident) -> bool:
-    """Whether nothing can be added to the incident: the gang ended, or the incident's attempt did."""
+    """Return whether nothing can be added to the incident: the gang ended, or the incident's attempt did."""
     status = job.status
     return (
         incident.outcome not in {"Open", "Restarted"}
@@ -196,7 +196,7 @@ def _is_over(job: GangJob, incident: Incident) -> bool:
 
 
 def _has_steps(job: GangJob, incident: Incident) -> bool:
-    """Whether the gang reports its steps, as far as that was known in the incident's attempt.
+    """Return whether the gang reports its steps, as far as that was known in the incident's attempt.
 
     Later knowledge does not count: a trace that was complete without a first step stays complete.
     """
@@ -214,7 +214,7 @@ def _has_steps(job: GangJob, incident: Incident) -> bool:
 
 
 def _had_steps(job: GangJob, incident: Incident) -> bool:
-    """Whether the gang reported steps before the incident, as far as settled incidents tell.
+    """Return whether the gang reported steps before the incident, as far as settled incidents tell.
 
     Later incidents do not change what settled ones tell.
     """

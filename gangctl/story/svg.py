@@ -21,7 +21,7 @@ from gangctl.story.timeline import Story
 from gangctl.story.words import lost_steps, took
 
 LEAST_WIDTH: Final = 360
-"""Of the drawing; a smaller width is taken for this."""
+"""The least width of a drawing."""
 _LABELS: Final = 148
 """Width of the names at the left."""
 _MARGIN: Final = 12
@@ -176,7 +176,7 @@ def as_text(value: str) -> str:
 
 
 class _Canvas:
-    """What is drawn so far, and where the next line begins."""
+    """The drawing so far, and where the next line begins."""
 
     def __init__(self, width: int) -> None:
         self.parts: list[str] = []
@@ -200,7 +200,7 @@ class _Canvas:
             self._row(row, scale, has_titles=row is story.rows[0])
 
     def legend(self, story: Story) -> None:
-        """What the colours and the marks mean."""
+        """The meaning of colours and marks."""
         x = float(_LABELS)
         self.y += 6
         named: list[tuple[Activity | MarkKind, str]] = [(kind, LOOKS[kind].words) for kind in story.activities]

@@ -35,7 +35,7 @@ from gangctl.story.phases import LOOKS, PHASES, Activity
 from gangctl.story.words import took
 
 EARLIER: Final = 100
-"""So many restarts without details are marked, the newest."""
+"""Restarts without details that are marked: the newest."""
 MOST_MEMBERS: Final = 12
 """Members with a row of their own."""
 SPENT: Final = {
@@ -46,12 +46,12 @@ SPENT: Final = {
     "suspended": "suspended",
     "held": "held",
 }
-"""What time is spent on, in words."""
+"""Where time is spent, in words."""
 _RESTING: Final = ("pending", "suspended", "held")
 _PARTS: Final = {"Cause": "at fault", "Replaced": "replaced", "Slowest": "waited for"}
 """In the order of interest."""
 _RAN: Final = {"Start", "CheckpointLoad", "FirstStep"}
-"""What only a member with a worker does."""
+"""Phases of members that only a member with a worker has."""
 _OF_ATTEMPTS: Final = {Activity.STARTING, Activity.RUNNING, Activity.LOST}
 
 
@@ -75,7 +75,7 @@ class Story:
     end: float
     """At least ``begin``."""
     complete: bool
-    """Whether the gang has ended."""
+    """True if the gang has ended."""
     sentences: tuple[str, ...]
     """The whole in words, each a sentence with its full stop."""
     goodput: float | None = None
@@ -134,9 +134,9 @@ class _Turn:
     begin: float | None
     """When it began to be prepared; None if that is unknown."""
     bars: tuple[Bar, ...]
-    """What is known of its preparation."""
+    """Its preparation, as far as that is known."""
     runs: float | None
-    """From when on its workers are known to have run; None if they didn't, or it is unknown."""
+    """The time from which its workers are known to have run; None if they didn't, or it is unknown."""
     incident: Incident | None = None
 
 
@@ -220,7 +220,7 @@ def _lost(turn: _Turn, strip: Strip) -> Iterator[Bar]:
 
 
 def _after(status: Status, turn: _Turn, following: _Turn | None, end: float) -> Iterator[Bar]:
-    """What an attempt did until the next one began, or until now, as far as that is known."""
+    """The time from an attempt's preparation to the next attempt, or to now, as far as it is known."""
     incident, is_last = turn.incident, following is None
     until = end if following is None else following.begin
     if until is None or turn.attempt != (status.attempt if following is None else following.attempt - 1):
@@ -238,7 +238,7 @@ def _after(status: Status, turn: _Turn, following: _Turn | None, end: float) -> 
 
 
 def _was_suspended(status: Status) -> bool:
-    """Whether the gang ended while it was suspended: then it is unknown since when."""
+    """Return whether the gang ended while it was suspended. Since when it was is unknown then."""
     return status.phase in ENDED and status.start_time is None
 
 
@@ -257,13 +257,13 @@ def _now(status: Status, turns: Sequence[_Turn], end: float) -> Iterator[Bar]:
 def _limits(job: GangJob, turns: Sequence[_Turn], now: float) -> tuple[float, float]:
     """From the creation to the end or now. What a clock, or a restored backup, places outside of that still counts."""
     status = job.status
-    known = [turn.begin for turn in turns if turn.begin is not None]
-    known += [bar.end for turn in turns for bar in turn.bars if not bar.goes_on]
+    moments = [turn.begin for turn in turns if turn.begin is not None]
+    moments += [bar.end for turn in turns for bar in turn.bars if not bar.goes_on]
     times = (job.metadata.creation_timestamp, status.start_time, status.phase_time, status.completion_time)
-    known += [time for time in times if time]
+    moments += [time for time in times if time]
     last = status.completion_time or status.phase_time if status.phase in ENDED else now
-    begin = min(known, default=now)
-    return begin, max([last, begin, *known])
+    begin = min(moments, default=now)
+    return begin, max([last, begin, *moments])
 
 
 def _attempts(status: Status, turns: Sequence[_Turn], begin: float, end: float) -> Iterator[AttemptStart]:
@@ -284,15 +284,15 @@ def _marks(status: Status, turns: Sequence[_Turn], begin: float, end: float) -> 
             label, point = ("start", "the beginning") if step is None else (str(step), f"step {step}")
             text = f"attempt {turn.attempt} starts from {point}"
             yield Mark(MarkKind.RESTORE, _within(time, begin, end), label, text)
-    known = {turn.attempt for turn in turns}
-    for entry in [entry for entry in status.ledger if entry.attempt not in known][-EARLIER:]:
+    detailed = {turn.attempt for turn in turns}
+    for entry in [entry for entry in status.ledger if entry.attempt not in detailed][-EARLIER:]:
         if begin <= entry.time <= end:
             who = f"; {entry.member} was at fault" if entry.member else ""
             yield Mark(MarkKind.FAULT, entry.time, "", f"the restart to attempt {entry.attempt} began{who}")
 
 
 def _restored(status: Status, turn: _Turn) -> Iterator[tuple[float, int | None]]:
-    """When the attempt's ranks restored which step. Of a first attempt only what it still runs from is known."""
+    """The times at which the attempt's ranks restored a step. A first attempt's is known only while it runs."""
     incident, point = turn.incident, status.restore_point
     if incident is not None:
         if incident.outcome == "Restarted" and incident.settled_time is not None:
@@ -349,12 +349,12 @@ def _strip(job: GangJob, gang: Row, incidents: Sequence[IncidentStory], name: st
 
 
 def _other(bar: Bar) -> Bar:
-    """A bar of the gang, as far as it holds of a member of which nothing else is known."""
+    """The gang's bar, as far as it is true for each member."""
     return replace(bar, kind=Activity.UNKNOWN) if bar.kind in PHASES else bar
 
 
 def _runs(job: GangJob, name: str) -> Callable[[int], bool]:
-    """In which attempts the member is known to have run a worker."""
+    """Return a test of whether the member is known to have run a worker in an attempt."""
     status, member = job.status, layout(job.spec.roles).members.get(name)
     seen = {
         one.attempt for one in status.incidents for part in one.members if part.member == name and part.phase in _RAN
@@ -403,7 +403,7 @@ def _sentences(status: Status, gang: Row, spent: Spent) -> Iterator[str]:
 
 
 def _worth(spent: Spent) -> str:
-    """What the time was spent on."""
+    """A sentence about what the time was spent on."""
     share = goodput(spent)
     parts = [f"{took(seconds)} {what}" for field, what in SPENT.items() if (seconds := getattr(spent, field))]
     if share is None:

@@ -9,12 +9,17 @@ from gangctl.api.gangjob import GangJob, Windowed
 from gangctl.api.incident import Incident, IncidentLevel
 from gangctl.api.names import LOCAL_NODE
 from gangctl.api.reasons import Reason
-from gangctl.api.status import GangPhase
-from gangctl.core.facts.text import counted
+from gangctl.api.snapshot import MemberSnapshot
+from gangctl.api.status import GangPhase, Status
+from gangctl.core.facts.text import clock_time, counted
 from gangctl.core.policy.cause import describe
+from gangctl.core.policy.failed_starts import TRIES, failed_alike
 from gangctl.core.record.conditions import hangs, warned_of
 from gangctl.core.record.stacks import innermost
 
+FAILED_ALIKE: Final = (
+    f"{TRIES} attempts failed alike before a step was reported, so the run and every process of the gang were ended"
+)
 _MINUTE: Final = 60
 _HOUR: Final = 3600
 _OUTCOMES: Final = {
@@ -24,7 +29,7 @@ _OUTCOMES: Final = {
     "Suspended": "was suspended",
 }
 _LEAST_SECONDS: Final = 0.0005
-"""What rounds to a millisecond."""
+"""Less rounds to no millisecond."""
 _LEVELS: Final = {
     IncidentLevel.PROCESS: "every worker restarts inside its pod",
     IncidentLevel.CONTAINER: "the container of the member restarts, and every worker",
@@ -54,12 +59,12 @@ def lost_steps(steps: int, at_most: int | None) -> str:
 
 
 def cause(incident: Incident) -> str:
-    """What was seen, without a full stop."""
+    """Return what was seen, without a full stop."""
     return describe(incident.cause).rstrip(".")
 
 
 def evidence(incident: Incident) -> Iterator[str]:
-    """What else was seen: where it was, who ended at the same moment, where a process hung."""
+    """Yield what else was seen: where it was, who ended at the same moment, where a process hung."""
     found = incident.cause
     if found.node and found.node != LOCAL_NODE:
         yield f"node {found.node}"
@@ -75,7 +80,7 @@ def evidence(incident: Incident) -> Iterator[str]:
 
 
 def decision(incident: Incident) -> str:
-    """What was decided and by which rule, without a full stop."""
+    """Return what was decided and by which rule, without a full stop."""
     level = f"level {level_words(incident.level, incident.outcome)}"
     if incident.planned:
         rule = "The stop was planned, with time for a last checkpoint"
@@ -130,8 +135,40 @@ def start(incident: Incident) -> str:
     return f"{text}; {warm.member} executed its command{because}." if warm.executed else f"{text}."
 
 
+def state(one: MemberSnapshot) -> str:
+    """Return what the member does, in a word or two."""
+    if one.finished:
+        return "Finished"
+    if one.terminated:
+        return "Ended"
+    if not one.pod:
+        return "No pod"
+    if not one.connected:
+        return "Not connected" if one.phase else "Starting"
+    return one.phase
+
+
+def current_step(status: Status) -> int | None:
+    """Return the highest step of this attempt; None if none was reported."""
+    progress = status.progress
+    return None if progress is None or progress.attempt != status.attempt else progress.step
+
+
+def interrupted(job: GangJob, at: float) -> tuple[str, str]:
+    """Return how `gangctl run` ended, which no controller was left to store, and what to do. ``at``: epoch seconds."""
+    status, name = job.status, job.metadata.name
+    step = current_step(status)
+    reached = "" if step is None else f", at step {step} or later"
+    point = "" if job.spec.checkpoint is None else ", from the newest checkpoint that all ranks have"
+    who = FAILED_ALIKE if failed_alike(job) else "Ctrl-C, or a signal, ended the run and every process of the gang"
+    return (
+        f"{who} at {clock_time(at)}: attempt {status.attempt} was {status.phase or 'New'}{reached}",
+        f"gangctl rerun {name} runs it again{point}; gangctl logs {name} has its logs",
+    )
+
+
 def advice(job: GangJob) -> str:
-    """What the user can do now; empty if there is nothing to do."""
+    """Return what the user can do now; empty if there is nothing to do."""
     name, status = job.metadata.name, job.status
     incident = status.incidents[0] if status.incidents else None
     member = incident.cause.member if incident is not None else ""
@@ -161,7 +198,7 @@ def advice(job: GangJob) -> str:
 
 
 def _repeats(job: GangJob, logs: str) -> str:
-    """What to do about a gang that fails again and again before a step is known, and when that ends."""
+    """Advice for a gang that fails again and again before a step is known, and when that ends."""
     budget = job.spec.recovery.budget
     end = "the restarts have no limit"
     if isinstance(budget, Windowed):

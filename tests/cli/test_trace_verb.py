@@ -133,7 +133,7 @@ def test_an_invalid_address_is_rejected_with_its_source(
     code, out, err = asked(capsys, "demo", "--ui-url", base, *place)
     assert (code, out) == (2, "")
     assert err.startswith("error: --ui-url is ")
-    assert "which is no http or https address: use one such as https://jaeger.example.com" in err
+    assert "which isn't an http or https address: use one such as https://jaeger.example.com" in err
     assert err.count("\n") == 1
     assert "\x1b" not in err
     if base:

@@ -19,6 +19,7 @@ from gangctl.core.facts.world import Observed
 from gangctl.story import page as members
 from gangctl.story.incidents import IncidentStory, is_address
 from gangctl.story.page import LARGEST_BYTES, MOST_ROWS, Count, GangPage, encoded, gang, listed, within
+from gangctl.story.words import state
 from gangsidecar.wire import Phase
 
 TRACES = "https://jaeger.example.com/ui"
@@ -63,13 +64,13 @@ def test_each_member_of_a_small_gang_has_a_cell_with_its_state_rank_and_step() -
 
 def test_members_without_a_pod_a_connection_or_an_end_are_told_apart() -> None:
     states = {
-        members.state(member(0)): "Running",
-        members.state(member(1, phase="Stopping")): "Stopping",
-        members.state(member(2, connected=False)): "Not connected",
-        members.state(member(3, phase="", connected=False)): "Starting",
-        members.state(member(4, pod="", connected=False)): "No pod",
-        members.state(member(5, terminated=True)): "Ended",
-        members.state(member(6, terminated=True, finished=True)): "Finished",
+        state(member(0)): "Running",
+        state(member(1, phase="Stopping")): "Stopping",
+        state(member(2, connected=False)): "Not connected",
+        state(member(3, phase="", connected=False)): "Starting",
+        state(member(4, pod="", connected=False)): "No pod",
+        state(member(5, terminated=True)): "Ended",
+        state(member(6, terminated=True, finished=True)): "Finished",
     }
     assert list(states) == list(states.values())
 

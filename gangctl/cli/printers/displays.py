@@ -25,7 +25,7 @@ from gangctl.cli.errors import UserError
 from gangctl.cli.gang_view import GangView
 from gangctl.cli.printers import tables
 from gangctl.cli.printers.output import check_reader, print_err, print_out
-from gangctl.cli.printers.text import clean, output_line, seconds
+from gangctl.cli.printers.text import clean, first, output_line, seconds
 from gangctl.cli.targets.port import Target
 from gangctl.story.words import advice, lost_steps
 
@@ -193,7 +193,7 @@ class PlainOutput:
             if self._members.get(name) != state:
                 changed.setdefault(state, []).append(name)
         for state, names in changed.items():
-            self.note(f"{_listed(names)}: {state}")
+            self.note(f"{first(names, MOST_NAMES)}: {state}")
         self._members = said
 
     def _time_passes(self, look: GangView, old: Status, now: float) -> None:
@@ -209,7 +209,7 @@ class PlainOutput:
                 for one in look.snapshot.members
                 if not one.spare and not (one.connected and one.phase == "Ready" and one.attempt == status.attempt)
             ]
-            waited = f"waiting for {_listed(missing)}" if missing else clean(status.message)
+            waited = f"waiting for {first(missing, MOST_NAMES)}" if missing else clean(status.message)
             self.note(f"{look.job.metadata.name}: {status.phase} for {now - status.phase_time:.0f} s: {waited}")
             self._printed_at = now
 
@@ -230,11 +230,6 @@ def _state(one: MemberSnapshot) -> str:
     if one.connected:
         return f"{one.phase}, attempt {one.attempt}"
     return f"{pod} is not connected" if one.phase else f"{pod} is starting"
-
-
-def _listed(names: list[str]) -> str:
-    left = len(names) - MOST_NAMES
-    return ", ".join(names[:MOST_NAMES]) + (f" and {left} more" if left > 0 else "")
 
 
 def watch_lines(target: Target, name: str | None, *, wide: bool, everywhere: bool) -> None:

@@ -114,9 +114,9 @@ def drawing_console(stream: TextIO, least: int) -> Console:
 
 
 def can_encode(letters: str, stream: TextIO) -> bool:
-    """Whether the encoding of the stream has these characters, and the user's locale isn't C, which is ASCII.
+    """Return whether the encoding of the stream has these characters, and the user's locale isn't C, which is ASCII.
 
-    Python writes UTF-8 in the locale C as well, unless it is told which encoding to use.
+    Python writes UTF-8 in the locale C as well, unless an encoding is set.
     """
     locale = next((value for name in _LOCALE if (value := os.environ.get(name))), "")
     if locale in {"C", "POSIX"} and not os.environ.get("PYTHONIOENCODING"):
@@ -129,5 +129,5 @@ def can_encode(letters: str, stream: TextIO) -> bool:
 
 
 def is_terminal(stream: TextIO) -> bool:
-    """Whether the stream can show a live display."""
+    """Return whether the stream can show a live display."""
     return stream.isatty() and os.environ.get("TERM") != "dumb"

@@ -21,7 +21,6 @@ from gangctl.cli.printers.text import clean, duration, seconds, shown
 from gangctl.core.record.conditions import hangs
 from gangctl.core.record.stacks import innermost
 from gangctl.story import words
-from gangctl.story.page import current_step, state
 from gangctl.story.phases import LOOKS, Activity
 
 GAP: Final = 3
@@ -125,7 +124,7 @@ def _summary(look: GangView, now: float, *, wide: bool, everywhere: bool) -> lis
 
 def step(status: Status) -> str:
     """The highest step of this attempt; ``-`` if none was reported."""
-    return shown(current_step(status))
+    return shown(words.current_step(status))
 
 
 def head(look: GangView, now: float) -> Text:
@@ -256,8 +255,8 @@ def _step_or_start(incident: Incident) -> str:
 
 
 def _phase_of(one: MemberSnapshot, *, live: bool) -> Text:
-    """What the member does; of one that has a pod, only the controller knows it."""
-    word = state(one)
+    """The member's state. If the member has a pod, only the controller knows its state."""
+    word = words.state(one)
     if not live and one.pod and not (one.finished or one.terminated):
         word = "Unknown"
     return Text(word, style=_MEMBER_STYLES.get(word, "yellow" if live else "dim"))

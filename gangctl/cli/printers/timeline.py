@@ -22,7 +22,7 @@ from gangctl.story.phases import LOOKS, PHASES, Activity
 from gangctl.story.timeline import Story
 
 GLYPHS: Final = "█▓▒░·✗"
-"""What the encoding must have; otherwise ASCII is used."""
+"""Characters that the encoding must have; otherwise ASCII is used."""
 _NARROW: Final = 72
 """Below this number of columns names are cut earlier."""
 _MOST_NAME: Final = {False: 24, True: 13}
@@ -120,7 +120,7 @@ def _column(scale: Scale, mark: Mark) -> int:
 
 
 def _most(bars: Sequence[Bar], begin: float, end: float) -> Activity:
-    """What is shown of this time: the phase of an incident that took most of it; without one, what took most of it."""
+    """The activity to show for this time: the phase of an incident that took most of it or, without a phase, any."""
 
     def share(bar: Bar) -> tuple[bool, float]:
         return bar.kind in PHASES, min(bar.end, end) - max(bar.begin, begin)
@@ -148,7 +148,7 @@ def _shares(phases: Sequence[Bar], width: int) -> Iterator[_Cell]:
 
 
 def _legend(drawn: set[str], canvas: Canvas) -> Iterator[Text]:
-    """What the glyphs that were drawn mean, as many to a line as there is room for."""
+    """The meaning of the glyphs that were drawn, as many to a line as there is room for."""
     found = [(*_glyph(kind, blocks=canvas.blocks), look.words) for kind, look in LOOKS.items()]
     found.append((_FAULT[not canvas.blocks], _FAULT[2], "fault"))
     line = Text()

@@ -26,7 +26,7 @@ from gangctl.story.words import took
 NARROW: Final = 72
 """Below this number of columns, members have lines of their own, and names are short."""
 BLOCKS: Final = "█▏▎▍▌▋▊▉▐▕├─└│"
-"""What the encoding must have for drawing with blocks."""
+"""Characters that the encoding must have for drawing with blocks."""
 _LEAST_BAR: Final = 8
 _GAP: Final = 2
 _LEFT: Final = " ▏▎▍▌▋▊▉"
@@ -42,7 +42,7 @@ class Canvas:
 
     columns: int
     blocks: bool
-    """Whether the encoding has block and line characters; otherwise ASCII is used."""
+    """True if the encoding has block and line characters; otherwise ASCII is used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def paragraph(found: IncidentStory) -> str:
 
 
 def printed(output: Output | None) -> list[str]:
-    """What the worker at fault printed last, under a heading and after an empty line; empty if that isn't kept."""
+    """The last output of the worker at fault, under a heading and after an empty line; empty if that isn't kept."""
     if output is None:
         return []
     said = (f"  {escaped(line)}" for line in output.text.splitlines())

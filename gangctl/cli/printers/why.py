@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from gangctl.api.incident import IncidentLevel
-from gangctl.cli.printers.text import clean, duration
+from gangctl.cli.printers.text import clean, duration, first
 from gangctl.core.facts.text import counted
 from gangctl.explain.why.answer import Answer, has_ended
 from gangctl.explain.why.findings import Finding, NodeRow
@@ -115,12 +115,7 @@ def _rows(rows: Sequence[NodeRow], resource: str) -> Sequence[NodeRow]:
             groups.setdefault(f"no {resource} is allocatable" if row.of else row.why, []).append(row.node)
     left = len(able) - len(shown)
     more = [NodeRow(f"{left} more nodes", why="as these")] if left else []
-    return [*shown, *more, *(NodeRow(_nodes(names), why=why) for why, names in groups.items())]
-
-
-def _nodes(names: Sequence[str]) -> str:
-    left = len(names) - 3
-    return ", ".join(names[:3]) + (f" and {left} more" if left > 0 else "")
+    return [*shown, *more, *(NodeRow(first(names, 3), why=why) for why, names in groups.items())]
 
 
 def _node(row: NodeRow, resource: str) -> str:

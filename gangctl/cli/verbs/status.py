@@ -124,7 +124,7 @@ def _shown(target: Target, arguments: argparse.Namespace, views: Sequence[GangVi
 
 
 def _is_unled(found: GangView) -> bool:
-    """Whether no controller acts for a gang that has not ended."""
+    """Return whether no controller acts for a gang that has not ended."""
     return not found.live and not found.stopped and found.snapshot.status.phase not in ENDED
 
 

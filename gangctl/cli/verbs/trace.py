@@ -139,11 +139,13 @@ def _chosen(job: GangJob, attempt: int | None) -> Incident | None:
     for one in found:
         if one.attempt == attempt:
             return one
-    known = ", ".join(str(one.attempt) for one in found)
+    attempts = ", ".join(str(one.attempt) for one in found)
     there = "there was no incident so far"
-    if known:
+    if attempts:
         many = len(found) > 1
-        there = f"the incident{'s' * many} in the status led to attempt{'s' * many} {known}{' (newest first)' * many}"
+        there = (
+            f"the incident{'s' * many} in the status led to attempt{'s' * many} {attempts}{' (newest first)' * many}"
+        )
     raise UserError(f"no incident of {job.metadata.name} led to attempt {attempt}: {there}")
 
 
@@ -157,12 +159,12 @@ def _base(flag: str | None) -> str:
     """The address of Jaeger's UI; empty if it is not set.
 
     Raises:
-        UserError: it is no valid address.
+        UserError: it isn't a valid address.
     """
     source, text = ("--ui-url", flag) if flag is not None else (f"${TRACES}", os.environ.get(TRACES, ""))
     if not text and flag is None:
         return ""
     if not is_address(text):
         example = "https://jaeger.example.com"
-        raise UserError(f"{source} is {text!r}, which is no http or https address: use one such as {example}")
+        raise UserError(f"{source} is {text!r}, which isn't an http or https address: use one such as {example}")
     return text.rstrip("/")

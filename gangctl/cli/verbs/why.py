@@ -79,16 +79,16 @@ def _unknown_fields(name: str, stored: dict[str, Any]) -> tuple[str, ...]:
     """Fields that another release wrote and this one doesn't know.
 
     Raises:
-        UserError: this release can't read the gang; with what can be told of it.
+        UserError: this release can't read the gang; with what its status says.
     """
     try:
         return read_stored(stored).ignored
     except ValueError as error:
         status = stored.get("status")
         said = status if isinstance(status, dict) else {}
-        known = {key: said[key] for key in ("phase", "attempt", "message") if isinstance(said.get(key), str | int)}
-        told = ", ".join(f"{key} {value}" for key, value in known.items()) or "nothing"
+        readable = {key: said[key] for key in ("phase", "attempt", "message") if isinstance(said.get(key), str | int)}
+        words = ", ".join(f"{key} {value}" for key, value in readable.items()) or "nothing"
         raise UserError(
-            f"this release of gangctl can't read gang {name} ({first_error(error)}); its status says: {told}; upgrade "
+            f"this release of gangctl can't read gang {name} ({first_error(error)}); its status says: {words}; upgrade "
             f"gangctl to the release of the controller, or see gangctl status {name} -o yaml"
         ) from None

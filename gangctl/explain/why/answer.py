@@ -35,7 +35,7 @@ class Answer:
     message: str = ""
     """The controller's last decision, as the status has it."""
     runs: bool
-    """Whether it runs; if not, and it has not ended, ``findings`` say why."""
+    """If it does not run and has not ended, ``findings`` say why."""
     findings: tuple[Finding, ...]
     restarts: Restarts | None = None
     missing_rights: tuple[MissingRight, ...] = ()
@@ -69,7 +69,7 @@ def answer(job: GangJob, around: Surroundings, now: float, unknown_fields: tuple
 
 
 def has_ended(answered: Answer) -> bool:
-    """Whether the gang has succeeded or failed, or was interrupted."""
+    """Return whether the gang has succeeded or failed, or was interrupted."""
     return answered.phase in {*ENDED, INTERRUPTED}
 
 

@@ -42,12 +42,12 @@ _MOST_BEFORE: Final = 19
 """A policy has at most 20 rules."""
 _REASONS: Final = frozenset(Reason)
 _REJECTED: Final = 4
-"""So many rejected steps are named."""
+"""Rejected steps that are named."""
 
 
 @dataclass(frozen=True, slots=True)
 class DefaultRow:
-    """What happens for the reason without a rule (gangctl classify --explain-defaults)."""
+    """The answer to the reason without a rule (gangctl classify --explain-defaults)."""
 
     evidence: str
     charged: bool
@@ -69,7 +69,7 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """What the restarts of the night have in common."""
+    """Something that the restarts of the night have in common."""
 
     what: str
     """member, node, cause or step: the same each time; everyMember: all ended alike; differentMembers; noStep: none was
@@ -87,7 +87,7 @@ class LastRestart:
 
     incident: IncidentStory
     rule: str
-    """What matched and why, or that no rule matches."""
+    """The rule that matched and why, or that no rule matches."""
     default: DefaultRow
     level_because: str
     rejected_steps: tuple[str, ...] = ()
@@ -105,7 +105,7 @@ class Restarts:
     charged: int
     budget: str
     milliseconds: int
-    """Of all their phases together: from faults to first steps, where these came."""
+    """The sum of all phases: from faults to first steps, where these came."""
     first_steps: int
     """Incidents that led to a first step."""
     lost_steps: int | None = None
@@ -154,7 +154,7 @@ def _budget(job: GangJob) -> str:
 
 
 def _patterns(job: GangJob, night: Sequence[Incident]) -> Iterator[Pattern]:
-    """What at least two, and more than half, have in common; the node only if several members were on it."""
+    """Whatever at least two, and more than half, have in common; the node only if several members were on it."""
     count = len(night)
     if count < _REPEATED:
         return
@@ -201,7 +201,7 @@ def _most(values: Sequence[str]) -> tuple[str, int] | None:
 
 
 def _level_because(job: GangJob, incident: Incident) -> str:
-    """What asked for the level, as the end of a sentence after ``because``.
+    """The reason for the level, as the end of a sentence after ``because``.
 
     The fault's own level, the default of its reason and the rule that matched ask first; more than that comes of
     repetition (``core/policy/ladder.py``) or of a barrier that could not be reached.
@@ -250,7 +250,7 @@ def _ordinal(number: int) -> str:
 
 
 def _alternatives(job: GangJob, incident: Incident) -> tuple[Alternative, ...]:
-    """What other rules would have done about the incident's cause; none if no rule can match it."""
+    """Other answers to the incident's cause; none if no rule can match it."""
     cause = incident.cause
     matcher = _matcher(cause)
     if matcher is None or cause.reason not in _REASONS or not incident.settled:

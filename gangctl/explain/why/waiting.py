@@ -22,17 +22,14 @@ from gangctl.core.facts.starts import advice, told
 from gangctl.core.facts.text import clock_time, counted
 from gangctl.core.facts.world import Observed, Pod
 from gangctl.core.policy.deadlines import hold_timeout
-from gangctl.core.policy.failed_starts import TRIES, failed_alike
 from gangctl.core.policy.restart_backoff import counts, described
 from gangctl.core.policy.scheduling import gives_up_at
 from gangctl.core.record.conditions import warning
 from gangctl.explain.why.findings import Finding, Kind, many
 from gangctl.explain.why.pending import unscheduled
 from gangctl.explain.why.world import Surroundings
+from gangctl.story.words import interrupted
 
-FAILED_ALIKE: Final = (
-    f"{TRIES} attempts failed alike before a step was reported, so the run and every process of the gang were ended"
-)
 _IMAGES: Final = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
 _SILENT: Final = frozenset({Reason.MEMBERS_SILENT, Reason.NO_MEMBER_CONNECTS, Reason.BRAKED})
 _AFTER: Final = (
@@ -40,13 +37,14 @@ _AFTER: Final = (
     "every pod is replaced then",
     "the gang ends then (recovery.onExhausted)",
 )
-"""What follows the deadlines of a barrier."""
+"""The consequences of a barrier's deadlines, in order."""
 
 
 def findings(job: GangJob, around: Surroundings, now: float) -> tuple[Finding, ...]:
-    """What keeps the gang from running, the first cause first; of one that runs, what should be looked at."""
+    """Return what keeps the gang from running, the first cause first. If it runs, return what should be looked at."""
     if around.interrupted_at is not None and job.status.phase not in ENDED:
-        return (interrupted(job, around.interrupted_at),)
+        seen, todo = interrupted(job, around.interrupted_at)
+        return (Finding(kind=Kind.ENDED, seen=seen, do=todo, since=around.interrupted_at),)
     found = _of_phase(Gang(now, job, Observed(pods=around.pods)), around)
     if around.unstored:
         return (_not_stored(job, around.unstored), *found)
@@ -95,7 +93,7 @@ def _finished(gang: Gang) -> Iterator[Finding]:
 
 
 def _waits(gang: Gang, around: Surroundings) -> Iterator[Finding]:
-    """What the coming attempt waits for: pods first, then what they do."""
+    """The waits of the coming attempt: for pods first, then for what they do."""
     if around.pods_known:
         member_of = {pod.name: pod.member for pod in around.pods}
         yield from unscheduled(around, member_of, _while_pending(gang))
@@ -109,7 +107,7 @@ def _waits(gang: Gang, around: Surroundings) -> Iterator[Finding]:
 
 
 def _while_pending(gang: Gang) -> str:
-    """What happens next to pods without a node."""
+    """The future of pods without a node."""
     recovery, end = gang.spec.recovery, gives_up_at(gang)
     if end is not None:
         how = "held" if recovery.on_exhausted == "Hold" else "failed"
@@ -130,7 +128,7 @@ def _missing(gang: Gang) -> Iterator[Finding]:
             kind=Kind.POD_MISSING,
             seen=f"{many(missing)} {'has' if len(missing) == 1 else 'have'} no pod yet",
             next="the controller creates it, or tries again up to a minute apart",
-            do="kubectl get events and the controller's log tell if it can't; see also the gang's message",
+            do="kubectl get events and the controller's log show why it can't; see also the gang's message",
             members=missing,
             since=gang.status.phase_time,
         )
@@ -162,7 +160,7 @@ def _not_starting(gang: Gang, around: Surroundings) -> Iterator[Finding]:
 
 
 def _not_connected(gang: Gang, around: Surroundings) -> Iterator[Finding]:
-    """Members that the controller has a pod of and does not hear, where that is known here."""
+    """Members with a pod whose sidecar is not connected to the controller."""
     silent = tuple(
         holder
         for holder in gang.holders.values()
@@ -232,7 +230,7 @@ def _back_off(gang: Gang) -> Iterator[Finding]:
 
 
 def _barrier(gang: Gang, around: Surroundings) -> Iterator[Finding]:
-    """The attempt gathers, and no pod is known not to run: what the controller waits for is in its own words."""
+    """The attempt gathers, and as far as is known every pod runs: the controller's message says what it waits for."""
     status = gang.status
     pods = [gang.pods.get(holder) for holder in gang.holders.values()]
     if around.pods_known and any(pod is None or pod.started_at is None for pod in pods):
@@ -251,7 +249,7 @@ def _barrier(gang: Gang, around: Surroundings) -> Iterator[Finding]:
         kind=Kind.BARRIER,
         seen=f"attempt {status.attempt} waits, {status.ready or 'no'} members are ready{who}; {status.message}",
         next=f"after {seconds} s (recovery.barrierTimeoutSeconds) {_AFTER[min(status.barrier_timeouts, 2)]}",
-        do=f"gangctl logs {gang.job.metadata.name} --sidecar tells what a member waits for",
+        do=f"gangctl logs {gang.job.metadata.name} --sidecar shows what a member waits for",
         members=unready,
         since=status.phase_time,
     )
@@ -291,26 +289,11 @@ def _not_seen(job: GangJob) -> Finding:
     )
 
 
-def interrupted(job: GangJob, at: float) -> Finding:
-    """`gangctl run` was ended, or ended by itself. No controller was left to change the status."""
-    status, name = job.status, job.metadata.name
-    progress = status.progress
-    step = f", at step {progress.step} or later" if progress and progress.attempt == status.attempt else ""
-    point = "" if job.spec.checkpoint is None else ", from the newest checkpoint that all ranks have"
-    who = FAILED_ALIKE if failed_alike(job) else "Ctrl-C, or a signal, ended the run and every process of the gang"
-    return Finding(
-        kind=Kind.ENDED,
-        seen=f"{who} at {clock_time(at)}: attempt {status.attempt} was {status.phase or 'New'}{step}",
-        do=f"gangctl rerun {name} runs it again{point}; gangctl logs {name} has its logs",
-        since=at,
-    )
-
-
 def _not_led(job: GangJob) -> Finding:
     """No controller answers for the gang."""
     return Finding(
         kind=Kind.NOT_LED,
-        seen="no controller answers for the gang: what is told here was stored last",
+        seen="no controller answers for the gang: this is what was stored last",
         next="its workers train on, and a fault is not noticed",
         do=f"start its controller again: gangctl run FILE continues with gang {job.metadata.name}",
         since=job.status.observed_time or job.metadata.creation_timestamp,
@@ -322,7 +305,7 @@ def _not_stored(job: GangJob, why: str) -> Finding:
     return Finding(
         kind=Kind.NOT_STORED,
         seen=f"the status can't be stored: {why}",
-        next="nothing is restarted, stopped or started until it can, and what is told here is older",
+        next="nothing is restarted, stopped or started until it can, and this answer is older",
         do=f"end what prevents it; gangctl delete {job.metadata.name} works all the same",
         since=job.status.observed_time or job.status.phase_time or None,
     )
