@@ -26,7 +26,7 @@ from gangctl.cluster.local.layout import StateDirectory
 from gangctl.cluster.local.teardown import teardown
 from gangctl.core.facts.printed import TRACEBACK
 from gangctl.core.policy.failed_starts import failed_alike
-from gangctl.explain.why.waiting import FAILED_ALIKE
+from gangctl.story.words import FAILED_ALIKE
 
 if TYPE_CHECKING:
     from gangctl.cli.page.proxy import PageProxy
