@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import Final
 
 from e2e.dashboard import COLUMNS, Panel, Range, Series
-from gangctl.explain.timeline.svg import as_text
+from gangctl.story.svg import as_text
 
 Answers = Mapping[Panel, Sequence[Series]]
 """What the queries of each panel found."""

@@ -71,8 +71,9 @@ def test_a_device_that_fails_costs_one_pod(
     after = gang.uids()
     assert {name for name in before if after.get(name) != before[name]} == {member}
     last = why(cluster, gang)["restarts"]["last"]
-    assert (last["reason"], last["level"], last["charged"]) == ("DeviceLost", "Pod", True)
-    assert {f"device {broken}", f"node {node}"} <= set(last["evidence"])
+    incident = last["incident"]
+    assert (incident["reason"], incident["level"], incident["charged"]) == ("DeviceLost", "Pod", True)
+    assert {f"device {broken}", f"node {node}"} <= set(incident["evidence"])
     until("the node has an Event of it", lambda: f"device {broken}" in handed_over(gang, node))
     with capsys.disabled():
         print(f"\n  {spares} spares: all workers run {seconds:.1f} s after a device turned unhealthy ", end="")

@@ -123,13 +123,14 @@ def test_a_drain_of_a_node_with_several_members_is_one_restart(
     assert status["incidents"][0]["planned"]
     told = why(cluster, gang)
     last = told["restarts"]["last"]
-    assert (told["runs"], last["reason"], last["charged"], last["default"]["evidence"]) == (
+    incident = last["incident"]
+    assert (told["runs"], incident["reason"], incident["charged"], last["default"]["evidence"]) == (
         True,
         "Evicted",
         False,
         "Disruption",
     )
-    assert f"node {NODE}" in last["evidence"]
+    assert f"node {NODE}" in incident["evidence"]
 
 
 @pytest.mark.nightly

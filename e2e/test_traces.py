@@ -269,8 +269,8 @@ def test_gangctl_trace_draws_the_same_tree_as_jaeger(
         trace = jaeger.whole(traced_gangs[name].incident(attempt)["traceID"])
         sent = [span for span in trace.spans if span.service == "gangctl"]
         shown = json.loads(run(name, f"--incident={attempt}", "-o", "json", "--ui-url", jaeger.url))
-        assert shown["url"] == f"{jaeger.url}/trace/{trace.trace_id}"
-        assert shown["complete"] is True
+        assert shown["incident"]["url"] == f"{jaeger.url}/trace/{trace.trace_id}"
+        assert shown["incident"]["complete"] is True
         assert {(one["name"], one["spanID"], one.get("parentSpanID", "")) for one in shown["spans"]} == {
             (span.name, span.span_id, span.parent) for span in sent
         }
@@ -278,7 +278,7 @@ def test_gangctl_trace_draws_the_same_tree_as_jaeger(
         for one in shown["spans"]:
             assert seconds[one["spanID"]] == pytest.approx(one["milliseconds"] / 1000, abs=EXACT)
         drawn = run(name, f"--incident={attempt}", "--ui-url", jaeger.url)
-        assert shown["url"] in drawn
+        assert shown["incident"]["url"] in drawn
         tree = drawn[drawn.index("SPAN") :].splitlines()[1:]
         assert [next(word for word in line.split() if word[0].isalpha()) for line in tree] == [
             one["name"] for one in shown["spans"]

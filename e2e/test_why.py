@@ -68,7 +68,7 @@ def test_devices_that_a_bad_rollout_takes_from_one_node_are_told_with_what_is_le
     rows = {one["node"]: one["of"] for one in finding["nodes"] if "of" in one}
     assert rows == {"node-1": str(EACH), "node-2": "0"}
     assert f"Insufficient {RESOURCE}" in finding["told"]
-    last = why(cluster, gang)["restarts"]["last"]
+    last = why(cluster, gang)["restarts"]["last"]["incident"]
     assert (last["reason"], last["outcome"]) == ("DeviceLost", "Open")
     assert "node node-2" in last["evidence"]
     for name in bad:

@@ -26,7 +26,7 @@ import yaml
 from gangctl.cli.gang_view import GangView, view_gang
 from gangctl.cluster.local.gang_store import GangStore
 from gangctl.cluster.local.layout import StateDirectory
-from gangctl.explain.lost_steps import lost_steps
+from gangctl.story.words import lost_steps
 
 HERE = Path(__file__).resolve().parent
 MANIFEST = HERE / "demo.yaml"

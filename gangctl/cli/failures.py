@@ -31,7 +31,7 @@ from gangctl.api.signals import SIGNALS
 from gangctl.cli.arguments import signal_number
 from gangctl.core.facts.evidence import DEFAULTS, DISRUPTION_REASONS, Fault
 from gangctl.core.policy.rules import Verdict
-from gangctl.explain.judging import judge
+from gangctl.explain.forecast import judge
 from gangctl.words.faults import exited
 from gangsidecar.wire import Level, LogMatch
 

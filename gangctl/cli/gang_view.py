@@ -23,7 +23,7 @@ from gangctl.cluster.local.layout import StateDirectory
 from gangctl.cluster.local.pod_record import PodRecord, projection
 from gangctl.core.facts.world import Observed
 from gangctl.core.record.snapshot import snapshot
-from gangctl.explain.why.resting import interrupted
+from gangctl.story.words import interrupted
 
 TIMEOUT_SECONDS: Final = 1.0
 
@@ -38,7 +38,7 @@ class GangView:
     pods: tuple[PodRecord, ...]
     """Stored pods, sorted by name."""
     live: bool
-    """Whether the snapshot is the controller's. If not, it is made from files, which have no steps."""
+    """True if the snapshot is the controller's. If not, it is made from files, which have no steps."""
     nodes: Mapping[str, str] = field(default_factory=dict)
     """Member -> node of its pod; empty on a single machine."""
     stopped: str = ""
@@ -85,9 +85,8 @@ def view_removed(store: GangStore, at: float) -> GangView:
         ClusterError: the stored gang can't be read.
     """
     job = store.read_removed()
-    found = interrupted(job, at)
     now = _as_stored(snapshot(at, job, Observed()), job)
-    return GangView(job, now, (), live=False, stopped=f"{found.seen}; {found.do}")
+    return GangView(job, now, (), live=False, stopped="; ".join(interrupted(job, at)))
 
 
 def live_snapshot(state: StateDirectory, name: str) -> Snapshot | None:

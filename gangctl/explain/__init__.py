@@ -1,5 +1,4 @@
-"""What is told to people about gangs: why one waits, what a device pod lacks, what happened when. Pure.
+"""Explains gangs and devices: why a gang waits or restarted, what it will do, what a device pod lacks. Pure.
 
-It decides nothing: the controller never acts on what stands here. Values in, values out; the command line and the page
-show them.
+The controller never acts on it. The facts are in ``gangctl/story``.
 """

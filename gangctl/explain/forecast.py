@@ -1,4 +1,4 @@
-"""What a GangJob will do, before anything of it runs: members, ranks, the variables of each process, rules.
+"""Forecasts what a GangJob will do, before anything of it runs: members, ranks, variables of processes, rules, faults.
 
 The rule: it says what the controller would send, made by the same functions. What is known only at the start of an
 attempt stands in angle brackets: ``<address of worker-0>``, ``<port>``, ``<uid>``.
@@ -13,10 +13,17 @@ from typing import Final
 from gangctl.api.changes import changed
 from gangctl.api.checkpoint_status import RestorePoint
 from gangctl.api.gangjob import GangJob, NeverSucceeds, Roles, Rule, Unlimited
+from gangctl.api.incident import IncidentLevel
 from gangctl.api.status import GangPhase, Master, Status
+from gangctl.core.facts.evidence import Fault
+from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.layout import layout, numbered
+from gangctl.core.facts.world import Observed
 from gangctl.core.policy import launch
+from gangctl.core.policy.cause import judged
+from gangctl.core.policy.recovery import level_of
 from gangctl.core.policy.restore import peers_tier
+from gangctl.core.policy.rules import Verdict, verdict
 from gangctl.words.text import counted
 from gangsidecar.wire import Phase, Report
 
@@ -81,7 +88,7 @@ def groups(job: GangJob) -> tuple[ForecastGroup, ...]:
 
 
 def rule_text(rule: Rule) -> str:
-    """What a rule matches and does, in a sentence."""
+    """Return the rule as a sentence: its conditions, and what it does."""
     terms: list[str] = []
     if rule.on_exit_codes is not None:
         codes = rule.on_exit_codes
@@ -99,12 +106,18 @@ def rule_text(rule: Rule) -> str:
     if rule.on_log is not None:
         terms.append(f"a line of the log matches {rule.on_log.pattern!r}")
     of_roles = f", in role {' or '.join(rule.roles)}" if rule.roles else ""
-    level = "" if rule.level == "Process" else f", at least level {rule.level}"
-    return f"{' and '.join(terms)}{of_roles}: {rule.action}{level}"
+    least = "" if rule.level == "Process" else f", at least level {rule.level}"
+    return f"{' and '.join(terms)}{of_roles}: {rule.action}{least}"
+
+
+def judge(job: GangJob, fault: Fault) -> tuple[Verdict, IncidentLevel]:
+    """Return what the job's policy says of one fault, as if the gang had no history, and how much it replaces."""
+    fresh = changed(job, status=Status())
+    return verdict(job.spec, fault), level_of(Gang(0.0, fresh, Observed()), judged(job.spec, fault))
 
 
 def policy_texts(job: GangJob) -> tuple[str, ...]:
-    """What happens after faults: the rules in order, then the defaults."""
+    """Return sentences about faults: the rules in order, then the defaults."""
     rules = job.spec.pod_failure_policy.rules
     found = [f"{rule.name or f'rules[{at}]'}: {rule_text(rule)}" for at, rule in enumerate(rules)]
     which = "no rule matches" if rules else "no rules"
@@ -130,7 +143,11 @@ def _hangs(job: GangJob) -> str:
     progress = job.spec.progress
     if progress.timeout_seconds is None:
         return "hangs: not detected (progress.timeoutSeconds is not set)"
-    what = "the gang restarts" if progress.on_hang == "Restart" else "it is told and nothing restarts (onHang: Observe)"
+    what = (
+        "the gang restarts"
+        if progress.on_hang == "Restart"
+        else "the status shows it and nothing restarts (onHang: Observe)"
+    )
     return f"hangs: without progress ({progress.source.type}) for {progress.timeout_seconds} s, {what}"
 
 

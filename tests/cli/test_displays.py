@@ -19,8 +19,8 @@ from gangctl.api.snapshot import MemberSnapshot, Snapshot
 from gangctl.api.status import Condition, Status
 from gangctl.cli.gang_view import GangView
 from gangctl.cli.printers import tables
+from gangctl.cli.printers.displays import PlainOutput
 from gangctl.cli.printers.output import console
-from gangctl.cli.printers.plain_output import PlainOutput
 from gangctl.cli.printers.text import clean, duration, output_line
 from tests.cli.here import Here, manifest
 from tests.wait import until

@@ -9,7 +9,7 @@ import pytest
 from rich.cells import cell_len
 
 from gangctl.cli.verbs.timeline import show
-from gangctl.explain.timeline.telling import timeline
+from gangctl.story.timeline import story
 from tests.cli.tracecases import BEGAN
 from tests.explain.timelinecases import CASES
 
@@ -34,7 +34,7 @@ def drawn(case: str, encoding: str = "utf-8", kind: type[io.TextIOWrapper] = io.
     gang, seconds = CASES[case]
     raw = io.BytesIO()
     stream = kind(raw, encoding)
-    show(timeline(gang, BEGAN + seconds), stream)
+    show(story(gang, BEGAN + seconds), stream)
     return raw.getvalue().decode(encoding)
 
 

@@ -64,8 +64,8 @@ def test_only_one_form_is_made_at_a_time(tmp_path: Path) -> None:
 def test_programs_get_rows_and_incidents_by_stable_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place = stored(tmp_path, CASES["ordinary"][0])
     found = json.loads(asked(capsys, "demo", "-o", "json", *place)[1])
-    names = {"gang", "phase", "attempt", "begin", "end", "complete", "spent", "attempts", "rows", "incidents"}
-    assert set(found) == names, "goodput is unknown without steps"
+    names = {"gang", "phase", "attempt", "begin", "end", "complete", "sentences", "spent", "attempts", "rows"}
+    assert set(found) == {*names, "incidents"}, "goodput is unknown without steps"
     lost, last = found["rows"][0]["bars"][2], found["rows"][0]["bars"][-1]
     assert (lost["kind"], lost["milliseconds"], lost["attempt"]) == ("lost", 1250, 1)
     assert set(last) == {"kind", "begin", "attempt"}, "it goes on"

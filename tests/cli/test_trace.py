@@ -12,8 +12,8 @@ from rich.cells import cell_len
 from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import Stacks
 from gangctl.cli.verbs.trace import show
-from gangctl.explain.durations import took
-from gangctl.explain.spans import incident_spans
+from gangctl.story.spans import incident_spans
+from gangctl.story.words import took
 from tests.cli.tracecases import BEGAN, CASES, NOW, incident, job
 
 FOLDER = Path(__file__).parent / "golden"

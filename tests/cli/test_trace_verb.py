@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,11 @@ from gangctl.cli.printers.output import as_json, as_yaml
 from gangctl.cli.printers.text import clean
 from gangctl.cluster.local.gang_store import GangStore
 from gangctl.cluster.local.layout import StateDirectory
-from gangctl.explain.spans import incident_spans
+from gangctl.story.document import document
+from gangctl.story.incidents import incident_story
+from gangctl.story.spans import incident_spans
 from tests.cli.here import Here, manifest
-from tests.cli.kube import job as document
+from tests.cli.kube import job as stored_document
 from tests.cli.kube import shell
 from tests.cli.tracecases import CASES, NASTY, hostile, incident, is_open, job, linked
 from tests.cluster.kube.fakeapi import status
@@ -130,7 +133,7 @@ def test_an_invalid_address_is_rejected_with_its_source(
     code, out, err = asked(capsys, "demo", "--ui-url", base, *place)
     assert (code, out) == (2, "")
     assert err.startswith("error: --ui-url is ")
-    assert "which is no http or https address: use one such as https://jaeger.example.com" in err
+    assert "which isn't an http or https address: use one such as https://jaeger.example.com" in err
     assert err.count("\n") == 1
     assert "\x1b" not in err
     if base:
@@ -144,15 +147,15 @@ def test_programs_get_the_incident_and_its_spans_by_stable_names(
     gang = job(incident())
     place = stored(tmp_path, gang)
     found = json.loads(asked(capsys, "demo", "-o", "json", "--ui-url", URL, *place)[1])
-    assert set(found) == {"gang", "traceID", "complete", "url", "incident", "spans"}
+    assert set(found) == {"gang", "incident", "spans"}
     assert (found["gang"]["name"], found["gang"]["namespace"], set(found["gang"])) == (
         "demo",
         "research",
         {"name", "namespace", "uid"},
     )
-    assert found["traceID"] == found["incident"]["traceID"] == "2" * 32
-    assert found["complete"] is True
-    assert found["incident"] == gang.status.incidents[0].model_dump(mode="json", by_alias=True, exclude_none=True)
+    assert found["incident"] == document(incident_story(gang, gang.status.incidents[0], time.time(), URL))
+    assert (found["incident"]["traceID"], found["incident"]["complete"]) == ("2" * 32, True)
+    assert found["incident"]["url"] == f"{URL}/trace/{'2' * 32}"
     names = [one.name for one in incident_spans(gang, gang.status.incidents[0])]
     assert [one["name"] for one in found["spans"]] == names
     root, stop = found["spans"][0], next(one for one in found["spans"] if one["name"] == "stop")
@@ -166,7 +169,7 @@ def test_programs_get_the_incident_and_its_spans_by_stable_names(
 
 def test_an_open_span_has_no_end_in_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(asked(capsys, "demo", "-o", "json", *stored(tmp_path, is_open()))[1])
-    assert found["complete"] is False
+    assert found["incident"]["complete"] is False
     assert [one["name"] for one in found["spans"] if "end" not in one] == ["gang.restart", "first_step"]
     assert not any(one.get("milliseconds", 0) is None for one in found["spans"])
 
@@ -243,7 +246,7 @@ def test_a_restart_on_this_machine_is_drawn_while_the_gang_runs(folder: Here) ->
 async def test_on_a_cluster_it_needs_the_right_to_get_gangjobs_alone(tmp_path: Path) -> None:
     async with shell(tmp_path) as here:
         told = CASES["killed"].status.model_dump(mode="json", by_alias=True, exclude_none=True)
-        await here.api.put("gangjobs", document(**told))
+        await here.api.put("gangjobs", stored_document(**told))
 
         async def no_other(request: Any) -> Any:
             allowed = request.path.endswith("/gangjobs/demo") and request.method == "GET"

@@ -14,7 +14,7 @@ import pytest
 
 from gangctl.api.changes import changed
 from gangctl.cli.gang_view import GangView
-from gangctl.cli.printers.watched_lines import Rows
+from gangctl.cli.printers.displays import Rows
 from gangctl.cli.targets.local import LocalTarget
 from tests.cli.here import Here, manifest
 from tests.cli.test_displays import NOW, look

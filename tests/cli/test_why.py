@@ -227,7 +227,11 @@ def test_a_real_gang_tells_why_it_restarted_and_that_it_is_held(folder: Here) ->
     assert "cause: worker-1 (rank 1): exit code 7" in out
     assert "same member: worker-1, 2 of 2" in out
     told = json.loads(folder.gangctl("why", "g", "-o", "json").stdout)
-    assert (told["phase"], told["findings"][0]["kind"], told["restarts"]["last"]["outcome"]) == ("Held", "Held", "Held")
+    assert (told["phase"], told["findings"][0]["kind"], told["restarts"]["last"]["incident"]["outcome"]) == (
+        "Held",
+        "Held",
+        "Held",
+    )
     assert {one["action"] for one in told["restarts"]["last"]["alternatives"]} >= {"Ignore", "FailJob"}
 
 

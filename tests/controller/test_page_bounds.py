@@ -17,8 +17,7 @@ from gangctl.api.gangjob import GangJob
 from gangctl.controller.loop import Loop
 from gangctl.controller.page import feeds, routes
 from gangctl.core.facts.world import Observed
-from gangctl.explain.page.documents import LARGEST_BYTES
-from gangctl.explain.page.gang import gang
+from gangctl.story.page import LARGEST_BYTES, gang
 from gangsidecar.wire import Phase
 from tests.controller.fake_cluster import FakeCluster
 from tests.controller.fake_sidecars import job

@@ -11,7 +11,7 @@ from gangctl.core.lifecycle.running import SUMMARY_SECONDS
 from gangctl.core.record import timings
 from gangctl.core.record.conditions import total
 from gangctl.core.record.timings import REPORT_SECONDS
-from gangctl.explain.spans import incident_spans
+from gangctl.story.spans import incident_spans
 from gangsidecar.wire import Phase
 from tests.core.scenario import sentence
 from tests.core.world import World

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import Cause, Incident, PhaseMilliseconds
 from gangctl.api.status import FirstStep, GangPhase, Status
-from gangctl.explain.spans import Span
+from gangctl.story.spans import Span
 from tests.core.world import MANIFEST, START
 from tests.effort import examples
 

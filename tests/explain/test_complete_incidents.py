@@ -10,7 +10,7 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import Incident, PhaseMilliseconds
 from gangctl.api.status import FirstStep, GangPhase, ProgressStatus
 from gangctl.core.lifecycle.decide import decide
-from gangctl.explain.spans import QUIET_SECONDS, STORED_SECONDS, Span, incident_spans, is_complete
+from gangctl.story.spans import QUIET_SECONDS, STORED_SECONDS, Span, incident_spans, is_complete
 from tests.core.arbitrary import jobs, worlds
 from tests.core.scenario import sentence
 from tests.core.world import START, World

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gangctl.api.incident import Incident
-from gangctl.explain.costs import cost
+from gangctl.story.words import cost
 from tests.cli.tracecases import incident
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gangctl.explain.lost_steps import lost_steps
+from gangctl.story.words import lost_steps
 
 
 @pytest.mark.parametrize(

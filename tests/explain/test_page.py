@@ -16,11 +16,10 @@ from gangctl.api.incident import Cause, Incident, IncidentMember, Output, PhaseM
 from gangctl.api.snapshot import MemberSnapshot
 from gangctl.api.status import Condition, FirstStep, GangPhase, Spent
 from gangctl.core.facts.world import Observed
-from gangctl.explain.page import members
-from gangctl.explain.page.documents import LARGEST_BYTES, Count, GangPage, IncidentShown, encoded, within
-from gangctl.explain.page.gang import gang
-from gangctl.explain.page.gangs import MOST_ROWS, listed
-from gangctl.explain.page.traces import is_address
+from gangctl.story import page as members
+from gangctl.story.incidents import IncidentStory, is_address
+from gangctl.story.page import LARGEST_BYTES, MOST_ROWS, Count, GangPage, encoded, gang, listed, within
+from gangctl.story.words import state
 from gangsidecar.wire import Phase
 
 TRACES = "https://jaeger.example.com/ui"
@@ -48,7 +47,7 @@ def incident(attempt: int = 2, **more: Any) -> Incident:
     return Incident(attempt=attempt, time=NOW - 20, cause=cause, milliseconds=times, **{**settled, **more})
 
 
-def shown(one: Incident, **status: Any) -> IncidentShown:
+def shown(one: Incident, **status: Any) -> IncidentStory:
     given = with_status(job(4, GangPhase.RUNNING, one.attempt), incidents=(one,), **status)
     (found,) = seen(given, Observed()).incidents
     return found
@@ -65,13 +64,13 @@ def test_each_member_of_a_small_gang_has_a_cell_with_its_state_rank_and_step() -
 
 def test_members_without_a_pod_a_connection_or_an_end_are_told_apart() -> None:
     states = {
-        members.state(member(0)): "Running",
-        members.state(member(1, phase="Stopping")): "Stopping",
-        members.state(member(2, connected=False)): "Not connected",
-        members.state(member(3, phase="", connected=False)): "Starting",
-        members.state(member(4, pod="", connected=False)): "No pod",
-        members.state(member(5, terminated=True)): "Ended",
-        members.state(member(6, terminated=True, finished=True)): "Finished",
+        state(member(0)): "Running",
+        state(member(1, phase="Stopping")): "Stopping",
+        state(member(2, connected=False)): "Not connected",
+        state(member(3, phase="", connected=False)): "Starting",
+        state(member(4, pod="", connected=False)): "No pod",
+        state(member(5, terminated=True)): "Ended",
+        state(member(6, terminated=True, finished=True)): "Finished",
     }
     assert list(states) == list(states.values())
 
@@ -160,19 +159,22 @@ def test_text_from_outside_is_escaped_and_markup_stays_text() -> None:
 def test_an_incident_has_its_phases_its_decision_its_cost_and_its_trace() -> None:
     times = {"detect": 10, "stop": 100, "barrier": 5, "start": 50, "first_step": 30}
     found = shown(incident(restored_step=50, lost_steps=5, lost_seconds=2.5, milliseconds=times))
-    assert [(bar.name, bar.milliseconds) for bar in found.phases] == [
+    assert [(str(bar.kind), round(1000 * bar.seconds)) for bar in found.phases] == [
         ("detect", 10),
         ("stop", 100),
         ("barrier", 5),
         ("start", 50),
-        ("first step", 30),
+        ("first_step", 30),
     ]
-    assert found.why == "No rule of podFailurePolicy matched: level Process, charged to the budget"
+    assert found.decision == (
+        "No rule of podFailurePolicy matched: "
+        "level Process (every worker restarts inside its pod), charged to the budget"
+    )
     assert found.cost == "restarted from step 50; 5 steps were lost, 2.50 s of training"
     seldom = shown(incident(restored_step=50, lost_steps=0, lost_steps_at_most=9, lost_seconds=0.0))
     assert seldom.cost == "restarted from step 50; 0 to 9 steps were lost: not every step was reported"
-    assert found.url == f"{TRACES}/trace/{found.trace}"
-    assert found.began == pytest.approx(NOW - 20.01)
+    assert found.url == f"{TRACES}/trace/{found.trace_id}"
+    assert found.begin == pytest.approx(NOW - 20.01)
 
 
 @pytest.mark.parametrize(
@@ -180,16 +182,16 @@ def test_an_incident_has_its_phases_its_decision_its_cost_and_its_trace() -> Non
     [
         (incident(outcome="Open", settled=False, milliseconds={"detect": 1}), "stop"),
         (incident(milliseconds={"detect": 1, "stop": 2, "barrier": 3}), "start"),
-        (incident(), "first step"),
+        (incident(), "first_step"),
     ],
 )
 def test_the_phase_that_goes_on_has_no_duration(one: Incident, phase: str) -> None:
     found = shown(one, first_step=FirstStep(attempt=1, step=1, time=NOW - 400))
-    assert (found.phases[-1].name, found.phases[-1].milliseconds) == (phase, None)
+    assert (found.phases[-1].kind, found.phases[-1].goes_on) == (phase, True)
 
 
 def test_an_incident_of_a_gang_without_steps_ends_with_the_start() -> None:
-    assert shown(incident(), first_step=None, progress=None, phase=GangPhase.HELD).phases[-1].name == "start"
+    assert shown(incident(), first_step=None, progress=None, phase=GangPhase.HELD).phases[-1].kind == "start"
 
 
 def test_the_last_incident_has_the_words_of_the_worker_line_by_line() -> None:
@@ -199,8 +201,9 @@ def test_the_last_incident_has_the_words_of_the_worker_line_by_line() -> None:
     given = with_status(job(4, GangPhase.RUNNING, 3), incidents=(one, changed(one, attempt=2)))
     last, before = seen(given, Observed()).incidents
     assert last.cause == before.cause == 'worker-1 (rank 1): ended by SIGKILL, printed "RuntimeError: no dataset"'
-    assert last.output == "Traceback:\n\\x1b[31mRuntimeError: <b>no dataset</b>"
-    assert before.output == ""
+    assert last.output is not None
+    assert last.output.text == "Traceback:\n\\x1b[31mRuntimeError: <b>no dataset</b>"
+    assert before.output is None
 
 
 def test_goodput_is_absent_while_no_step_was_reported() -> None:

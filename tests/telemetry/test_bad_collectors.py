@@ -12,7 +12,7 @@ from urllib.parse import quote
 import pytest
 from aiohttp import web
 
-from gangctl.explain.spans import incident_spans
+from gangctl.story.spans import incident_spans
 from gangctl.telemetry.tracing.batch_exporter import SdkErrors
 from gangctl.telemetry.tracing.settings import read
 from gangctl.telemetry.tracing.tracer import tracer_from_environment

@@ -13,7 +13,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Status
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import GangPhase
 from gangctl.cluster import clock
-from gangctl.explain.spans import Span, incident_spans
+from gangctl.story.spans import Span, incident_spans
 from gangctl.telemetry.tracing import tracer as tracing
 from gangctl.telemetry.tracing.tracer import tracer_from_environment
 from tests.telemetry.otlp_receiver import Receiver, attributes, receiving

@@ -17,7 +17,7 @@ from gangctl.cli.errors import ExitCode
 from gangctl.cli.gang_view import GangView, view_gang
 from gangctl.cli.local.controller_process import ControllerFailedError, ControllerProcess
 from gangctl.cli.local.gangs import remove_gang
-from gangctl.cli.printers.display import Display
+from gangctl.cli.printers.displays import Display
 from gangctl.cli.printers.output import print_err
 from gangctl.cli.printers.worker_output import WorkerOutput
 from gangctl.cluster.errors import ClusterError, Retryable
@@ -26,7 +26,7 @@ from gangctl.cluster.local.layout import StateDirectory
 from gangctl.cluster.local.teardown import teardown
 from gangctl.core.facts.printed import TRACEBACK
 from gangctl.core.policy.recovery import failed_alike
-from gangctl.explain.why.resting import FAILED_ALIKE
+from gangctl.story.words import FAILED_ALIKE
 
 if TYPE_CHECKING:
     from gangctl.cli.page import PageProxy

@@ -10,9 +10,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from gangctl.cli.printers.text import clean
+from gangctl.cli.printers.output import trimmed
+from gangctl.cli.printers.text import clean, first
 from gangctl.explain.doctor.links import Link, LinkName, LinkState
 from gangctl.explain.doctor.survey import Difference, FleetSurvey, NodeSurvey, PodSurvey, Pool, Survey
+from gangctl.words.text import counted
 
 NARROW: Final = 70
 """Below this width a table would leave no room for sentences."""
@@ -62,12 +64,9 @@ def show(out: Console, found: Survey, *, wide: bool) -> None:
             parts = [_head(f"pod {pod.full_name}", found.links), *_rows(found.links, out.width, wide=True)]
             if found.node is not None:
                 parts += [Text(), *_node(found.node, out.width, wide=wide)]
-    with out.capture() as captured:
+    with trimmed(out):
         for one in parts:
             out.print(one, soft_wrap=False)
-    for line in captured.get().splitlines():  # tables fill their last column
-        out.file.write(f"{line.rstrip()}\n")
-    out.file.flush()
 
 
 def _node(found: NodeSurvey, width: int, *, wide: bool) -> list[RenderableType]:
@@ -136,12 +135,12 @@ def _next(todo: str) -> str:
 
 def _fleet(found: FleetSurvey, width: int) -> list[RenderableType]:
     pools = found.pools
-    others = f"; {_count(found.without_devices, 'other node')} without devices" if found.without_devices else ""
+    others = f"; {counted(found.without_devices, 'other node')} without devices" if found.without_devices else ""
     total = sum(len(one.nodes) for one in pools)
     if not pools:
         parts: list[RenderableType] = [Text(f"no node has devices{others}", style="bold")]
     else:
-        head = f"{_count(total, 'node')} with devices in {_count(len(pools), 'pool')}{others}"
+        head = f"{counted(total, 'node')} with devices in {counted(len(pools), 'pool')}{others}"
         parts = [Text(head, style="bold")]
     for pool in pools:
         parts += [Text(), *_pool(pool, width)]
@@ -152,7 +151,7 @@ def _fleet(found: FleetSurvey, width: int) -> list[RenderableType]:
 
 def _pool(pool: Pool, width: int) -> list[RenderableType]:
     of = "" if pool.name == ", ".join(pool.resources) else f" ({', '.join(pool.resources)})" if pool.resources else ""
-    head = f"pool {pool.name}: {_count(len(pool.nodes), 'node')}{of}"
+    head = f"pool {pool.name}: {counted(len(pool.nodes), 'node')}{of}"
     if not pool.failed:
         return [Text(clean(f"{head}: alike, and nothing failed"), style="bold")]
     word = Text("differs", style="bold yellow")
@@ -167,16 +166,8 @@ def _pool(pool: Pool, width: int) -> list[RenderableType]:
 def _values(difference: Difference) -> str:
     most = len(difference.values[0][1])
     only = sum(len(nodes) == most for _, nodes in difference.values) == 1
-    return "; ".join(
-        f"{value or 'not known'} on {_count(len(nodes), 'node') if only and len(nodes) == most > 1 else _named(nodes)}"
-        for value, nodes in difference.values
-    )
-
-
-def _named(nodes: Sequence[str]) -> str:
-    more = len(nodes) - _MOST_NODES
-    return f"{', '.join(nodes[:_MOST_NODES])}{f' and {more} more' if more > 0 else ''}"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+    words = []
+    for value, nodes in difference.values:
+        where = counted(len(nodes), "node") if only and len(nodes) == most > 1 else first(nodes, _MOST_NODES)
+        words.append(f"{value or 'not known'} on {where}")
+    return "; ".join(words)

@@ -9,6 +9,8 @@ import re
 import select
 import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final, TextIO
 
 import yaml
@@ -66,6 +68,20 @@ def as_yaml(value: Any) -> str:
     return text.rstrip()
 
 
+def print_document(value: Any, form: str) -> None:
+    """Print a value for programs. ``form``: json or yaml."""
+    print_out(as_json(value) if form == "json" else as_yaml(value))
+
+
+@contextmanager
+def trimmed(out: Console) -> Iterator[None]:
+    """Write what is printed meanwhile, without the spaces at the end of lines that tables and bars fill."""
+    with out.capture() as captured:
+        yield
+    out.file.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
+    out.file.flush()
+
+
 def _in_json(found: re.Match[str]) -> str:
     letter = found[0]
     if escaped(letter) == letter:
@@ -98,9 +114,9 @@ def drawing_console(stream: TextIO, least: int) -> Console:
 
 
 def can_encode(letters: str, stream: TextIO) -> bool:
-    """Whether the encoding of the stream has these characters, and the user's locale isn't C, which is ASCII.
+    """Return whether the encoding of the stream has these characters, and the user's locale isn't C, which is ASCII.
 
-    Python writes UTF-8 in the locale C as well, unless it is told which encoding to use.
+    Python writes UTF-8 in the locale C as well, unless an encoding is set.
     """
     locale = next((value for name in _LOCALE if (value := os.environ.get(name))), "")
     if locale in {"C", "POSIX"} and not os.environ.get("PYTHONIOENCODING"):
@@ -113,5 +129,5 @@ def can_encode(letters: str, stream: TextIO) -> bool:
 
 
 def is_terminal(stream: TextIO) -> bool:
-    """Whether the stream can show a live display."""
+    """Return whether the stream can show a live display."""
     return stream.isatty() and os.environ.get("TERM") != "dumb"

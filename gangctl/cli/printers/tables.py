@@ -1,27 +1,32 @@
-"""Tables and texts that `gangctl status` and the live display share."""
+"""Tables and texts that `gangctl status` and the displays of `gangctl run` share."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from rich.console import Group, RenderableType
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.table import Table
 from rich.text import Text
 
-from gangctl.api.gangjob import GangJob, Windowed
-from gangctl.api.incident import Incident
-from gangctl.api.reasons import Reason
+from gangctl.api.gangjob import GangJob
+from gangctl.api.incident import Incident, PhaseMilliseconds
 from gangctl.api.snapshot import MemberSnapshot
 from gangctl.api.status import Condition, GangPhase, Status
 from gangctl.cli.gang_view import GangView
-from gangctl.cli.printers.fitting_table import FittingTable
 from gangctl.cli.printers.text import clean, duration, seconds, shown
-from gangctl.core.policy.cause import describe
-from gangctl.core.record.conditions import hangs, warned_of
+from gangctl.core.record.conditions import hangs
 from gangctl.core.record.incidents import innermost
-from gangctl.explain.page.members import state
+from gangctl.story import words
+from gangctl.story.phases import LOOKS, Activity
 
+GAP: Final = 3
+"""Between two columns."""
+_LEAST_FOLD: Final = 16
+"""A column that is wrapped gets at least as much room."""
 STYLES: Final = {
     GangPhase.RUNNING: "green",
     GangPhase.SUCCEEDED: "bold green",
@@ -33,8 +38,48 @@ STYLES: Final = {
 }
 _MEMBER_STYLES: Final = {"Running": "green", "Ready": "cyan", "Stuck": "bold red", "Finished": "bold green"}
 """States that last, and the one that needs a look. The others are yellow."""
-_PHASES: Final = ("detect", "stop", "replace", "back-off", "barrier", "start", "first step")
 NO_NODES: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class FittingTable:
+    """A table as kubectl prints it. Where a terminal is too narrow, columns are left out, instead of each being cut."""
+
+    columns: tuple[str, ...]
+    rows: tuple[Sequence[str | Text], ...]
+    fold: str = ""
+    """The only column that is wrapped if there is no room."""
+    expendable: tuple[str, ...] = ()
+    """Columns that can be left out, the first one first."""
+
+    def __rich_console__(self, _console: Console, options: ConsoleOptions) -> Iterator[Table]:
+        """Draw what fits."""
+        left_out = self._left_out(options.max_width)
+        shown = [at for at, name in enumerate(self.columns) if name not in left_out]
+        table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
+        for name in (self.columns[at] for at in shown):
+            wraps = name == self.fold
+            table.add_column(name, no_wrap=not wraps, overflow="fold" if wraps else "ellipsis")
+        for row in self.rows:
+            table.add_row(*(Text(cell) if isinstance(cell := row[at], str) else cell for at in shown))
+        yield table
+
+    def _left_out(self, width: int) -> tuple[str, ...]:
+        """The columns that must be left out."""
+        widths = {name: self._width(at) for at, name in enumerate(self.columns)}
+        expendable = [name for name in self.expendable if name in widths]
+        for count in range(len(expendable)):
+            left_out = tuple(expendable[:count])
+            kept = [its for name, its in widths.items() if name not in left_out]
+            if sum(kept) + GAP * (len(kept) - 1) <= width:
+                return left_out
+        return tuple(expendable)
+
+    def _width(self, at: int) -> int:
+        name = self.columns[at]
+        cells = (cell if isinstance(cell := row[at], str) else cell.plain for row in self.rows)
+        widest = max(map(cell_len, (name, *cells)))
+        return min(widest, max(_LEAST_FOLD, cell_len(name))) if name == self.fold else widest
 
 
 def gangs(found: Sequence[GangView], now: float, *, wide: bool, everywhere: bool) -> FittingTable:
@@ -79,8 +124,7 @@ def _summary(look: GangView, now: float, *, wide: bool, everywhere: bool) -> lis
 
 def step(status: Status) -> str:
     """The highest step of this attempt; ``-`` if none was reported."""
-    progress = status.progress
-    return "-" if progress is None or progress.attempt != status.attempt else str(progress.step)
+    return shown(words.current_step(status))
 
 
 def head(look: GangView, now: float) -> Text:
@@ -145,9 +189,9 @@ def chosen(found: Sequence[MemberSnapshot], most: int) -> list[MemberSnapshot]:
 
 def incidents(found: Sequence[Incident]) -> FittingTable:
     """Incidents, newest first: the seconds of each phase, and what was lost."""
-    columns = ("TO ATTEMPT", *(name.upper() for name in _PHASES), "RESTORED", "LOST", "CAUSE")
-    expendable = ("BACK-OFF", "REPLACE", "BARRIER", "DETECT", "STOP", "START", "RESTORED", "LOST", "FIRST STEP")
-    return FittingTable(columns, tuple(map(_incident, found)), "CAUSE", expendable)
+    *names, last = (name.upper() for name in phases(PhaseMilliseconds()))
+    columns = ("TO ATTEMPT", *names, last, "RESTORED", "LOST", "CAUSE")
+    return FittingTable(columns, tuple(map(_incident, found)), "CAUSE", (*names, "RESTORED", "LOST", last))
 
 
 def conditions(found: Sequence[Condition]) -> FittingTable:
@@ -171,11 +215,9 @@ def hung(job: GangJob) -> str:
     return clean(f"hung: {stacks.member} in {where}; gangctl trace {job.metadata.name} shows all stacks")
 
 
-def phases(incident: Incident) -> dict[str, int | None]:
-    """The phases of an incident with their milliseconds, in order."""
-    took = incident.milliseconds
-    found = (took.detect, took.stop, took.replace, took.back_off, took.barrier, took.start, took.first_step)
-    return dict(zip(_PHASES, found, strict=True))
+def phases(times: PhaseMilliseconds) -> dict[str, int | None]:
+    """The phases that the status has, in words, with their milliseconds, in order."""
+    return {LOOKS[Activity(name)].words: took for name, took in times}
 
 
 def cause(incident: Incident) -> str:
@@ -187,72 +229,23 @@ def cause(incident: Incident) -> str:
         parts.append("charged" if incident.charged else "not charged")
     if incident.outcome != "Restarted":
         parts.append(incident.outcome.lower())
-    return clean(f"{describe(incident.cause)} [{', '.join(parts)}]")
-
-
-def advice(job: GangJob) -> str:
-    """What the user can do now; empty if there is nothing to do."""
-    name, status = job.metadata.name, job.status
-    incident = status.incidents[0] if status.incidents else None
-    member = incident.cause.member if incident is not None else ""
-    logs = f"gangctl logs {name} {member} shows why" if member else "the logs of the workers show why"
-    match status.phase:
-        case GangPhase.HELD:
-            return f"inspect the pods ({logs}); gangctl restart {name} continues"
-        case GangPhase.SUSPENDED:
-            return (
-                f"gangctl resume {name} continues from the restore point"
-                if job.spec.suspend
-                else "it resumes automatically"
-            )
-        case GangPhase.FAILED:
-            return f"{logs}; then submit the manifest again"
-        case _ if warned_of(status) in {Reason.MEMBERS_SILENT, Reason.NO_MEMBER_CONNECTS, Reason.BRAKED}:
-            return "workers train on; find out why the controller does not hear them (condition Degraded)"
-        case GangPhase.GATHERING if incident is not None and incident.back_off_time and status.restarts.without_step:
-            return _repeats(job, logs)
-        case _ if hangs(status):
-            return (
-                f"find out what the workers wait for, then gangctl restart {name}; progress.onHang: Restart "
-                "does so by itself, and takes their stacks"
-            )
-        case GangPhase.RUNNING if warned_of(status):
-            return f"check the workers; gangctl restart {name} restarts them"
-        case _:
-            return ""
-
-
-def _repeats(job: GangJob, logs: str) -> str:
-    """What can be done about a gang that fails again and again before a step is known, and for how long it will."""
-    budget, name = job.spec.recovery.budget, job.metadata.name
-    end = "the restarts have no limit"
-    if isinstance(budget, Windowed):
-        then = "then the gang is held" if job.spec.recovery.on_exhausted == "Hold" else "then the gang fails"
-        used = job.status.restarts.in_window
-        are = "is" if used == 1 else "are"
-        end = f"{used} of {budget.max_restarts} restarts {are} used (recovery.budget), {then}"
-    return (
-        f"{job.status.restarts.without_step + 1} attempts in a row failed before a step is known: correct what fails "
-        f"({logs}), or end it with gangctl stop {name}; {end}"
-    )
+    return clean(f"{words.cause(incident)} [{', '.join(parts)}]")
 
 
 def _incident(incident: Incident) -> tuple[str, ...]:
     return (
         str(incident.attempt),
-        *(seconds(took) for took in phases(incident).values()),
+        *(seconds(took) for took in phases(incident.milliseconds).values()),
         _step_or_start(incident),
-        shown(lost(incident)),
+        _lost(incident),
         cause(incident),
     )
 
 
-def lost(incident: Incident) -> str:
-    """How many steps were lost, as ``7``, or ``0 to 9`` if the framework reports only some; empty if unknown."""
-    if incident.lost_steps is None:
-        return ""
+def _lost(incident: Incident) -> str:
+    """How many steps were lost: ``7``, or ``0 to 9`` if the framework reports only some; ``-`` if unknown."""
     most = incident.lost_steps_at_most
-    return f"{incident.lost_steps}{'' if most is None else f' to {most}'}"
+    return shown(incident.lost_steps if most is None else f"{incident.lost_steps} to {most}")
 
 
 def _step_or_start(incident: Incident) -> str:
@@ -262,8 +255,8 @@ def _step_or_start(incident: Incident) -> str:
 
 
 def _phase_of(one: MemberSnapshot, *, live: bool) -> Text:
-    """What the member does; of one that has a pod, only the controller knows it."""
-    word = state(one)
+    """The member's state. If the member has a pod, only the controller knows its state."""
+    word = words.state(one)
     if not live and one.pod and not (one.finished or one.terminated):
         word = "Unknown"
     return Text(word, style=_MEMBER_STYLES.get(word, "yellow" if live else "dim"))

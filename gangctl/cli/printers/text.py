@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from gangctl.api.escaping import escaped
@@ -48,3 +49,9 @@ def seconds(milliseconds: int | None) -> str:
 def shown(value: object) -> str:
     """The value, or ``-`` if there is none."""
     return "-" if value is None or value == "" else clean(value)
+
+
+def first(names: Sequence[str], most: int) -> str:
+    """The first names, and how many more there are: ``a, b and 6 more``."""
+    left = len(names) - most
+    return f"{', '.join(names[:most])}{f' and {left} more' if left > 0 else ''}"

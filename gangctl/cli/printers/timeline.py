@@ -16,13 +16,13 @@ from rich.console import Console
 from rich.text import Text
 
 from gangctl.cli.printers.text import clean
-from gangctl.cli.printers.waterfall import Canvas
-from gangctl.explain.timeline.model import MEANINGS, PHASES, Bar, Kind, Mark, MarkKind, Row, Timeline
-from gangctl.explain.timeline.scale import Scale, ticks
-from gangctl.explain.timeline.words import of_incident
+from gangctl.cli.printers.trace import Canvas
+from gangctl.story.bars import Bar, Mark, MarkKind, Row, Scale, ticks
+from gangctl.story.phases import LOOKS, PHASES, Activity
+from gangctl.story.timeline import Story
 
 GLYPHS: Final = "█▓▒░·✗"
-"""What the encoding must have; otherwise ASCII is used."""
+"""Characters that the encoding must have; otherwise ASCII is used."""
 _NARROW: Final = 72
 """Below this number of columns names are cut earlier."""
 _MOST_NAME: Final = {False: 24, True: 13}
@@ -30,64 +30,43 @@ _MOST_NAME: Final = {False: 24, True: 13}
 _GAP: Final = "  "
 _TICK: Final = 16
 """Columns for each tick of the axis, at least."""
-_SHADES: Final = {
-    Kind.UNKNOWN: ("·", ".", "dim"),
-    Kind.WAITING: ("░", "-", "dim"),
-    Kind.STARTING: ("▒", "+", "cyan"),
-    Kind.RUNNING: ("█", "=", "green"),
-    Kind.LOST: ("▓", "%", "yellow"),
-}
-"""With blocks, in ASCII, and the colour."""
-_LETTERS: Final = {
-    Kind.DETECT: ("d", "bold white on red"),
-    Kind.STOP: ("s", "black on yellow"),
-    Kind.REPLACE: ("r", "bold white on magenta"),
-    Kind.BACK_OFF: ("w", "black on white"),
-    Kind.BARRIER: ("b", "bold white on blue"),
-    Kind.EVIDENCE: ("e", "bold white on bright_black"),
-    Kind.START: ("t", "black on cyan"),
-    Kind.CHECKPOINT_LOAD: ("l", "black on bright_green"),
-    Kind.FIRST_STEP: ("f", "black on bright_cyan"),
-    Kind.SUSPENDED: ("z", "black on bright_blue"),
-    Kind.HELD: ("h", "black on bright_yellow"),
-}
 _FAULT: Final = ("✗", "x", "bold red")
 
 _Cell = tuple[str, str]
 """Glyph and style."""
 
 
-def lines(timeline: Timeline, canvas: Canvas, console: Console) -> Iterator[Text]:
+def lines(story: Story, canvas: Canvas, console: Console) -> Iterator[Text]:
     """The lines, from the headline to the last incident. ``console``: wraps the sentences."""
-    yield Text(clean(timeline.name), style="bold")
-    for sentence in timeline.sentences:
+    yield Text(clean(story.name), style="bold")
+    for sentence in story.sentences:
         yield from Text(clean(sentence)).wrap(console, canvas.columns)
     yield Text()
-    names = _Names(timeline, canvas.columns)
+    names = _Names(story, canvas.columns)
     room = canvas.columns - names.width - len(_GAP)
-    whole = list(_whole(timeline, names, Scale(timeline.begin, timeline.end, room), blocks=canvas.blocks))
-    bars = [list(_shares(one.phases, room)) for one in timeline.incidents]
+    whole = list(_whole(story, names, Scale(story.begin, story.end, room), blocks=canvas.blocks))
+    bars = [list(_shares(one.phases, room)) for one in story.incidents]
     yield from whole
     yield Text()
-    rows = whole[-len(timeline.rows) :]
+    rows = whole[-len(story.rows) :]
     drawn = {glyph for line in rows for glyph in line.plain[-room:]} | {cell[0][0] for bar in bars for cell in bar}
     yield from _legend(drawn, canvas)
-    if timeline.incidents:
+    if story.incidents:
         yield Text()
         yield Text("Incidents: where the time of each went", style="bold")
-    for one, bar in zip(timeline.incidents, bars, strict=True):
+    for one, bar in zip(story.incidents, bars, strict=True):
         yield names.of(f"to attempt {one.attempt}").append_text(Text().join(Text(*cell) for cell in bar))
-        for text in Text(clean(of_incident(one))).wrap(console, room):
+        for text in Text(clean(one.summary)).wrap(console, room):
             yield names.of("").append_text(text)
 
 
 class _Names:
     """The column of names."""
 
-    def __init__(self, timeline: Timeline, columns: int) -> None:
+    def __init__(self, story: Story, columns: int) -> None:
         most = _MOST_NAME[columns < _NARROW]
-        incidents = (f"to attempt {one.attempt}" for one in timeline.incidents)
-        named = [*(clean(row.name) for row in timeline.rows), *incidents, "restored step"]
+        incidents = (f"to attempt {one.attempt}" for one in story.incidents)
+        named = [*(clean(row.name) for row in story.rows), *incidents, "restored step"]
         self.width = min(most, max(map(cell_len, named)))
 
     def of(self, name: str, style: str = "") -> Text:
@@ -98,18 +77,18 @@ class _Names:
         return Text().append(set_cell_size(shown, self.width), style=style).append(_GAP)
 
 
-def _whole(timeline: Timeline, names: _Names, scale: Scale, *, blocks: bool) -> Iterator[Text]:
+def _whole(story: Story, names: _Names, scale: Scale, *, blocks: bool) -> Iterator[Text]:
     width = int(scale.width)
-    axis = [(scale.at(tick.time), tick.label) for tick in ticks(timeline.begin, timeline.end, max(2, width // _TICK))]
+    axis = [(scale.at(time), label) for time, label in ticks(story.begin, story.end, max(2, width // _TICK))]
     yield names.of("UTC", "dim").append(_labels(axis, width), style="dim")
-    attempts = [(scale.at(one.time), str(one.attempt)) for one in timeline.attempts]
+    attempts = [(scale.at(one.time), str(one.attempt)) for one in story.attempts]
     yield names.of("attempt", "dim").append(_labels(attempts, width), style="bold")
-    restored = [mark for row in timeline.rows for mark in row.marks if mark.kind is MarkKind.RESTORE]
+    restored = [mark for row in story.rows for mark in row.marks if mark.kind is MarkKind.RESTORE]
     if restored:
         steps = _labels([(scale.at(mark.time), mark.label) for mark in restored], width)
         yield names.of("restored step", "dim").append(steps)
-    for row in timeline.rows:
-        line = names.of(row.name, "bold" if row is timeline.rows[0] else "")
+    for row in story.rows:
+        line = names.of(row.name, "bold" if row is story.rows[0] else "")
         for (glyph, style), same in groupby(_cells(row, scale, blocks=blocks)):
             line.append(glyph * len(list(same)), style=style)
         yield line
@@ -140,8 +119,8 @@ def _column(scale: Scale, mark: Mark) -> int:
     return min(int(scale.width) - 1, int(scale.at(mark.time)))
 
 
-def _most(bars: Sequence[Bar], begin: float, end: float) -> Kind:
-    """What is shown of this time: the phase of an incident that took most of it; without one, what took most of it."""
+def _most(bars: Sequence[Bar], begin: float, end: float) -> Activity:
+    """The activity to show for this time: the phase of an incident that took most of it or, without a phase, any."""
 
     def share(bar: Bar) -> tuple[bool, float]:
         return bar.kind in PHASES, min(bar.end, end) - max(bar.begin, begin)
@@ -150,11 +129,9 @@ def _most(bars: Sequence[Bar], begin: float, end: float) -> Kind:
     return max(touched or bars[-1:], key=share).kind
 
 
-def _glyph(kind: Kind, *, blocks: bool) -> _Cell:
-    if kind in _LETTERS:
-        return _LETTERS[kind]
-    block, letter, style = _SHADES[kind]
-    return (block if blocks else letter), style
+def _glyph(kind: Activity, *, blocks: bool) -> _Cell:
+    look = LOOKS[kind]
+    return (look.glyph if blocks else look.ascii), look.style
 
 
 def _shares(phases: Sequence[Bar], width: int) -> Iterator[_Cell]:
@@ -166,13 +143,13 @@ def _shares(phases: Sequence[Bar], width: int) -> Iterator[_Cell]:
         longest = many.index(max(many))
         many[longest] = max(1, many[longest] - over)
     for bar, cells in zip(there, many, strict=True):
-        glyph, style = _LETTERS[bar.kind]
+        glyph, style = _glyph(bar.kind, blocks=False)
         yield glyph * cells, style
 
 
 def _legend(drawn: set[str], canvas: Canvas) -> Iterator[Text]:
-    """What the glyphs that were drawn mean, as many to a line as there is room for."""
-    found = [(*_glyph(kind, blocks=canvas.blocks), meaning) for kind, meaning in MEANINGS.items()]
+    """The meaning of the glyphs that were drawn, as many to a line as there is room for."""
+    found = [(*_glyph(kind, blocks=canvas.blocks), look.words) for kind, look in LOOKS.items()]
     found.append((_FAULT[not canvas.blocks], _FAULT[2], "fault"))
     line = Text()
     for glyph, style, meaning in found:

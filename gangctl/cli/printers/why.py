@@ -7,15 +7,14 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import IncidentLevel
-from gangctl.cli.printers.text import clean, duration
-from gangctl.explain.durations import took
-from gangctl.explain.rule_words import level_words
+from gangctl.cli.printers.text import clean, duration, first
 from gangctl.explain.why.answer import Answer, has_ended
 from gangctl.explain.why.findings import Finding, NodeRow
-from gangctl.explain.why.restarts import Restart, Restarts
+from gangctl.explain.why.restarts import LastRestart, Restarts
 from gangctl.explain.why.world import MissingRight
+from gangctl.story.phases import LOOKS
+from gangctl.story.words import level_words, took
 from gangctl.words.text import counted
 
 MOST_NODES: Final = 12
@@ -27,7 +26,6 @@ _DIFFERENT: Final = {
     "differentMembers": "another member each time",
     "noStep": "no step between them",
 }
-_OUTCOMES: Final = {"Open": "not over yet"}
 _EVIDENCE: Final = {
     "Request": "a request",
     "End": "the end of a process",
@@ -38,17 +36,10 @@ _EVIDENCE: Final = {
 }
 
 
-def lines(job: GangJob, answered: Answer, now: float, columns: int) -> Iterator[str]:
-    """The lines for people.
-
-    Args:
-        job: The gang.
-        answered: What was found.
-        now: Seconds since the epoch.
-        columns: Width of the terminal.
-    """
+def lines(answered: Answer, now: float, columns: int) -> Iterator[str]:
+    """The lines for people. ``now``: seconds since the epoch; ``columns``: width of the terminal."""
     page = _Page(columns)
-    yield from page.text(_head(job, answered, now))
+    yield from page.text(_head(answered, now))
     if answered.unknown_fields:
         fields = ", ".join(answered.unknown_fields)
         yield from page.text(f"another release wrote fields that this one can't read, and leaves out: {fields}")
@@ -66,7 +57,7 @@ def lines(job: GangJob, answered: Answer, now: float, columns: int) -> Iterator[
         yield from page.text("It runs, and has had no incident." if answered.runs else "It has had no incident so far.")
         return
     yield ""
-    yield from _last(page, job, answered.restarts, now)
+    yield from _last(page, answered, answered.restarts, now)
     yield from _night(page, answered.restarts)
 
 
@@ -88,10 +79,10 @@ class _Page:
         )
 
 
-def _head(job: GangJob, answered: Answer, now: float) -> str:
+def _head(answered: Answer, now: float) -> str:
     age = f" for {duration(now - answered.since)}" if answered.since and not has_ended(answered) else ""
     ready = f", ready {answered.ready}" if answered.ready else ""
-    return f"{job.metadata.name}: {answered.phase}{age}, attempt {answered.attempt}{ready}"
+    return f"{answered.gang['name']}: {answered.phase}{age}, attempt {answered.attempt}{ready}"
 
 
 def _title(answered: Answer) -> str:
@@ -124,12 +115,7 @@ def _rows(rows: Sequence[NodeRow], resource: str) -> Sequence[NodeRow]:
             groups.setdefault(f"no {resource} is allocatable" if row.of else row.why, []).append(row.node)
     left = len(able) - len(shown)
     more = [NodeRow(f"{left} more nodes", why="as these")] if left else []
-    return [*shown, *more, *(NodeRow(_nodes(names), why=why) for why, names in groups.items())]
-
-
-def _nodes(names: Sequence[str]) -> str:
-    left = len(names) - 3
-    return ", ".join(names[:3]) + (f" and {left} more" if left > 0 else "")
+    return [*shown, *more, *(NodeRow(first(names, 3), why=why) for why, names in groups.items())]
 
 
 def _node(row: NodeRow, resource: str) -> str:
@@ -153,38 +139,38 @@ def _rights(page: _Page, missing: Sequence[MissingRight]) -> Iterator[str]:
         yield from page.text(f"an administrator of the namespace grants them: {grant}", 2, 2)
 
 
-def _last(page: _Page, job: GangJob, found: Restarts, now: float) -> Iterator[str]:
-    last = found.last
-    at = datetime.fromtimestamp(last.time, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    ago = duration(now - last.time)
-    how = _OUTCOMES.get(last.outcome, last.outcome.lower())
-    yield f"Why it restarted last: attempt {last.attempt - 1} to {last.attempt}, {how}"
-    yield from page.text(f"cause: {last.cause}", 2, 2)
-    yield from page.text(f"at: {at}, {ago} ago", 2, 2)
-    if last.evidence:
-        yield from page.text(f"evidence: {'; '.join(last.evidence)}", 2, 2)
-    yield from page.text(f"rule: {last.rule}", 2, 2)
-    yield from page.text(f"default of {last.reason}: {_default(last)}", 2, 2)
-    level = level_words(IncidentLevel(last.level), last.outcome)
-    yield from page.text(f"level: {level}, because {last.level_because}", 2, 2)
-    charged = "charged" if last.charged else "not charged"
-    yield from page.text(f"budget: {charged if last.settled else 'not decided yet'}; {found.budget}", 2, 2)
-    if last.milliseconds:
-        parts = ", ".join(f"{one.phase} {took(one.milliseconds / 1000)}" for one in last.phases if one.milliseconds)
-        yield from page.text(f"took: {took(last.milliseconds / 1000)} ({parts})", 2, 2)
-    yield from page.text(f"cost: {f'the gang {last.cost}' if last.cost else 'not known yet: it is not over'}", 2, 2)
-    if last.rejected_steps:
-        steps = ", ".join(last.rejected_steps)
-        yield from page.text(f"checkpoints that are not used until they are written again: {steps}", 2, 2)
+def _last(page: _Page, answered: Answer, found: Restarts, now: float) -> Iterator[str]:
+    last, incident, name = found.last, found.last.incident, answered.gang["name"]
+    at = datetime.fromtimestamp(incident.begin, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    level = level_words(IncidentLevel(incident.level), incident.outcome)
+    charge = {None: "not decided yet", True: "charged", False: "not charged"}[incident.charged]
+    phases = ", ".join(f"{LOOKS[bar.kind].words} {took(bar.seconds)}" for bar in incident.phases if bar.seconds)
+    so_far = " so far" if incident.goes_on else ""
+    yield f"Why it restarted last: attempt {incident.attempt - 1} to {incident.attempt}, {incident.result}"
+    labelled = (
+        ("cause", incident.cause),
+        ("at", f"{at}, {duration(now - incident.begin)} ago"),
+        ("evidence", "; ".join(incident.evidence)),
+        ("rule", last.rule),
+        (f"default of {incident.reason}", _default(last)),
+        ("level", f"{level}, because {last.level_because}"),
+        ("budget", f"{charge}; {found.budget}"),
+        ("took", f"{took(incident.seconds)}{so_far} ({phases})" if incident.seconds else ""),
+        ("cost", f"the gang {incident.cost}" if incident.cost else "not known yet: it is not over"),
+        ("checkpoints that are not used until they are written again", ", ".join(last.rejected_steps)),
+        ("advice", incident.advice),
+    )
+    for label, text in labelled:
+        if text:
+            yield from page.text(f"{label}: {text}", 2, 2)
     if last.alternatives:
         yield from page.text("with another rule of podFailurePolicy:", 2, 2)
         for one in last.alternatives:
             yield from page.text(f"- {one.rule}: {one.outcome}", 4, 2)
-    name = job.metadata.name
     yield from page.text(f"more: gangctl trace {name} draws it; gangctl logs {name} has the logs", 2, 2)
 
 
-def _default(last: Restart) -> str:
+def _default(last: LastRestart) -> str:
     row = last.default
     suspected = ", the node is suspected" if row.node_suspected else ""
     charged = "charged" if row.charged else "not charged"

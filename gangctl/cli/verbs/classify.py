@@ -26,7 +26,7 @@ from gangctl.cli.printers.output import as_json, as_yaml, print_out
 from gangctl.cli.printers.text import clean
 from gangctl.core.facts.evidence import Fault
 from gangctl.core.policy.rules import Verdict
-from gangctl.explain.judging import judge
+from gangctl.explain.forecast import judge
 
 _EPILOG: Final = """\
 examples:

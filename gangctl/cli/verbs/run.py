@@ -19,10 +19,8 @@ from gangctl.cli.local.controller_process import only_run
 from gangctl.cli.local.gangs import submit_gang
 from gangctl.cli.local.session import LocalRun
 from gangctl.cli.manifests import configure_overrides, load_manifest
-from gangctl.cli.printers.display import Display
-from gangctl.cli.printers.live_display import LiveDisplay
+from gangctl.cli.printers.displays import Display, LiveDisplay, PlainOutput
 from gangctl.cli.printers.output import as_json, console, is_terminal, print_err, print_out
-from gangctl.cli.printers.plain_output import PlainOutput
 from gangctl.cli.targets import selection
 from gangctl.cli.verbs.requests import print_done
 from gangctl.cluster.errors import ClusterError

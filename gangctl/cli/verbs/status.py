@@ -16,13 +16,14 @@ from gangctl.api.status import ENDED, GangPhase
 from gangctl.cli.errors import ExitCode, UserError
 from gangctl.cli.gang_view import GangView
 from gangctl.cli.printers import tables
-from gangctl.cli.printers.incident import printed, starts
-from gangctl.cli.printers.output import as_json, as_yaml, console, is_terminal, print_err, print_out
+from gangctl.cli.printers.displays import watch_lines
+from gangctl.cli.printers.output import console, is_terminal, print_document, print_err, print_out, trimmed
 from gangctl.cli.printers.text import clean
-from gangctl.cli.printers.watched_lines import watch_lines
+from gangctl.cli.printers.trace import printed
 from gangctl.cli.targets import selection
 from gangctl.cli.targets.port import Target
 from gangctl.core.facts.progress import stored_deadline
+from gangctl.story import words
 
 _EPILOG: Final = """\
 examples:
@@ -87,9 +88,8 @@ def _print(target: Target, arguments: argparse.Namespace) -> None:
         if any(map(_is_unled, views)):
             print_err(_UNLED)
     out = console(sys.stdout)
-    with out.capture() as captured:
+    with trimmed(out):
         out.print(_shown(target, arguments, views))
-    print_out("\n".join(line.rstrip() for line in captured.get().splitlines()))  # tables fill their last column
 
 
 def _watch(target: Target, arguments: argparse.Namespace) -> None:
@@ -113,7 +113,7 @@ def _watch(target: Target, arguments: argparse.Namespace) -> None:
 def _print_objects(target: Target, arguments: argparse.Namespace) -> None:
     found = [_as_shown(target, one) for one in target.documents(arguments.name)]
     value = found[0] if arguments.name else {"apiVersion": "v1", "kind": "List", "items": found}
-    print_out(as_json(value) if arguments.output == "json" else as_yaml(value))
+    print_document(value, arguments.output)
 
 
 def _as_shown(target: Target, document: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -133,7 +133,7 @@ def _shown(target: Target, arguments: argparse.Namespace, views: Sequence[GangVi
 
 
 def _is_unled(found: GangView) -> bool:
-    """Whether no controller acts for a gang that has not ended."""
+    """Return whether no controller acts for a gang that has not ended."""
     return not found.live and not found.stopped and found.snapshot.status.phase not in ENDED
 
 
@@ -143,14 +143,14 @@ def _details(target: Target, found: GangView, now: float) -> RenderableType:
     because = found.stopped or status.message
     if because:
         parts.append(Text(f"because: {clean(because)}"))
-    next_step = "" if found.stopped else tables.advice(found.job)
+    next_step = "" if found.stopped else words.advice(found.job)
     if next_step:
         parts.append(Text(f"next: {clean(next_step)}", style="bold"))
     if _is_unled(found):
         parts.append(Text(clean(_UNLED), style="yellow"))
     parts += [Text(line) for line in _facts(target, found)]
     if status.incidents and status.phase is not GangPhase.RUNNING:
-        parts += [Text(line) for line in printed(status.incidents[0])]
+        parts += [Text(line) for line in printed(status.incidents[0].output)]
     parts += [Text(), tables.members(found.snapshot.members, _MOST_MEMBERS, live=found.live, nodes=found.nodes)]
     if status.incidents:
         parts += [Text(), Text("Incidents, newest first (phases in seconds)", style="bold")]
@@ -173,7 +173,7 @@ def _facts(target: Target, found: GangView) -> list[str]:
     facts += [
         f"master of {clean(master.process_group)}: {clean(master.address)}:{master.port}" for master in status.masters
     ]
-    how = starts(status.incidents[0]) if status.incidents else ""
+    how = words.start(status.incidents[0]) if status.incidents else ""
     if how:
         facts.append(f"last restart: {clean(how[0].lower() + how[1:])}")
     deadline = stored_deadline(found.job)

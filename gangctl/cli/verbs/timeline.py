@@ -7,18 +7,18 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Final, TextIO
 
 from gangctl.api.model import rfc3339
 from gangctl.cli.errors import ExitCode, UserError
-from gangctl.cli.printers.output import as_json, as_yaml, can_encode, drawing_console, print_out
+from gangctl.cli.printers.output import can_encode, drawing_console, print_document, print_out, trimmed
 from gangctl.cli.printers.text import clean
 from gangctl.cli.printers.timeline import GLYPHS, lines
-from gangctl.cli.printers.waterfall import Canvas
+from gangctl.cli.printers.trace import Canvas
 from gangctl.cli.targets import selection
-from gangctl.explain.timeline import document
-from gangctl.explain.timeline.model import Bar, Episode, Row, Timeline
-from gangctl.explain.timeline.telling import timeline
+from gangctl.story import svg
+from gangctl.story.document import document
+from gangctl.story.timeline import Story, story
 
 _LEAST_COLUMNS: Final = 50
 _STDOUT: Final = Path("-")
@@ -75,41 +75,38 @@ def run(arguments: argparse.Namespace) -> int:
     """Draw the timeline."""
     with selection.open_target(arguments) as target:
         job = target.latest(selection.name_of(target, arguments))
-    told = timeline(job, time.time())
+    found = story(job, time.time())
     if arguments.output:
-        found = _document(told)
-        print_out(as_json(found) if arguments.output == "json" else as_yaml(found))
+        print_document(document(found), arguments.output)
     elif arguments.html is not None:
-        _write(arguments.html, document.page, told)
+        _write(arguments.html, svg.page, found)
     elif arguments.svg is not None:
-        _write(arguments.svg, document.svg, told)
+        _write(arguments.svg, svg.svg, found)
     else:
-        show(told, sys.stdout)
+        show(found, sys.stdout)
     return ExitCode.OK
 
 
-def show(told: Timeline, stream: TextIO) -> None:
+def show(found: Story, stream: TextIO) -> None:
     """Draw the timeline as text."""
     out = drawing_console(stream, _LEAST_COLUMNS)
     canvas = Canvas(out.width, blocks=can_encode(GLYPHS, stream))
-    with out.capture() as captured:
-        for line in lines(told, canvas, out):
+    with trimmed(out):
+        for line in lines(found, canvas, out):
             out.print(line, soft_wrap=True)
-        if told.incidents:
-            last = told.incidents[-1].attempt
-            words = f"gangctl trace {told.name} --incident {last} draws the last incident to scale"
+        if found.incidents:
+            last = found.incidents[-1].attempt
+            words = f"gangctl trace {found.name} --incident {last} draws the last incident to scale"
             out.print(clean(words), style="dim", soft_wrap=True)
-    stream.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
-    stream.flush()
 
 
-def _write(path: Path, made: Callable[[Timeline], str], told: Timeline) -> None:
+def _write(path: Path, made: Callable[[Story], str], found: Story) -> None:
     """Write a picture or a page.
 
     Raises:
         UserError: the file can't be written.
     """
-    text = made(told)
+    text = made(found)
     if path == _STDOUT:
         print_out(text.rstrip("\n"))
         return
@@ -117,52 +114,4 @@ def _write(path: Path, made: Callable[[Timeline], str], told: Timeline) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UserError(f"{path} can't be written: {error.strerror}; choose another file") from None
-    print_out(clean(f"{path} has the timeline of {told.name} until {rfc3339(told.end)}"))
-
-
-def _document(told: Timeline) -> dict[str, Any]:
-    """The document for programs: names are stable; a value that is unknown or not final is absent."""
-    made: dict[str, Any] = {
-        "gang": {"name": told.name, "namespace": told.namespace, "uid": told.uid},
-        "phase": told.phase,
-        "attempt": told.attempt,
-        "begin": rfc3339(told.begin),
-        "end": rfc3339(told.end),
-        "complete": not told.goes_on,
-        "goodput": told.goodput,
-        "spent": told.spent.model_dump(mode="json", by_alias=True),
-        "attempts": [{"attempt": one.attempt, "time": rfc3339(one.time)} for one in told.attempts],
-        "rows": [_row(row) for row in told.rows],
-        "incidents": [_incident(one) for one in told.incidents],
-    }
-    return {name: value for name, value in made.items() if value is not None}
-
-
-def _row(row: Row) -> dict[str, Any]:
-    marks = [{"kind": str(one.kind), "time": rfc3339(one.time), "text": one.text} for one in row.marks]
-    return {"name": row.name, "members": row.members, "bars": [_bar(bar) for bar in row.bars], "marks": marks}
-
-
-def _bar(bar: Bar) -> dict[str, Any]:
-    made: dict[str, Any] = {"kind": str(bar.kind), "begin": rfc3339(bar.begin)}
-    if not bar.goes_on:
-        made |= {"end": rfc3339(bar.end), "milliseconds": round(bar.seconds * 1000)}
-    return made | ({"attempt": bar.attempt} if bar.attempt else {})
-
-
-def _incident(one: Episode) -> dict[str, Any]:
-    made: dict[str, Any] = {
-        "attempt": one.attempt,
-        "begin": rfc3339(one.begin),
-        "milliseconds": None if one.goes_on else round(one.seconds * 1000),
-        "cause": one.cause,
-        "level": one.level,
-        "outcome": one.outcome,
-        "charged": one.charged,
-        "restoredStep": one.restored_step,
-        "lostSteps": one.lost_steps,
-        "lostStepsAtMost": one.lost_steps_at_most,
-        "lostSeconds": one.lost_seconds,
-        "phases": [_bar(bar) for bar in one.phases],
-    }
-    return {name: value for name, value in made.items() if value is not None}
+    print_out(clean(f"{path} has the timeline of {found.name} until {rfc3339(found.end)}"))

@@ -7,22 +7,20 @@ import os
 import sys
 import time
 from typing import Any, Final, TextIO
-from urllib.parse import quote
 
 from rich.text import Text
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import Incident
-from gangctl.api.model import rfc3339
 from gangctl.cli.errors import ExitCode, UserError
-from gangctl.cli.printers import incident as incident_text
-from gangctl.cli.printers.output import as_json, as_yaml, can_encode, drawing_console, print_out
+from gangctl.cli.printers.output import can_encode, drawing_console, print_document, print_out, trimmed
 from gangctl.cli.printers.text import clean
-from gangctl.cli.printers.waterfall import BLOCKS, Canvas, waterfall
+from gangctl.cli.printers.trace import BLOCKS, Canvas, headline, paragraph, printed, waterfall
 from gangctl.cli.targets import selection
 from gangctl.core.facts.trace_context import trace_of
-from gangctl.explain.page.traces import VARIABLE, is_address
-from gangctl.explain.spans import Span, incident_spans, is_complete
+from gangctl.story.document import document, gang_document
+from gangctl.story.incidents import TRACES, IncidentStory, incident_story, is_address
+from gangctl.story.spans import Span, incident_spans
 
 _LEAST_COLUMNS: Final = 40
 _EPILOG: Final = """\
@@ -63,7 +61,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--incident", metavar="N", type=_attempt, help="the incident that led to attempt N (default: the last one)"
     )
-    parser.add_argument("--ui-url", metavar="URL", help=f"address of Jaeger's UI (default: ${VARIABLE})")
+    parser.add_argument("--ui-url", metavar="URL", help=f"address of Jaeger's UI (default: ${TRACES})")
     parser.add_argument("-o", "--output", choices=["json", "yaml"], help="print incident and spans, for programs")
     selection.configure(parser)
 
@@ -76,8 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
     incident = _chosen(job, arguments.incident)
     now = time.time()
     if arguments.output:
-        document = _document(job, incident, base, now)
-        print_out(as_json(document) if arguments.output == "json" else as_yaml(document))
+        print_document(_document(job, incident, base, now), arguments.output)
     elif incident is None:
         name = job.metadata.name
         print_out(clean(f"{name} has had no incident; gangctl status {name} shows its state"))
@@ -89,75 +86,49 @@ def run(arguments: argparse.Namespace) -> int:
 def show(job: GangJob, incident: Incident, base: str, now: float, stream: TextIO) -> None:
     """Draw an incident. ``base``: address of Jaeger's UI, or empty; ``now``: in seconds since the epoch."""
     out = drawing_console(stream, _LEAST_COLUMNS)
-    spans = incident_spans(job, incident)
-    sentences = [
-        Text(incident_text.headline(job, incident, spans, now), style="bold"),
-        Text(incident_text.paragraph(incident, spans, now)),
-    ]
+    spans, found = incident_spans(job, incident), incident_story(job, incident, now, base)
+    sentences = [Text(headline(job.metadata.name, found), style="bold"), Text(paragraph(found))]
     lines = [
-        *(Text(line) for line in _links(job, incident, spans[0], base)),
+        *(Text(line) for line in _links(job, found, spans[0])),
         Text(),
         *waterfall(spans, now, Canvas(out.width, blocks=can_encode(BLOCKS, stream))),
-        *(Text(line) for line in (*_stacks(incident), *incident_text.printed(incident))),
+        *(Text(line) for line in (*_stacks(found), *printed(found.output))),
     ]
-    with out.capture() as captured:
+    with trimmed(out):
         for one in sentences:
             out.print(one, soft_wrap=False)
         for one in lines:
             out.print(one, soft_wrap=True)  # a terminal can't open an address that is wrapped
-    stream.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
-    stream.flush()
 
 
-def _links(job: GangJob, incident: Incident, root: Span, base: str) -> list[str]:
-    found = []
+def _links(job: GangJob, found: IncidentStory, root: Span) -> list[str]:
+    lines = []
     if root.link:
         before = next((one for one in job.status.incidents if trace_of(job, one) == root.link), None)
         where = f"trace {root.link}"
-        if before is not None and before.attempt != incident.attempt:
+        if before is not None and before.attempt != found.attempt:
             where = f"gangctl trace {job.metadata.name} --incident {before.attempt}"
-        found.append(clean(f"before: this incident followed another one at once: {where}"))
-    found.append(clean(f"trace: {root.trace_id}"))
-    if base:
-        found.append(clean(f"Jaeger: {_url(base, root)}"))
-    return found
+        lines.append(clean(f"before: this incident followed another one at once: {where}"))
+    lines.append(clean(f"trace: {found.trace_id}"))
+    if found.url:
+        lines.append(clean(f"Jaeger: {found.url}"))
+    return lines
 
 
-def _stacks(incident: Incident) -> list[str]:
-    if incident.stacks is None:
+def _stacks(found: IncidentStory) -> list[str]:
+    if found.stacks is None:
         return []
-    title = f"What the processes of {clean(incident.stacks.member)} were doing before they were stopped:"
-    return ["", title, *map(clean, incident.stacks.text.splitlines())]
+    title = f"What the processes of {clean(found.stacks.member)} were doing before they were stopped:"
+    return ["", title, *map(clean, found.stacks.text.splitlines())]
 
 
 def _document(job: GangJob, incident: Incident | None, base: str, now: float) -> dict[str, Any]:
-    """The document for programs: names are stable; a value that is unknown or not final is absent."""
-    metadata = job.metadata
-    made: dict[str, Any] = {"gang": {"name": metadata.name, "namespace": metadata.namespace, "uid": metadata.uid}}
+    """The document for programs."""
+    made: dict[str, Any] = {"gang": gang_document(job)}
     if incident is None:
         return {**made, "spans": []}
-    spans = incident_spans(job, incident)
-    made |= {"traceID": spans[0].trace_id, "complete": is_complete(job, incident, now)}
-    if base:
-        made["url"] = _url(base, spans[0])
-    made["incident"] = incident.model_dump(mode="json", by_alias=True, exclude_none=True)
-    made["spans"] = [_span(one) for one in spans]
-    return made
-
-
-def _span(span: Span) -> dict[str, Any]:
-    made: dict[str, Any] = {"name": span.name, "spanID": span.span_id}
-    if span.parent_id:
-        made["parentSpanID"] = span.parent_id
-    made["begin"] = rfc3339(span.begin)
-    if span.end is not None:
-        made |= {"end": rfc3339(span.end), "milliseconds": round((span.end - span.begin) * 1000)}
-    if span.link:
-        made["linkedTraceID"] = span.link
-    if span.failed:
-        made["failed"] = span.failed
-    made["attributes"] = dict(span.attributes)
-    return made
+    found = incident_story(job, incident, now, base)
+    return {**made, "incident": document(found), "spans": [document(one) for one in incident_spans(job, incident)]}
 
 
 def _chosen(job: GangJob, attempt: int | None) -> Incident | None:
@@ -168,11 +139,13 @@ def _chosen(job: GangJob, attempt: int | None) -> Incident | None:
     for one in found:
         if one.attempt == attempt:
             return one
-    known = ", ".join(str(one.attempt) for one in found)
+    attempts = ", ".join(str(one.attempt) for one in found)
     there = "there was no incident so far"
-    if known:
+    if attempts:
         many = len(found) > 1
-        there = f"the incident{'s' * many} in the status led to attempt{'s' * many} {known}{' (newest first)' * many}"
+        there = (
+            f"the incident{'s' * many} in the status led to attempt{'s' * many} {attempts}{' (newest first)' * many}"
+        )
     raise UserError(f"no incident of {job.metadata.name} led to attempt {attempt}: {there}")
 
 
@@ -186,16 +159,12 @@ def _base(flag: str | None) -> str:
     """The address of Jaeger's UI; empty if it is not set.
 
     Raises:
-        UserError: it is no valid address.
+        UserError: it isn't a valid address.
     """
-    source, text = ("--ui-url", flag) if flag is not None else (f"${VARIABLE}", os.environ.get(VARIABLE, ""))
+    source, text = ("--ui-url", flag) if flag is not None else (f"${TRACES}", os.environ.get(TRACES, ""))
     if not text and flag is None:
         return ""
     if not is_address(text):
         example = "https://jaeger.example.com"
-        raise UserError(f"{source} is {text!r}, which is no http or https address: use one such as {example}")
+        raise UserError(f"{source} is {text!r}, which isn't an http or https address: use one such as {example}")
     return text.rstrip("/")
-
-
-def _url(base: str, root: Span) -> str:
-    return f"{base}/trace/{quote(root.trace_id, safe='')}"

@@ -9,12 +9,12 @@ from typing import Any, Final
 
 from gangctl.api.stored import read_stored
 from gangctl.cli.errors import ExitCode, UserError
-from gangctl.cli.printers.output import as_json, as_yaml, print_out
+from gangctl.cli.printers.output import print_document, print_out
 from gangctl.cli.printers.why import lines
 from gangctl.cli.targets import selection
 from gangctl.cluster.kube.decoding import first_error
 from gangctl.explain.why.answer import answer
-from gangctl.explain.why.document import document
+from gangctl.story.document import document
 
 COLUMNS: Final = 100
 """Width without a terminal, unless COLUMNS is set."""
@@ -67,11 +67,10 @@ def run(arguments: argparse.Namespace) -> int:
     now = time.time()
     answered = answer(job, around, now, unknown)
     if arguments.output:
-        made = document(job, answered)
-        print_out(as_json(made) if arguments.output == "json" else as_yaml(made))
+        print_document(document(answered), arguments.output)
         return ExitCode.OK
     columns = max(_LEAST_COLUMNS, shutil.get_terminal_size((COLUMNS, 0)).columns)
-    for line in lines(job, answered, now, columns):
+    for line in lines(answered, now, columns):
         print_out(line)
     return ExitCode.OK
 
@@ -80,16 +79,16 @@ def _unknown_fields(name: str, stored: dict[str, Any]) -> tuple[str, ...]:
     """Fields that another release wrote and this one doesn't know.
 
     Raises:
-        UserError: this release can't read the gang; with what can be told of it.
+        UserError: this release can't read the gang; with what its status says.
     """
     try:
         return read_stored(stored).ignored
     except ValueError as error:
         status = stored.get("status")
         said = status if isinstance(status, dict) else {}
-        known = {key: said[key] for key in ("phase", "attempt", "message") if isinstance(said.get(key), str | int)}
-        told = ", ".join(f"{key} {value}" for key, value in known.items()) or "nothing"
+        readable = {key: said[key] for key in ("phase", "attempt", "message") if isinstance(said.get(key), str | int)}
+        words = ", ".join(f"{key} {value}" for key, value in readable.items()) or "nothing"
         raise UserError(
-            f"this release of gangctl can't read gang {name} ({first_error(error)}); its status says: {told}; upgrade "
+            f"this release of gangctl can't read gang {name} ({first_error(error)}); its status says: {words}; upgrade "
             f"gangctl to the release of the controller, or see gangctl status {name} -o yaml"
         ) from None

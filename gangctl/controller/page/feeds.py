@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Final, TypeVar
 
-from gangctl.explain.page.documents import Document, encoded
+from gangctl.story.page import Document, encoded
 
 log = logging.getLogger(__name__)
 

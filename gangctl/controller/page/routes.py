@@ -29,10 +29,9 @@ from gangctl.cluster.port import Cluster
 from gangctl.controller.loop import Loop
 from gangctl.controller.page.feeds import Feeds, Make, Observe
 from gangctl.core.facts.world import Observed
-from gangctl.explain.page.documents import Missing
-from gangctl.explain.page.gang import drawing, gang
-from gangctl.explain.page.gangs import listed
-from gangctl.explain.page.traces import VARIABLE, is_address
+from gangctl.story.incidents import TRACES, is_address
+from gangctl.story.page import Missing, drawing, gang, listed
+from gangctl.story.svg import PHASE_STYLE
 
 log = logging.getLogger(__name__)
 
@@ -68,9 +67,9 @@ class Source:
 
 def traces_from_environment() -> str:
     """Address of Jaeger's pages; empty if it is not set, or can't be used, which the log tells."""
-    text = os.environ.get(VARIABLE, "")
+    text = os.environ.get(TRACES, "")
     if text and not is_address(text):
-        log.warning("the page has no links to traces: $%s is %r, which isn't an http or https address", VARIABLE, text)
+        log.warning("the page has no links to traces: $%s is %r, which isn't an http or https address", TRACES, text)
         return ""
     return text.rstrip("/")
 
@@ -141,7 +140,7 @@ class Page:
     def add_to(self, application: web.Application) -> None:
         """Add the routes, all below :data:`PATH`, and the headers of all answers."""
         for path, (name, kind) in _FILES.items():
-            text = (_STATIC / name).read_text(encoding="utf-8")
+            text = (_STATIC / name).read_text(encoding="utf-8") + (PHASE_STYLE if name == "page.css" else "")
             application.router.add_get(PATH + path, partial(_file, text, kind), allow_head=False)
         application.router.add_get(PATH + "gangs", self._gangs, allow_head=False)
         application.router.add_get(PATH + "gangs/{namespace}/{name}", self._gang, allow_head=False)

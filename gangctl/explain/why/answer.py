@@ -1,16 +1,22 @@
-"""The whole answer to `gangctl why`: state, findings, the last restart, and what could not be read."""
+"""The whole answer to `gangctl why`: state, findings, the last restart, and what could not be read.
+
+In JSON, amounts of resources are texts, as in Kubernetes.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import ENDED, GangPhase
-from gangctl.explain.why.findings import Finding, Kind
+from gangctl.explain.why.findings import Finding, Kind, amount
 from gangctl.explain.why.restarts import Restarts, restarts
 from gangctl.explain.why.waiting import findings
+from gangctl.explain.why.walk import Room
 from gangctl.explain.why.world import MissingRight, Surroundings
+from gangctl.story.document import document, gang_document
 
 INTERRUPTED: Final = "Interrupted"
 """Ctrl-C has ended `gangctl run`."""
@@ -20,18 +26,20 @@ INTERRUPTED: Final = "Interrupted"
 class Answer:
     """Why a gang does not run, or why it restarted."""
 
+    gang: Mapping[str, str]
+    """Name, namespace and UID."""
     phase: str
-    since: float
+    since: float | None = None
     attempt: int
-    ready: str
-    message: str
+    ready: str = ""
+    message: str = ""
     """The controller's last decision, as the status has it."""
     runs: bool
-    """Whether it runs; if not, and it has not ended, ``findings`` say why."""
+    """If it does not run and has not ended, ``findings`` say why."""
     findings: tuple[Finding, ...]
-    restarts: Restarts | None
-    missing_rights: tuple[MissingRight, ...]
-    unknown_fields: tuple[str, ...]
+    restarts: Restarts | None = None
+    missing_rights: tuple[MissingRight, ...] = ()
+    unknown_fields: tuple[str, ...] = ()
 
 
 def answer(job: GangJob, around: Surroundings, now: float, unknown_fields: tuple[str, ...] = ()) -> Answer:
@@ -46,6 +54,7 @@ def answer(job: GangJob, around: Surroundings, now: float, unknown_fields: tuple
     status, found = job.status, findings(job, around, now)
     is_over = any(one.kind is Kind.ENDED for one in found)
     return Answer(
+        gang=gang_document(job),
         phase=INTERRUPTED if is_over and status.phase not in ENDED else status.phase or "New",
         since=status.phase_time or job.metadata.creation_timestamp,
         attempt=status.attempt,
@@ -60,5 +69,11 @@ def answer(job: GangJob, around: Surroundings, now: float, unknown_fields: tuple
 
 
 def has_ended(answered: Answer) -> bool:
-    """Whether the gang has succeeded or failed, or was interrupted."""
+    """Return whether the gang has succeeded or failed, or was interrupted."""
     return answered.phase in {*ENDED, INTERRUPTED}
+
+
+@document.register
+def _room(room: Room) -> dict[str, Any]:
+    amounts = ("needs", "free", "most", "of", "largest")
+    return {"resource": room.resource, **{name: amount(room.resource, getattr(room, name)) for name in amounts}}

@@ -15,7 +15,7 @@ _BYTES: Final = frozenset({"memory", "ephemeral-storage"})
 
 
 class Kind(StrEnum):
-    """What a finding is about. Programs read it."""
+    """The subject of a finding. Programs read it."""
 
     NOT_SEEN = "NotSeen"
     """No controller has seen the gang."""
@@ -93,7 +93,7 @@ class Finding:
     kind: Kind
     seen: str
     next: str = ""
-    """What happens if nothing is done."""
+    """The next event, if nothing is done."""
     do: str = ""
     members: tuple[str, ...] = ()
     since: float | None = None
@@ -103,7 +103,7 @@ class Finding:
     nodes: tuple[NodeRow, ...] = ()
     moves: Moves | None = None
     unread: tuple[str, ...] = ()
-    """What the scheduler decides by and was not looked at."""
+    """Fields of pods that the scheduler decides by, and that were not looked at."""
 
 
 def amount(resource: str, value: Decimal) -> str:

@@ -1,39 +1,51 @@
-"""Why a gang restarted: the cause, what was decided and by what, what it cost, and whether it is the same again.
+"""Explains why a gang restarted: what decided it, what other rules would have done, and whether it is the same again.
 
-The rule: everything comes from the status, which keeps the last ten incidents. A restart that its user asked for is no
-fault and says nothing about members.
+The rule: everything comes from the status, which keeps the last ten incidents. A restart that its user asked for isn't
+a fault and says nothing about members. For another rule, one that matches exactly this cause is put before the others,
+and the policy is asked with the controller's own functions; what would have come to the same is left out.
 """
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
+from gangctl.api.changes import changed
 from gangctl.api.gangjob import GangJob, Windowed
-from gangctl.api.incident import Incident
+from gangctl.api.incident import Cause, Incident, IncidentLevel
 from gangctl.api.names import LOCAL_NODE
+from gangctl.api.policy import Action, OnReason, PodFailurePolicy, Rule
 from gangctl.api.reasons import Reason
-from gangctl.core.facts.evidence import default
-from gangctl.core.policy.cause import describe
-from gangctl.core.record.incidents import innermost
-from gangctl.explain.costs import cost
-from gangctl.explain.spans import EVIDENCE
-from gangctl.explain.why.level import level_because
-from gangctl.explain.why.other_rules import Alternative, alternatives
+from gangctl.api.signals import SIGNALS
+from gangctl.core.facts.evidence import Fault, Strength, default, strength
+from gangctl.core.policy.recovery import highest, ledger_in_window, suspected
+from gangctl.explain.forecast import judge
+from gangctl.story.incidents import IncidentStory, incident_story
 from gangctl.words.text import counted
+from gangsidecar.wire import Level
 
 NIGHT_SECONDS: Final = 12 * 3600.0
 """Restarts are compared with others of the last twelve hours."""
 _REPEATED: Final = 2
+_OTHERS: Final[tuple[dict[str, str], ...]] = (
+    {"action": "Count", "level": "Process"},
+    {"action": "Count", "level": "Pod"},
+    {"action": "Ignore", "level": "Process"},
+    {"action": "FailJob"},
+)
+_MOST_BEFORE: Final = 19
+"""A policy has at most 20 rules."""
+_REASONS: Final = frozenset(Reason)
 _REJECTED: Final = 4
-"""So many rejected steps are named."""
+"""Rejected steps that are named."""
 
 
 @dataclass(frozen=True, slots=True)
 class DefaultRow:
-    """What happens for the reason without a rule (gangctl classify --explain-defaults)."""
+    """The answer to the reason without a rule (gangctl classify --explain-defaults)."""
 
     evidence: str
     charged: bool
@@ -42,16 +54,20 @@ class DefaultRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Took:
-    """One phase of the restart."""
+class Alternative:
+    """Another rule, and what it would have done."""
 
-    phase: str
-    milliseconds: int
+    rule: str
+    """In one line of YAML, for podFailurePolicy.rules."""
+    action: str
+    level: str
+    charged: bool
+    outcome: str
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """What the restarts of the night have in common."""
+    """Something that the restarts of the night have in common."""
 
     what: str
     """member, node, cause or step: the same each time; everyMember: all ended alike; differentMembers; noStep: none was
@@ -64,51 +80,35 @@ class Pattern:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Restart:
-    """The last incident."""
+class LastRestart:
+    """The last incident, and why it was decided so."""
 
-    attempt: int
-    time: float
-    outcome: str
-    reason: str
-    cause: str
-    evidence: tuple[str, ...]
+    incident: IncidentStory
     rule: str
+    """The rule that matched and why, or that no rule matches."""
     default: DefaultRow
-    level: str
     level_because: str
-    charged: bool
-    settled: bool
-    phases: tuple[Took, ...]
-    milliseconds: int
-    restored_step: int | None
-    rejected_steps: tuple[str, ...]
+    rejected_steps: tuple[str, ...] = ()
     """Steps that are not used until they are written again."""
-    lost_steps: int | None
-    lost_steps_at_most: int | None
-    """Where the framework reports only some steps."""
-    lost_seconds: float | None
-    cost: str
-    """What became of the gang, and what it lost, in words; empty while it is not over."""
-    alternatives: tuple[Alternative, ...]
+    alternatives: tuple[Alternative, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restarts:
     """The restarts of the last twelve hours, and the last incident in detail."""
 
-    last: Restart
+    last: LastRestart
     count: int
     """Incidents of the last twelve hours, as far as the status has them."""
     charged: int
     budget: str
     milliseconds: int
-    """Of all their phases together: from faults to first steps, where these came."""
+    """The sum of all phases: from faults to first steps, where these came."""
     first_steps: int
     """Incidents that led to a first step."""
-    lost_steps: int | None
-    lost_seconds: float | None
-    patterns: tuple[Pattern, ...]
+    lost_steps: int | None = None
+    lost_seconds: float | None = None
+    patterns: tuple[Pattern, ...] = ()
 
 
 def restarts(job: GangJob, now: float) -> Restarts | None:
@@ -120,11 +120,11 @@ def restarts(job: GangJob, now: float) -> Restarts | None:
     steps = [one.lost_steps for one in night if one.lost_steps is not None]
     lost = [one.lost_seconds for one in night if one.lost_seconds is not None]
     return Restarts(
-        last=_restart(job, found[0]),
+        last=_last(job, found[0], now),
         count=len(night),
         charged=sum(one.charged for one in night),
         budget=_budget(job),
-        milliseconds=sum(each.milliseconds for one in night for each in phases(one)),
+        milliseconds=sum(each for one in night for _, each in one.milliseconds if each is not None),
         first_steps=sum(one.milliseconds.first_step is not None for one in night),
         lost_steps=sum(steps) if steps else None,
         lost_seconds=sum(lost) if lost else None,
@@ -132,65 +132,16 @@ def restarts(job: GangJob, now: float) -> Restarts | None:
     )
 
 
-def phases(incident: Incident) -> tuple[Took, ...]:
-    """The phases that took place, in order of time."""
-    took, is_end = incident.milliseconds, incident.outcome in {"Failed", "Held"}
-    named = {
-        "detect": took.detect,
-        "stop": took.stop,
-        "replace": took.replace,
-        "back-off": took.back_off,
-        EVIDENCE if is_end else "barrier": took.barrier,
-        "start": took.start,
-        "first step": took.first_step,
-    }
-    return tuple(Took(name, each) for name, each in named.items() if each is not None)
-
-
-def _restart(job: GangJob, incident: Incident) -> Restart:
-    cause = incident.cause
-    row = default(cause.reason)
-    took = phases(incident)
-    return Restart(
-        attempt=incident.attempt,
-        time=incident.time,
-        outcome=incident.outcome,
-        reason=cause.reason,
-        cause=describe(cause),
-        evidence=tuple(_evidence(incident)),
+def _last(job: GangJob, incident: Incident, now: float) -> LastRestart:
+    cause, row = incident.cause, default(incident.cause.reason)
+    return LastRestart(
+        incident=incident_story(job, incident, now),
         rule=": ".join(filter(None, (cause.rule, cause.why))) or "no rule matches",
         default=DefaultRow(row.strength.name.capitalize(), row.charged, str(row.level), row.against_node),
-        level=str(incident.level),
-        level_because=level_because(job, incident),
-        charged=incident.charged,
-        settled=incident.settled,
-        phases=took,
-        milliseconds=sum(each.milliseconds for each in took),
-        restored_step=incident.restored_step,
+        level_because=_level_because(job, incident),
         rejected_steps=tuple(f"step {one.step} of tier {one.tier}" for one in job.status.rejected_steps[-_REJECTED:]),
-        lost_steps=incident.lost_steps,
-        lost_steps_at_most=incident.lost_steps_at_most,
-        lost_seconds=incident.lost_seconds,
-        cost=cost(incident),
-        alternatives=alternatives(job, incident),
+        alternatives=_alternatives(job, incident),
     )
-
-
-def _evidence(incident: Incident) -> Iterator[str]:
-    cause = incident.cause
-    if cause.node and cause.node != LOCAL_NODE:
-        yield f"node {cause.node}"
-    if cause.device:
-        yield f"device {cause.device}"
-    if cause.alike:
-        yield "every member ended like this at that moment, so no pod is suspected"
-    elif others := [name for name in cause.tied if name != cause.member]:
-        yield f"ended at the same moment: {', '.join(others)}"
-    if incident.kept_signal is not None:
-        yield f"{incident.kept_signal.member} did not end on SIGTERM"
-    if incident.stacks is not None:
-        where = innermost(incident.stacks)
-        yield f"{incident.stacks.member} was in {where}" if where else f"stacks of {incident.stacks.member} were taken"
 
 
 def _budget(job: GangJob) -> str:
@@ -201,7 +152,7 @@ def _budget(job: GangJob) -> str:
 
 
 def _patterns(job: GangJob, night: Sequence[Incident]) -> Iterator[Pattern]:
-    """What at least two, and more than half, have in common; the node only if several members were on it."""
+    """Whatever at least two, and more than half, have in common; the node only if several members were on it."""
     count = len(night)
     if count < _REPEATED:
         return
@@ -245,3 +196,125 @@ def _most(values: Sequence[str]) -> tuple[str, int] | None:
     """The value that more than half have, and at least two."""
     value, count = Counter(values).most_common(1)[0]
     return (value, count) if value and count >= _REPEATED and 2 * count > len(values) else None
+
+
+def _level_because(job: GangJob, incident: Incident) -> str:
+    """The reason for the level, as the end of a sentence after ``because``.
+
+    The fault's own level, the default of its reason and the rule that matched ask first; more than that comes of
+    repetition (``core/policy/ladder.py``) or of a barrier that could not be reached.
+    """
+    cause, level, least = incident.cause, incident.level, default(incident.cause.reason).level
+    if level is not highest(level, cause.level, least):
+        return _less(incident)
+    if level is least:
+        return f"that is the default of {cause.reason}"
+    if level is cause.level:
+        return f"rule {cause.rule} asks for it" if cause.rule else "the fault itself asks for it"
+    if level is IncidentLevel.GANG:
+        return "too many members needed a new pod, or did not get ready in time (recovery.barrierTimeoutSeconds)"
+    if level is IncidentLevel.POD:
+        return _repeated(job, incident)
+    return "stronger evidence asked for it before"
+
+
+def _less(incident: Incident) -> str:
+    if incident.cause.reason == Reason.RESTORE_POINT_MISSING:
+        return "most members did not see the checkpoint, so no pod is to blame"
+    if incident.cause.alike:
+        return "every member ended alike, so no pod is to blame"
+    return "other evidence came first"
+
+
+def _repeated(job: GangJob, incident: Incident) -> str:
+    cause, after, checkpoint = incident.cause, job.spec.recovery.replace_after, job.spec.checkpoint
+    ledger = ledger_in_window(job.spec, job.status, incident.time)
+    member, number = suspected(cause)
+    before = [one for one in ledger if (one.member, one.incarnation) == (member, number)]
+    times = 1 + sum(one.attempt < incident.attempt for one in before)
+    if times >= after and strength(cause) is not Strength.REQUEST:
+        return f"it was the {_ordinal(times)} fault of {member} with this pod (recovery.replaceAfter: {after})"
+    if checkpoint is not None:
+        return (
+            "the gang failed again and again from one restore point without progress "
+            f"(checkpoint.fallbackAfter: {checkpoint.fallback_after})"
+        )
+    return "stronger evidence asked for it before"
+
+
+def _ordinal(number: int) -> str:
+    ending = "th" if number % 100 in {11, 12, 13} else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"
+
+
+def _alternatives(job: GangJob, incident: Incident) -> tuple[Alternative, ...]:
+    """Other answers to the incident's cause; none if no rule can match it."""
+    cause = incident.cause
+    matcher = _matcher(cause)
+    if matcher is None or cause.reason not in _REASONS or not incident.settled:
+        return ()
+    fault = _fault(cause)
+    happened = (cause.action or Action.COUNT, incident.level)
+    return tuple(_tried(job, fault, matcher, happened))
+
+
+def _tried(
+    job: GangJob, fault: Fault, matcher: dict[str, Any], happened: tuple[Action, IncidentLevel]
+) -> Iterator[Alternative]:
+    before, seen = job.spec.pod_failure_policy.rules, {happened}
+    for other in _OTHERS:
+        written = {**other, **matcher}
+        policy = PodFailurePolicy(rules=(Rule.model_validate(written), *before[:_MOST_BEFORE]))
+        spec = changed(job.spec, pod_failure_policy=policy)
+        said, level = judge(changed(job, spec=spec), fault)
+        if (said.action, level) in seen:
+            continue
+        seen.add((said.action, level))
+        yield Alternative(
+            json.dumps(written).replace('"', ""),
+            str(said.action),
+            str(level),
+            said.action is Action.COUNT,
+            _outcome(said.action, level, fault.member, job.spec.recovery.evidence_window_seconds),
+        )
+
+
+def _outcome(action: Action, level: IncidentLevel, member: str, window: int) -> str:
+    if action is Action.FAIL_JOB:
+        return f"the gang would have failed{f', {window} s later if no stronger evidence came' if window else ''}"
+    charged = "charged" if action is Action.COUNT else "not charged"
+    match level:
+        case IncidentLevel.GANG:
+            return f"every pod would have been replaced, {charged}"
+        case IncidentLevel.POD:
+            return f"the pod of {member or 'the member'} would have been replaced, {charged}"
+        case _:
+            return f"every worker would have restarted inside its pod, {charged}"
+
+
+def _matcher(cause: Cause) -> dict[str, Any] | None:
+    """A matcher for exactly this cause."""
+    if cause.reason in set(OnReason):
+        return {"onReasons": [cause.reason]}
+    if cause.exit_code:
+        return {"onExitCodes": {"operator": "In", "values": [cause.exit_code]}}
+    if cause.signal in SIGNALS:
+        return {"onSignals": [cause.signal]}
+    return None
+
+
+def _fault(cause: Cause) -> Fault:
+    """The fault that became this cause."""
+    return Fault(
+        Reason(cause.reason),
+        cause.member,
+        cause.time,
+        incarnation=cause.incarnation,
+        rank=cause.rank,
+        exit_code=cause.exit_code,
+        signal=None if cause.signal is None else SIGNALS.get(cause.signal),
+        device=cause.device,
+        node=cause.node,
+        level=Level.CONTAINER if cause.level is IncidentLevel.CONTAINER else Level.PROCESS,
+        message=cause.message,
+    )

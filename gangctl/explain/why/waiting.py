@@ -1,7 +1,7 @@
-"""Why a gang does not run: it rests (``resting.py``), or waits for pods, members or a restore point.
+"""Finds why a gang does not run: it rests, or waits for pods, members or a restore point.
 
 The rule: what the status says comes first, because it is what the controller acts on; pods and nodes say the rest. A
-cause that keeps everything else from mattering (suspended, held, refused) stands alone.
+cause that keeps everything else from mattering (suspended, held, refused) stands alone. Each finding says the way on.
 """
 
 from __future__ import annotations
@@ -10,23 +10,25 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final
 
+from gangctl.api.conditions import ConditionType
 from gangctl.api.escaping import escaped
 from gangctl.api.gangjob import GangJob
 from gangctl.api.reasons import Reason
-from gangctl.api.status import ENDED, GangPhase
+from gangctl.api.status import ENDED, Condition, GangPhase
 from gangctl.core.facts.finished import recorded_places
 from gangctl.core.facts.fitness import advice, reason_of
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.layout import numbered
 from gangctl.core.facts.world import Observed, Pod
 from gangctl.core.policy.admission import gives_up_at
+from gangctl.core.policy.deadlines import hold_timeout
 from gangctl.core.policy.recovery import is_failure, row_described
 from gangctl.core.record.conditions import warning
-from gangctl.explain.why import resting
 from gangctl.explain.why.findings import Finding, Kind, many
 from gangctl.explain.why.pending import unscheduled
 from gangctl.explain.why.world import Surroundings
-from gangctl.words.text import clock_time
+from gangctl.story.words import interrupted
+from gangctl.words.text import clock_time, counted
 
 _IMAGES: Final = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
 _SILENT: Final = frozenset({Reason.MEMBERS_SILENT, Reason.NO_MEMBER_CONNECTS, Reason.BRAKED})
@@ -35,20 +37,21 @@ _AFTER: Final = (
     "every pod is replaced then",
     "the gang ends then (recovery.onExhausted)",
 )
-"""What follows the deadlines of a barrier."""
+"""The consequences of a barrier's deadlines, in order."""
 
 
 def findings(job: GangJob, around: Surroundings, now: float) -> tuple[Finding, ...]:
-    """What keeps the gang from running, the first cause first; of one that runs, what should be looked at."""
+    """Return what keeps the gang from running, the first cause first. If it runs, return what should be looked at."""
     if around.interrupted_at is not None and job.status.phase not in ENDED:
-        return (resting.interrupted(job, around.interrupted_at),)
+        seen, todo = interrupted(job, around.interrupted_at)
+        return (Finding(kind=Kind.ENDED, seen=seen, do=todo, since=around.interrupted_at),)
     found = _of_phase(Gang(now, job, Observed(pods=around.pods)), around)
     if around.unstored:
-        return (resting.not_stored(job, around.unstored), *found)
+        return (_not_stored(job, around.unstored), *found)
     if around.is_led or job.status.phase in ENDED:
         return found
     rests = job.status.phase in {GangPhase.SUSPENDED, GangPhase.HELD}  # Nothing is to be done but what a person asks.
-    return (*found, resting.not_led(job)) if rests else (resting.not_led(job), *found)
+    return (*found, _not_led(job)) if rests else (_not_led(job), *found)
 
 
 def _of_phase(gang: Gang, around: Surroundings) -> tuple[Finding, ...]:
@@ -57,16 +60,16 @@ def _of_phase(gang: Gang, around: Surroundings) -> tuple[Finding, ...]:
         case phase if phase in ENDED:
             return (Finding(kind=Kind.ENDED, seen=status.message, since=status.completion_time),)
         case _ if job.metadata.deletion_timestamp is not None:
-            return (resting.deleting(gang),)
+            return (_deleting(gang),)
         case GangPhase.NEW:
-            return (resting.not_seen(job),) if around.is_led else ()
+            return (_not_seen(job),) if around.is_led else ()
         case GangPhase.SUSPENDED:
-            return (resting.suspended(gang),)
+            return (_suspended(gang),)
         case GangPhase.HELD:
-            return (resting.held(gang),)
+            return (_held(gang),)
         case GangPhase.RUNNING:
             return (*_degraded(gang), *_finished(gang))
-        case _ if refused := resting.refused(job):
+        case _ if refused := _refused(job):
             return (refused,)
         case _:
             return tuple(_waits(gang, around))
@@ -90,7 +93,7 @@ def _finished(gang: Gang) -> Iterator[Finding]:
 
 
 def _waits(gang: Gang, around: Surroundings) -> Iterator[Finding]:
-    """What the coming attempt waits for: pods first, then what they do."""
+    """The waits of the coming attempt: for pods first, then for what they do."""
     if around.pods_known:
         member_of = {pod.name: pod.member for pod in around.pods}
         yield from unscheduled(around, member_of, _while_pending(gang))
@@ -104,7 +107,7 @@ def _waits(gang: Gang, around: Surroundings) -> Iterator[Finding]:
 
 
 def _while_pending(gang: Gang) -> str:
-    """What happens next to pods without a node."""
+    """The future of pods without a node."""
     recovery, end = gang.spec.recovery, gives_up_at(gang)
     if end is not None:
         how = "held" if recovery.on_exhausted == "Hold" else "failed"
@@ -125,7 +128,7 @@ def _missing(gang: Gang) -> Iterator[Finding]:
             kind=Kind.POD_MISSING,
             seen=f"{many(missing)} {'has' if len(missing) == 1 else 'have'} no pod yet",
             next="the controller creates it, or tries again up to a minute apart",
-            do="kubectl get events and the controller's log tell if it can't; see also the gang's message",
+            do="kubectl get events and the controller's log show why it can't; see also the gang's message",
             members=missing,
             since=gang.status.phase_time,
         )
@@ -157,7 +160,7 @@ def _not_starting(gang: Gang, around: Surroundings) -> Iterator[Finding]:
 
 
 def _not_connected(gang: Gang, around: Surroundings) -> Iterator[Finding]:
-    """Members that the controller has a pod of and does not hear, where that is known here."""
+    """Members with a pod whose sidecar is not connected to the controller."""
     silent = tuple(
         holder
         for holder in gang.holders.values()
@@ -227,7 +230,7 @@ def _back_off(gang: Gang) -> Iterator[Finding]:
 
 
 def _barrier(gang: Gang, around: Surroundings) -> Iterator[Finding]:
-    """The attempt gathers, and no pod is known not to run: what the controller waits for is in its own words."""
+    """The attempt gathers, and as far as is known every pod runs: the controller's message says what it waits for."""
     status = gang.status
     pods = [gang.pods.get(holder) for holder in gang.holders.values()]
     if around.pods_known and any(pod is None or pod.started_at is None for pod in pods):
@@ -246,7 +249,7 @@ def _barrier(gang: Gang, around: Surroundings) -> Iterator[Finding]:
         kind=Kind.BARRIER,
         seen=f"attempt {status.attempt} waits, {status.ready or 'no'} members are ready{who}; {status.message}",
         next=f"after {seconds} s (recovery.barrierTimeoutSeconds) {_AFTER[min(status.barrier_timeouts, 2)]}",
-        do=f"gangctl logs {gang.job.metadata.name} --sidecar tells what a member waits for",
+        do=f"gangctl logs {gang.job.metadata.name} --sidecar shows what a member waits for",
         members=unready,
         since=status.phase_time,
     )
@@ -261,3 +264,107 @@ def _degraded(gang: Gang) -> Iterator[Finding]:
             seen=f"{found.reason}: {found.message}",
             since=found.last_transition_time,
         )
+
+
+def _deleting(gang: Gang) -> Finding:
+    """The gang is being deleted."""
+    pods = len(gang.observed.pods)
+    return Finding(
+        kind=Kind.DELETING,
+        seen=f"the gang is being deleted; {counted(pods, 'pod')} {'is' if pods == 1 else 'are'} left",
+        next="it is gone when its pods have ended, and what keeps them (finalizers) lets go",
+        do="kubectl get gangjob, pods -o yaml shows finalizers and the end of grace periods, if it takes long",
+        since=gang.job.metadata.deletion_timestamp,
+    )
+
+
+def _not_seen(job: GangJob) -> Finding:
+    """No controller has seen the gang."""
+    return Finding(
+        kind=Kind.NOT_SEEN,
+        seen="no controller has seen the gang yet",
+        next="nothing happens until one does",
+        do="check that gangctl's controller runs, is the leader, and watches this namespace (watchNamespaces)",
+        since=job.metadata.creation_timestamp,
+    )
+
+
+def _not_led(job: GangJob) -> Finding:
+    """No controller answers for the gang."""
+    return Finding(
+        kind=Kind.NOT_LED,
+        seen="no controller answers for the gang: this is what was stored last",
+        next="its workers train on, and a fault is not noticed",
+        do=f"start its controller again: gangctl run FILE continues with gang {job.metadata.name}",
+        since=job.status.observed_time or job.metadata.creation_timestamp,
+    )
+
+
+def _not_stored(job: GangJob, why: str) -> Finding:
+    """Its controller can't store what it decides."""
+    return Finding(
+        kind=Kind.NOT_STORED,
+        seen=f"the status can't be stored: {why}",
+        next="nothing is restarted, stopped or started until it can, and this answer is older",
+        do=f"end what prevents it; gangctl delete {job.metadata.name} works all the same",
+        since=job.status.observed_time or job.status.phase_time or None,
+    )
+
+
+def _suspended(gang: Gang) -> Finding:
+    """The gang is suspended: by whom, and the way on."""
+    job, status, name = gang.job, gang.status, gang.job.metadata.name
+    left = counted(len(gang.observed.pods), "old pod") if gang.observed.pods else ""
+    still = f"; {left} still {'ends' if left.startswith('1 ') else 'end'}" if left else ""
+    condition = _condition(job, ConditionType.SUSPENDED)
+    if job.spec.suspend:
+        seen, do, kind = f"spec.suspend is true{still}", f"gangctl resume {name} goes on", Kind.SUSPENDED
+        then = "the gang has no pods until that changes; attempt and restore point are kept"
+    elif status.given_back:
+        seen, do, kind = f"{status.message}{still}", f"gangctl restart {name} goes on", Kind.SUSPENDED
+        then = "the gang has no pods until then; attempt and restore point are kept"
+    elif condition is not None and condition.reason == Reason.QUEUED:
+        seen, kind = f"{status.message}{still}", Kind.QUEUED
+        then = "its pods are created when the queue admits it; nothing is charged"
+        do = (
+            f"kubectl describe workloads -n {job.metadata.namespace} shows quota and checks; free quota, raise it, or "
+            "name another queue (label kueue.x-k8s.io/queue-name)"
+        )
+    else:
+        seen, kind, do = f"{status.message}{still}", Kind.SUSPENDED, ""
+        then = "the gang resumes by itself when its old pods are gone"
+    return Finding(kind=kind, seen=seen, next=then, do=do, since=status.phase_time)
+
+
+def _held(gang: Gang) -> Finding:
+    """The gang is held: why, and the way out."""
+    status, name = gang.status, gang.job.metadata.name
+    condition = _condition(gang.job, ConditionType.READY)
+    end = hold_timeout(gang)
+    then = "nothing" if end is None else f"at {clock_time(end)} the gang fails (recovery.holdTimeoutSeconds)"
+    then = f"the pods stay, without workers; {then}" + (" happens until a person goes on" if end is None else "")
+    if condition is not None and condition.reason == Reason.NO_RESTORE_POINT:
+        do = f"make the step available and run gangctl restart {name}, or choose: --from-step N or --from-beginning"
+        return Finding(kind=Kind.RESTORE_POINT, seen=status.message, next=then, do=do, since=status.phase_time)
+    member = status.incidents[0].cause.member if status.incidents else ""
+    look = f"gangctl logs {name} {member}" if member else f"gangctl logs {name}"
+    do = f"look at the pods ({look}); then gangctl restart {name} goes on from the restore point"
+    return Finding(kind=Kind.HELD, seen=status.message, next=then, do=do, since=status.phase_time)
+
+
+def _refused(job: GangJob) -> Finding | None:
+    """The cluster takes no pods of the gang; None if it does, as far as is known."""
+    accepted = _condition(job, ConditionType.ACCEPTED)
+    if accepted is None or accepted.status != "False":
+        return None
+    return Finding(
+        kind=Kind.REFUSED,
+        seen=accepted.message,
+        next="the controller tries again now and then; no deadline counts meanwhile",
+        do="correct the template, the quota or the admission webhook that the message names",
+        since=accepted.last_transition_time,
+    )
+
+
+def _condition(job: GangJob, kind: ConditionType) -> Condition | None:
+    return next((one for one in job.status.conditions if one.type == kind), None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from gangctl.explain.spans import Span
+from gangctl.story.spans import Span
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ from opentelemetry.trace import (
 
 from gangctl import __version__
 from gangctl.core.facts.trace_context import root_span_id
-from gangctl.explain.spans import ROOT, Span
+from gangctl.story.spans import ROOT, Span
 from gangctl.telemetry.tracing.batch_exporter import BatchExporter
 from gangctl.telemetry.tracing.exporter import SpanCounts
 from gangctl.telemetry.tracing.settings import RATIOS, TraceSettings

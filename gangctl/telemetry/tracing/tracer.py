@@ -22,7 +22,7 @@ from gangctl.api.incident import Incident
 from gangctl.api.status import ENDED
 from gangctl.cluster import clock
 from gangctl.core.facts.trace_context import trace_of
-from gangctl.explain.spans import Span, incident_spans, is_complete
+from gangctl.story.spans import MEMBER, Span, incident_spans, is_complete
 from gangctl.telemetry.tracing.exporter import Exporter, NoExporter, SpanCounts
 from gangctl.telemetry.tracing.settings import SettingError, read
 
@@ -181,13 +181,13 @@ def _final(job: GangJob, incident: Incident, found: tuple[Span, ...], now: float
     root = found[0].span_id
     settled = incident.settled_time
     certain = settled is not None and now > settled + job.spec.recovery.evidence_window_seconds
-    ended = {span.span_id for span in found if span.parent_id == root and not _is_member(span) and span.end is not None}
+    ended = {
+        span.span_id
+        for span in found
+        if span.parent_id == root and not span.name.startswith(MEMBER) and span.end is not None
+    }
     # A member's span names the cause, which stronger evidence may correct for a while.
     return [span for span in found if span.span_id in ended or (certain and span.parent_id in ended)]
-
-
-def _is_member(span: Span) -> bool:
-    return span.name.startswith("member.")
 
 
 def _exported_before(job: GangJob, now: float) -> set[str]:

@@ -39,12 +39,12 @@ def patterns(*found: dict[str, Any]) -> dict[str, Pattern]:
 def test_the_last_restart_is_told_with_cause_decision_phases_and_cost() -> None:
     told = restarts(gang(incident()), NOW)
     assert told is not None
-    last = told.last
+    last = told.last.incident
     assert (last.attempt, last.reason, last.level, last.charged) == (2, "Signal", "Process", True)
     assert last.cause == "worker-1 (rank 1): ended by SIGKILL in attempt 1"
-    assert last.level_because == "that is the default of Signal"
+    assert told.last.level_because == "that is the default of Signal"
     assert last.cost == "restarted from step 50; 5 steps were lost, 1.25 s of training"
-    assert [(one.phase, one.milliseconds) for one in last.phases][1:3] == [("stop", 111), ("barrier", 8)]
+    assert [(one.kind, round(1000 * one.seconds)) for one in last.phases][1:3] == [("stop", 111), ("barrier", 8)]
     assert last.milliseconds == 2460
     assert (last.restored_step, last.lost_steps, last.lost_seconds) == (50, 5, 1.25)
     assert told.budget == "3 of 10 charged restarts in 3600 s"
@@ -62,7 +62,7 @@ def test_where_a_member_hung_and_which_checkpoints_were_given_up_are_told() -> N
     )
     told = restarts(job, NOW)
     assert told is not None
-    assert "worker-1 was in all_reduce (dist.py:12)" in told.last.evidence
+    assert "worker-1 was in all_reduce (dist.py:12)" in told.last.incident.evidence
     assert told.last.rejected_steps == ("step 30 of tier shared",)
 
 
@@ -95,7 +95,7 @@ def test_the_only_node_there_is_is_not_suspected() -> None:
     assert "node" not in patterns(*here)
     told = restarts(gang(*here), NOW)
     assert told is not None
-    assert told.last.evidence == ()
+    assert told.last.incident.evidence == ()
 
 
 def test_restarts_that_have_nothing_in_common_have_no_pattern_but_the_bug_of_a_script() -> None:

@@ -263,4 +263,4 @@ def test_a_restart_is_told_beside_what_the_next_attempt_waits_for() -> None:
     told = answer(gang, running(pod(0, **STARTED), pod(1, **STARTED)), NOW)
     assert told.findings
     assert told.restarts is not None
-    assert told.restarts.last.cause == "worker-1 (rank 1): ended by SIGKILL in attempt 1"
+    assert told.restarts.last.incident.cause == "worker-1 (rank 1): ended by SIGKILL in attempt 1"

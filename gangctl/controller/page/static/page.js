@@ -105,7 +105,7 @@ function viewList({ total = 0, unreadable = 0, isPartial = false, unseen = 0, ro
     h("td", {}, `${row.attempt}`),
     h("td", {}, `${row.restarts}`),
     h("td", {}, number(row.step)),
-    h("td", {}, age((row.over ?? now()) - row.created)),
+    h("td", {}, age(until(row) - seconds(row.created))),
     h("td", {}, row.reason || "-")));
   return {
     title: "Gangs",
@@ -120,22 +120,22 @@ function viewList({ total = 0, unreadable = 0, isPartial = false, unseen = 0, ro
 }
 
 function viewGang(gang) {
-  const over = gang.over !== undefined;
+  const over = gang.completed !== undefined;
   const facts = [
-    ["Phase", [phaseOf(gang), ` for ${age((gang.over ?? now()) - gang.since)}`].slice(0, over ? 1 : 2)],
+    ["Phase", [phaseOf(gang), ` for ${age(until(gang) - seconds(gang.since))}`].slice(0, over ? 1 : 2)],
     ["Attempt", `${gang.attempt}`],
     ["Ready", gang.ready || "-"],
     ["Step", number(gang.step)],
     ["Restore point", gang.restore || "none"],
     ["Restarts", `${gang.counted} charged to the budget, ${gang.uncounted} not`],
     ["Goodput", gang.goodput === undefined ? "unknown" : `${gang.goodput} %`],
-    ["Time", [`${age((gang.over ?? now()) - gang.created)}`, spent(gang.spent)].filter(Boolean).join(": ")],
+    ["Time", [`${age(until(gang) - seconds(gang.created))}`, spent(gang.spent)].filter(Boolean).join(": ")],
   ];
   return {
     title: `${gang.namespace}/${gang.name}`,
     news: `${gang.name}: ${gang.phase}${gang.hangs ? ", and hangs" : ""}, attempt ${gang.attempt}`,
     parts: [
-      h("p", { class: "because", key: "because" }, gang.message),
+      h("p", { class: "because", key: "because" }, gang.message ?? ""),
       h("dl", { class: "facts", key: "facts" }, facts.map(([what, value]) => h("div", {}, h("dt", {}, what), h("dd", {}, value)))),
       section("Members", memberParts(gang)),
       section("Timeline", timelineParts(gang)),
@@ -170,8 +170,8 @@ function memberParts({ counts = [], cells = [], hidden = 0, interest = [] }) {
   return parts;
 }
 
-function timelineParts({ namespace, name, phase, attempt, over }) {
-  const version = `${phase}-${attempt}-${over ?? Math.floor(now() / REDRAW_SECONDS)}`;
+function timelineParts({ namespace, name, phase, attempt, completed }) {
+  const version = `${phase}-${attempt}-${completed ?? Math.floor(now() / REDRAW_SECONDS)}`;
   const path = `gangs/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}/timeline.svg?${encodeURIComponent(version)}`;
   const told = `Timeline of ${name}: attempts, incidents and lost work against time. Incidents are told below.`;
   return [h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Timeline" },
@@ -184,23 +184,24 @@ function incidentParts({ incidents = [] }) {
   return incidents.map((one) => {
     const whole = lasted(one);
     const open = one.phases.some((phase) => phase.milliseconds === undefined);
-    const bars = one.phases.map((phase) => ({ name: phase.name, ms: phase.milliseconds ?? growing(one) }));
+    const bars = one.phases.map((phase) => ({
+      name: phase.kind.replaceAll("_", " "), style: phase.kind, ms: phase.milliseconds ?? growing(one),
+    }));
     const said = bars.map((bar) => `${bar.name} ${took(bar.ms)}`).join(", ");
     return h("article", { key: `${one.attempt}` },
       h("h3", {}, `Attempt ${one.attempt - 1} to ${one.attempt}: ${open ? "not over yet" : one.outcome.toLowerCase()}, ${took(whole)}${open ? " so far" : ""}, `,
-        h("time", { datetime: new Date(one.began * 1000).toISOString() }, new Date(one.began * 1000).toLocaleString())),
+        h("time", { datetime: one.begin }, new Date(one.begin).toLocaleString())),
       h("p", { class: "cause" }, one.cause),
       h("div", { class: "bar", role: "img", "aria-label": `Phases: ${said || "none is over"}` },
-        bars.map((bar) => h("span", { key: bar.name, class: `phase ${bar.name.replace(" ", "-")}`, grow: bar.ms, title: `${bar.name}: ${took(bar.ms)}` })),
+        bars.map((bar) => h("span", { key: bar.name, class: `phase ${bar.style}`, grow: bar.ms, title: `${bar.name}: ${took(bar.ms)}` })),
         h("span", { key: "rest", grow: longest - whole })),
       h("ul", { class: "legend" }, bars.map((bar) => h("li", { key: bar.name },
-        h("span", { class: `swatch ${bar.name.replace(" ", "-")}`, "aria-hidden": "true" }), `${bar.name} ${took(bar.ms)}`))),
-      h("p", {}, `${one.why}.`, one.cost ? ` The gang ${one.cost}.` : ""),
-      one.waits?.length ? h("ul", { class: "waits" }, one.waits.map((wait) => h("li", {},
-        `${wait.member}${wait.node ? ` on ${wait.node}` : ""} ${wait.what} ${took(wait.milliseconds)}`))) : null,
-      one.output ? h("pre", { tabindex: "0", role: "region", "aria-label": "Last lines of the worker at fault" }, one.output) : null,
+        h("span", { class: `swatch ${bar.style}`, "aria-hidden": "true" }), `${bar.name} ${took(bar.ms)}`))),
+      h("p", {}, `${one.decision}.`, one.cost ? ` The gang ${one.cost}.` : ""),
+      one.waits?.length ? h("ul", { class: "waits" }, one.waits.map((wait) => h("li", {}, `waited for ${wait}`))) : null,
+      one.output ? h("pre", { tabindex: "0", role: "region", "aria-label": "Last lines of the worker at fault" }, one.output.text) : null,
       h("p", { class: "trace" }, "Trace: ", one.url
-        ? h("a", { href: safe(one.url), rel: "noreferrer", target: "_blank" }, one.trace) : one.trace));
+        ? h("a", { href: safe(one.url), rel: "noreferrer", target: "_blank" }, one.traceID) : one.traceID));
   });
 }
 
@@ -242,7 +243,7 @@ function lasted(incident) {
 
 function growing(incident) {
   const known = incident.phases.reduce((sum, phase) => sum + (phase.milliseconds ?? 0), 0);
-  return Math.max(0, Math.round((now() - incident.began) * 1000) - known);
+  return Math.max(0, Math.round((now() - seconds(incident.begin)) * 1000) - known);
 }
 
 function safe(url) {
@@ -251,6 +252,15 @@ function safe(url) {
 
 function hash({ namespace, name }) {
   return `#/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}`;
+}
+
+// Seconds since the epoch, of an RFC 3339 time.
+function seconds(time) {
+  return Date.parse(time) / 1000;
+}
+
+function until({ completed }) {
+  return completed === undefined ? now() : seconds(completed);
 }
 
 function now() {

@@ -1,4 +1,4 @@
-"""Draws spans as a tree in the terminal, to scale: one line for each span, with a bar from its start to its end.
+"""Prints one incident: what happened in words, then its spans as a tree to scale, a line for each span.
 
 A span that is too short for the scale is drawn as a sliver, so that every span is visible. If there is no room for the
 member of a span, it is printed in a line of its own below the span.
@@ -8,39 +8,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Final
 
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
+from gangctl.api.escaping import escaped
+from gangctl.api.incident import Output
 from gangctl.cli.printers.text import clean
-from gangctl.explain.durations import took
-from gangctl.explain.spans import Span
+from gangctl.story.incidents import IncidentStory
+from gangctl.story.phases import LOOKS, Activity
+from gangctl.story.spans import MEMBER, ROOT, Span
+from gangctl.story.words import took
 
 NARROW: Final = 72
 """Below this number of columns, members have lines of their own, and names are short."""
 BLOCKS: Final = "█▏▎▍▌▋▊▉▐▕├─└│"
-"""What the encoding must have for drawing with blocks."""
+"""Characters that the encoding must have for drawing with blocks."""
 _LEAST_BAR: Final = 8
 _GAP: Final = 2
-_PREFIX: Final = "member."
 _LEFT: Final = " ▏▎▍▌▋▊▉"
 """A cell filled from the left by this number of eighths."""
 _FULL, _RIGHT_HALF, _RIGHT_EIGHTH = "█", "▐", "▕"
 _EIGHTHS: Final = 8
-_STYLES: Final = {
-    "gang.restart": "bold",
-    "detect": "red",
-    "stop": "yellow",
-    "replace": "magenta",
-    "back_off": "yellow",
-    "barrier": "blue",
-    "evidence": "bright_black",
-    "start": "cyan",
-    "first_step": "green",
-    "checkpoint_load": "bright_green",
-}
 _PARTS: Final = {"Cause": "the cause", "Replaced": "replaced", "Slowest": "slowest"}
 
 
@@ -50,7 +42,7 @@ class Canvas:
 
     columns: int
     blocks: bool
-    """Whether the encoding has block and line characters; otherwise ASCII is used."""
+    """True if the encoding has block and line characters; otherwise ASCII is used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +54,40 @@ class _Row:
     """Branches for a second line."""
     details: tuple[str, ...]
     """Member, role in the incident and node; most important first."""
+
+
+def headline(name: str, found: IncidentStory) -> str:
+    """The gang, the attempts, the outcome, the duration and the start of the incident."""
+    how = f"{took(found.seconds)}{' so far' if found.goes_on else ''}"
+    at = datetime.fromtimestamp(found.begin, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return clean(f"{name}: attempt {found.attempt - 1} to {found.attempt}, {found.result}, {how}, {at}")
+
+
+def paragraph(found: IncidentStory) -> str:
+    """The incident in sentences."""
+    waits = " and ".join(filter(None, (", ".join(found.waits[:-1]), *found.waits[-1:])))
+    open_phase = next((bar for bar in found.phases if bar.goes_on), None)
+    more = "; ".join(one for one in found.evidence if one not in found.cause)
+    parts = (
+        f"{found.cause}{f' ({more})' if more else ''}.",
+        f"{found.decision}.",
+        f"The gang {found.cost}." if found.cost else "",
+        f"The gang waited for {waits}." if waits else "",
+        found.start,
+        found.advice,
+        f"The incident is not over: {open_phase.kind} has lasted {took(open_phase.seconds)} so far."
+        if open_phase
+        else "",
+    )
+    return " ".join(clean(part) for part in parts if part)
+
+
+def printed(output: Output | None) -> list[str]:
+    """The last output of the worker at fault, under a heading and after an empty line; empty if that isn't kept."""
+    if output is None:
+        return []
+    said = (f"  {escaped(line)}" for line in output.text.splitlines())
+    return ["", f"What {clean(output.member)} printed last:", *said]
 
 
 def waterfall(spans: Sequence[Span], now: float, canvas: Canvas) -> list[Text]:
@@ -81,7 +107,8 @@ def waterfall(spans: Sequence[Span], now: float, canvas: Canvas) -> list[Text]:
     head = f"{'SPAN'.ljust(name_width)}{gap}{_axis(total, bar_width)}{gap}{'TOOK'.rjust(took_width)}"
     lines = [Text(f"{head}{gap}MEMBER" if details_width else head, style="bold")]
     for row, name, duration in zip(rows, names, durations, strict=True):
-        span, style = row.span, _STYLES.get(row.span.name.removeprefix(_PREFIX), "")
+        span = row.span
+        style = "bold" if span.name == ROOT else LOOKS[Activity(span.name.removeprefix(MEMBER))].colour
         begin, end = span.begin - root.begin, _end(span, now) - root.begin
         bar = (_blocks if canvas.blocks else _ascii)(begin, end, total, bar_width)
         line = Text(set_cell_size(name, name_width), style="bold red" if span.failed else "")
@@ -138,7 +165,7 @@ def _details(span: Span) -> Iterator[str]:
 
 
 def _name(span: Span, *, short: bool) -> str:
-    return clean(span.name.removeprefix(_PREFIX) if short else span.name)
+    return clean(span.name.removeprefix(MEMBER) if short else span.name)
 
 
 def _end(span: Span, now: float) -> float:

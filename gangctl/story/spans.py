@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import Incident, IncidentMember
+from gangctl.api.model import rfc3339
 from gangctl.api.names import pod_name
 from gangctl.api.status import GangPhase
 from gangctl.core.facts.trace_context import (
@@ -28,9 +29,12 @@ from gangctl.core.facts.trace_context import (
     settled_at,
     trace_of,
 )
-from gangctl.explain.span_attributes import Attributes, Value, known, root_attributes
+from gangctl.story.document import document
+from gangctl.story.phases import PHASES, Activity, activity_of, phase_of
 
 ROOT: Final = "gang.restart"
+MEMBER: Final = "member."
+"""Begins the names of members' spans."""
 QUIET_SECONDS: Final = 300.0
 """A gang that has never reported a step, and reports none for this long after a restart, counts as one without steps:
 its restarts end when the last worker was started. A first step that comes later is not in the trace."""
@@ -38,19 +42,10 @@ STORED_SECONDS: Final = 30.0
 """A first step that came in time may be stored this much later; the root waits for it."""
 AFTER_WINDOW_SECONDS: Final = 1.0
 """A decision within the evidence window may be stored this much after it."""
-PARENTS: Final = {
-    "Stop": ("member.stop", "stop"),
-    "Replace": ("member.replace", "replace"),
-    "Start": ("member.start", "start"),
-    "CheckpointLoad": ("member.checkpoint_load", "first_step"),
-    "FirstStep": ("member.first_step", "first_step"),
-}
-"""What a member did -> the name of its span, and the phase that is its parent."""
 _ENDED: Final = frozenset({GangPhase.SUSPENDED, GangPhase.HELD, GangPhase.SUCCEEDED, GangPhase.FAILED})
 
-_PHASES: Final = ("detect", "stop", "replace", "back_off", "barrier", "start", "first_step")
-EVIDENCE: Final = "evidence"
-"""What stands in place of the barrier where the job ended or is held: that waited for stronger evidence alone."""
+Value = str | int | float | bool
+Attributes = tuple[tuple[str, Value], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +69,21 @@ class Span:
     """Why it failed; empty if it did not."""
 
 
+@document.register
+def _document(span: Span) -> dict[str, Any]:
+    made: dict[str, Any] = {"name": span.name, "spanID": span.span_id}
+    if span.parent_id:
+        made["parentSpanID"] = span.parent_id
+    made["begin"] = rfc3339(span.begin)
+    if span.end is not None:
+        made |= {"end": rfc3339(span.end), "milliseconds": round((span.end - span.begin) * 1000)}
+    if span.link:
+        made["linkedTraceID"] = span.link
+    if span.failed:
+        made["failed"] = span.failed
+    return made | {"attributes": dict(span.attributes)}
+
+
 def incident_spans(job: GangJob, incident: Incident) -> tuple[Span, ...]:
     """The incident's trace: root first, then depth first, siblings by time."""
     trace = trace_of(job, incident)
@@ -86,15 +96,15 @@ def incident_spans(job: GangJob, incident: Incident) -> tuple[Span, ...]:
         "",
         began(incident),
         _end(job, incident, phases),
-        root_attributes(job, incident),
+        _attributes(job, incident),
         link=linked if is_trace_id(linked) and linked != trace else "",
         failed=_failure(incident) if incident.outcome in {"Failed", "Held"} else "",
     )
     parents = {phase.name: phase for phase in phases}
     below: dict[str, dict[str, Span]] = {}
     for one in incident.members:
-        name = PARENTS[one.phase][1]
-        if name == "first_step" and name not in parents:
+        name = phase_of(activity_of(one))
+        if name is Activity.FIRST_STEP and name not in parents:
             continue  # It was stored after the trace was complete: at the attempt's end, or with a late first step.
         parent = parents.get(name, root)
         span = _member(job, incident, one, parent)
@@ -106,7 +116,7 @@ def incident_spans(job: GangJob, incident: Incident) -> tuple[Span, ...]:
 
 
 def is_complete(job: GangJob, incident: Incident, now: float) -> bool:
-    """Whether the incident is final, so that its root may be exported. ``now``: seconds since the epoch.
+    """Return whether the incident is final, so that its root may be exported. ``now``: seconds since the epoch.
 
     It is final when stronger evidence cannot correct it any more and its end is known: it ended the job or is held; it
     reached the first step; the next attempt or the gang's end came before that; or the gang reports no steps
@@ -124,40 +134,41 @@ def is_complete(job: GangJob, incident: Incident, now: float) -> bool:
 
 def _phases(job: GangJob, incident: Incident, trace: str) -> list[Span]:
     """The phases that took place, in order; the last one has no end while the incident goes on."""
+
+    def span(name: str, end: float | None, failed: str = "") -> Span:
+        return Span(str(name), trace, _span_id(trace, name), root_span_id(trace), at, end, failed=failed)
+
     at, found = began(incident), []
-    for name in _PHASES:
-        milliseconds = getattr(incident.milliseconds, name)
-        if name == "first_step":
-            milliseconds = _first_step(job, incident)
-        if milliseconds is not None:
-            end = at + in_seconds(milliseconds)
-            shown = EVIDENCE if name == "barrier" and incident.outcome in {"Failed", "Held"} else name
-            found.append(Span(shown, trace, _span_id(trace, shown), root_span_id(trace), at, end))
-            at = end
+    for stored, milliseconds in incident.milliseconds:
+        phase = Activity(stored)
+        took = _first_step(job, incident) if phase is Activity.FIRST_STEP else milliseconds
+        if took is not None:
+            evidence = phase is Activity.BARRIER and incident.outcome in {"Failed", "Held"}
+            found.append(span(Activity.EVIDENCE if evidence else phase, at + in_seconds(took)))
+            at += in_seconds(took)
     rest = _rest(job, incident)
     if not rest:
         return found
-    span_id = _span_id(trace, rest)
     if not _is_over(job, incident):
-        return [*found, Span(rest, trace, span_id, root_span_id(trace), at, None)]
+        return [*found, span(rest, None)]
     if incident.outcome not in {"Open", "Restarted"}:
-        ended = incident.settled_time if incident.settled_time is not None else at
-        return [*found, Span(rest, trace, span_id, root_span_id(trace), at, max(at, ended))]
+        return [*found, span(rest, at if incident.settled_time is None else max(at, incident.settled_time))]
     after = _after(job, incident)
-    if after is None:
-        return found
-    failed = f"attempt {after.attempt} came first"
-    return [*found, Span(rest, trace, span_id, root_span_id(trace), at, max(at, began(after)), failed=failed)]
+    return (
+        found if after is None else [*found, span(rest, max(at, began(after)), f"attempt {after.attempt} came first")]
+    )
 
 
-def _rest(job: GangJob, incident: Incident) -> str:
-    """The phase that has begun and whose duration is not known; empty if there is none."""
+def _rest(job: GangJob, incident: Incident) -> Activity | None:
+    """The phase that has begun and whose duration isn't known; None if there is none."""
     times = incident.milliseconds
     if incident.outcome != "Restarted":
-        return "stop" if times.stop is None else ""
+        return Activity.STOP if times.stop is None else None
+    if times.first_step is not None:
+        return None
     if times.start is None:
-        return "" if times.first_step is not None else "start"
-    return "first_step" if times.first_step is None and _has_steps(job, incident) else ""
+        return Activity.START
+    return Activity.FIRST_STEP if _has_steps(job, incident) else None
 
 
 def _first_step(job: GangJob, incident: Incident) -> int | None:
@@ -174,7 +185,7 @@ def _quiet(job: GangJob) -> float:
 
 
 def _is_over(job: GangJob, incident: Incident) -> bool:
-    """Whether nothing can be added to the incident: the gang ended, or the incident's attempt did."""
+    """Return whether nothing can be added to the incident: the gang ended, or the incident's attempt did."""
     status = job.status
     return (
         incident.outcome not in {"Open", "Restarted"}
@@ -185,7 +196,7 @@ def _is_over(job: GangJob, incident: Incident) -> bool:
 
 
 def _has_steps(job: GangJob, incident: Incident) -> bool:
-    """Whether the gang reports its steps, as far as that was known in the incident's attempt.
+    """Return whether the gang reports its steps, as far as that was known in the incident's attempt.
 
     Later knowledge does not count: a trace that was complete without a first step stays complete.
     """
@@ -203,7 +214,7 @@ def _has_steps(job: GangJob, incident: Incident) -> bool:
 
 
 def _had_steps(job: GangJob, incident: Incident) -> bool:
-    """Whether the gang reported steps before the incident, as far as settled incidents tell.
+    """Return whether the gang reported steps before the incident, as far as settled incidents tell.
 
     Later incidents do not change what settled ones tell.
     """
@@ -227,7 +238,7 @@ def _end(job: GangJob, incident: Incident, phases: list[Span]) -> float | None:
 
 def _member(job: GangJob, incident: Incident, one: IncidentMember, parent: Span) -> Span:
     """A member's span, cut to its parent."""
-    name = PARENTS[one.phase][0]
+    name = f"{MEMBER}{activity_of(one)}"
     began_at = began(incident) + in_seconds(one.begin_milliseconds)
     begin, end = _within(parent, began_at), _within(parent, began_at + in_seconds(one.milliseconds))
     attributes: list[tuple[str, Value | None]] = [
@@ -246,9 +257,54 @@ def _member(job: GangJob, incident: Incident, one: IncidentMember, parent: Span)
         parent.span_id,
         begin,
         end,
-        known(attributes),
+        _present(attributes),
         failed=_failure(incident) if at_fault else "",
     )
+
+
+def _attributes(job: GangJob, incident: Incident) -> Attributes:
+    """The attributes of the root span."""
+    cause, warm = incident.cause, incident.warm_start
+    started: list[tuple[str, Value | None]] = []
+    if warm is not None:
+        started = [
+            ("gang.start.forked", warm.forked),
+            ("gang.start.executed", warm.executed),
+            ("gang.start.went_on", warm.went_on or None),
+            ("gang.start.obstacle", warm.obstacle or None),
+        ]
+    return _present(
+        [
+            ("gang.name", job.metadata.name),
+            ("gang.namespace", job.metadata.namespace),
+            ("gang.uid", job.metadata.uid),
+            ("gang.attempt.from", incident.attempt - 1),
+            ("gang.attempt.to", incident.attempt),
+            ("gang.cause.reason", cause.reason),
+            ("gang.cause.message", cause.message or None),
+            ("gang.cause.member", cause.member or None),
+            ("gang.cause.rank", cause.rank),
+            ("gang.cause.exit_code", cause.exit_code),
+            ("gang.cause.signal", cause.signal),
+            ("gang.cause.node", cause.node),
+            ("gang.cause.device", cause.device),
+            ("gang.cause.rule", cause.rule),
+            ("gang.level", str(incident.level)),
+            ("gang.outcome", incident.outcome),
+            ("gang.charged", incident.charged),
+            ("gang.planned", incident.planned),
+            ("gang.restored_step", incident.restored_step),
+            ("gang.lost_steps", incident.lost_steps),
+            ("gang.lost_steps_at_most", incident.lost_steps_at_most),
+            ("gang.lost_seconds", incident.lost_seconds),
+            *started,
+        ]
+    )
+
+
+def _present(attributes: list[tuple[str, Value | None]]) -> Attributes:
+    """Leave out attributes without a value."""
+    return tuple((key, value) for key, value in attributes if value is not None)
 
 
 def _within(parent: Span, time: float) -> float:
@@ -261,8 +317,7 @@ def _failure(incident: Incident) -> str:
 
 def _order(span: Span) -> tuple[float, int, float, str]:
     """By time. Phases that took no time keep their order, as do members that began together."""
-    name = "barrier" if span.name == EVIDENCE else span.name
-    place = _PHASES.index(name) if name in _PHASES else len(_PHASES)
+    place = len(PHASES) if span.name.startswith(MEMBER) else PHASES.index(Activity(span.name))
     return span.begin, place, span.begin if span.end is None else span.end, span.span_id
 
 

@@ -1,1 +1,0 @@
-"""What the controller's page shows: small documents, made of gangs as they are stored and observed. Pure."""
