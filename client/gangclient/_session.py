@@ -75,8 +75,7 @@ class Session:
         self._echo_seconds = echo_seconds
         self._at_once = at_once
         self._attempt = 0
-        self._clients: List[Client] = []
-        """Those of this attempt: that of ``train``, and those of frameworks' adapters."""
+        self._clients: List[Client] = []  # Those of this attempt: that of ``train``, and those of frameworks' adapters.
         self._helpers = Helpers()
         self._changed = threading.Condition()
         self._stop: Optional[Event] = None  # The newest stop.
@@ -94,7 +93,9 @@ class Session:
         reason, _client.adopt = "", self._adopt
         try:
             while True:
-                gang = self._begin(reason)
+                gang = connect()
+                gang.restart_reason = reason
+                self._attempt, self._raised_at, self._entered = gang.number, "", False
                 results = self._results(train, gang)
                 if results:
                     return results[0]
@@ -111,12 +112,6 @@ class Session:
             channel.close()
             if before is not None:
                 signal.signal(INTERRUPT, before)
-
-    def _begin(self, reason: str) -> Client:
-        gang = connect()
-        gang.restart_reason = reason
-        self._attempt, self._raised_at, self._entered = gang.number, "", False
-        return gang
 
     def _adopt(self, client: Client) -> None:
         client.interruption = self._interrupt

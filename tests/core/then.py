@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from gangctl.story.spans import incident_spans, is_complete
-
 from gangctl.api.fencing import Fencing
 from gangctl.api.incident import Incident
 from gangctl.api.status import Condition, Status
@@ -13,6 +11,7 @@ from gangctl.core.policy.admission import TellQueue
 from gangctl.core.policy.pods import CreatePod, DeletePod
 from gangctl.core.record.conditions import goodput
 from gangctl.core.record.incidents import innermost
+from gangctl.story.spans import incident_spans, is_complete
 from gangctl.words.message import Message, said_again
 from gangsidecar.wire import Directive
 from tests.core.world import World

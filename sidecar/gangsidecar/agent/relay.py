@@ -212,7 +212,15 @@ class Downlink:
         self._writer = writer
 
         def send(line: str) -> bool:
-            return _send(writer, line)
+            if writer.is_closing():
+                return False
+            if writer.transport.get_write_buffer_size() > UNREAD_BYTES:
+                reads = "the supervisor reads nothing any more; its connection is closed"
+                log("warning", reads, unread_bytes=UNREAD_BYTES)
+                writer.transport.abort()
+                return False
+            writer.write(line.encode() + b"\n")
+            return not writer.is_closing()
 
         self._expect_report("the supervisor has connected, but sent no report")
         self._relay.supervisor_connected(send)
@@ -250,14 +258,3 @@ class Downlink:
             self._silence.cancel()
         loop = asyncio.get_running_loop()
         self._silence = loop.call_later(SILENCE, log, "warning", f"{otherwise} for {SILENCE:.0f} s")
-
-
-def _send(writer: asyncio.StreamWriter, line: str) -> bool:
-    if writer.is_closing():
-        return False
-    if writer.transport.get_write_buffer_size() > UNREAD_BYTES:
-        log("warning", "the supervisor reads nothing any more; its connection is closed", unread_bytes=UNREAD_BYTES)
-        writer.transport.abort()
-        return False
-    writer.write(line.encode() + b"\n")
-    return not writer.is_closing()

@@ -176,8 +176,7 @@ class ParkingChannel:
         self._refusal = refusal
         self._feed = feed
         self._unread = b""
-        self._unsent = b""
-        """Messages beyond what the kernel buffers: the environment of an attempt can be long."""
+        self._unsent = b""  # Messages beyond what the kernel buffers: the environment of an attempt can be long.
         self.has_asked = False  # The process has said that it can park.
         loop.watch(ours, READ, self._ready)
 

@@ -136,8 +136,7 @@ class ForkedHelpers:
 
     def __init__(self, loop: EventLoop) -> None:
         self._loop = loop
-        self.pids: set[int] = set()
-        """Those that have not been reaped yet. The code that reaps one takes it out."""
+        self.pids: set[int] = set()  # Those that have not been reaped yet. The code that reaps one takes it out.
 
     def start(self, work: Callable[[], Iterable[str]], by_ms: int, then: Callable[[str, bool], None]) -> None:
         """Do the work in a child, piece by piece; ``then`` gets the pieces, and whether its time was over."""

@@ -20,6 +20,7 @@ from gangsidecar import wire
 from gangsidecar.common import log
 from gangsidecar.supervisor import kernel, processes
 from gangsidecar.supervisor.machine import Exited
+from gangsidecar.supervisor.persistence import remove
 
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
@@ -76,7 +77,7 @@ def write_hosts(path: str, lines: Sequence[str]) -> None:
     OSError: it could not be written. What an earlier attempt wrote may still be there.
     """
     if not lines:
-        _delete(path)
+        remove(path)
         return
     temporary = path + ".tmp"
     with open(temporary, "w", encoding="utf-8", errors="replace") as file:
@@ -88,7 +89,7 @@ def begin(env: dict[str, str], local_rank: int) -> MainProcess:
     """A process that begins an attempt with this environment."""
     error_file = env.get(ERROR_FILE, "")
     if error_file:
-        _delete(error_file)
+        remove(error_file)
     return MainProcess(local_rank, error_file, kernel.oom_kills())
 
 
@@ -140,14 +141,6 @@ def _child_of_torchrun(started: MainProcess) -> Exited:
     if code < 0:
         return Exited(started.local_rank, signal=-code, message=message)
     return Exited(started.local_rank, exit_code=code, message=message)
-
-
-def _delete(file: str) -> None:
-    """Delete what an earlier attempt wrote: it is not about this one."""
-    try:
-        os.unlink(file)
-    except OSError:
-        return
 
 
 def cache_variables(folder: str, compilers: Sequence[wire.Compiler], given: dict[str, str]) -> dict[str, str]:

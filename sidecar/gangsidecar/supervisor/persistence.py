@@ -90,7 +90,7 @@ def save_state(path: str, report: wire.Report, now_ms: int, ran: int = 0) -> Non
             file.write(json.dumps({"boot": _boot(), "now_ms": now_ms, "ran": ran}) + "\n" + wire.encode(report) + "\n")
         os.replace(temporary, path)
     except OSError:
-        _remove(temporary)
+        remove(temporary)
         raise
 
 
@@ -159,7 +159,8 @@ def _boot() -> str:
         return ""
 
 
-def _remove(path: str) -> None:
+def remove(path: str) -> None:
+    """Delete a file, if it is there and can be deleted."""
     try:
         os.unlink(path)
     except OSError:

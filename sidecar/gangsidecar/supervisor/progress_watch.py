@@ -136,12 +136,7 @@ class _Copy:
     """The copier of one attempt's output, the pipes from its processes, and the questions whether all is searched."""
 
     def __init__(
-        self,
-        loop: EventLoop,
-        helpers: set[int],
-        attempt: int,
-        run: wire.Run,
-        then: Callable[[Found | Searched], None],
+        self, loop: EventLoop, helpers: set[int], attempt: int, run: wire.Run, then: Callable[[Found | Searched], None]
     ) -> None:
         self._loop = loop
         self._then = then

@@ -96,8 +96,7 @@ class WarmStart:
         self._made = 0  # How many templates were made.
         self._trained = 0  # The newest attempt that has made a step.
         self._asked: set[str] = set()  # The modules that the template was asked to import.
-        self._blamed: set[str] = set()
-        """Modules that a template can't import, of those that the worker imports."""
+        self._blamed: set[str] = set()  # Modules that a template can't import, of those that the worker imports.
         self._no_template = FIRST_START
         self.report = wire.WarmStart(0, 0, 0)  # How the newest attempt was started.
 

@@ -10,7 +10,7 @@ from tests.wait import SECONDS
 
 KILLED_BEFORE_THE_KERNEL_KNOWS = """
 import os, signal, time
-from gangsidecar.supervisor import forking, kernel
+from gangsidecar.supervisor import event_loop, kernel
 
 ask = kernel.prctl
 
@@ -22,7 +22,7 @@ def too_late(option, value):
     return ask(option, value)
 
 kernel.prctl = too_late
-forking.fork(lambda pipe: print("it works", flush=True))
+event_loop.fork(lambda pipe: print("it works", flush=True))
 time.sleep(60)
 """
 
