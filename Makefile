@@ -131,7 +131,6 @@ bench: $(VENV)/.dev ## What docs/benchmarks.md quotes: restarts here, decisions,
 
 pictures: $(VENV)/.dev ## Record docs/pictures anew: a restart of the demo in a terminal and in a browser; as root, the dashboard
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m bench.pictures
-	@$(BIN)/python -m bench.page_picture
 	@if [ $$(id -u) = 0 ]; then $(BIN)/python -m bench.dashboard_picture; else echo "bench/dashboard_picture.py needs root"; fi
 
 simulate: $(VENV)/.dev ## A long simulation: make simulate SECONDS=600 SEED=7
