@@ -151,7 +151,6 @@ generate: $(VENV)/.ready ## Write what is made from something else: the CRD, the
 	@$(BIN)/python -m gangctl.api.event_reference > docs/reference/events.md
 	@$(BIN)/python -m gangctl.cluster.kube.nodes.reference > docs/reference/node-signals.md
 	@$(BIN)/python -m gangctl.cli.failures.explained > docs/reference/faults.md
-	@$(BIN)/python -m gangctl.api.change_types > $(VENV)/changes.py && mv $(VENV)/changes.py gangctl/api/changes.py
 	@$(BIN)/python -m gangctl.cluster.kube.pod.template_fields > $(VENV)/pod_fields.json && mv $(VENV)/pod_fields.json gangctl/api/pod_fields.json
 	@$(BIN)/python -m gangctl.core.lifecycle.page > docs/lifecycle.md
 	@$(BIN)/python -m tests.house
