@@ -136,7 +136,6 @@ bench: $(VENV)/.dev ## What docs/benchmarks.md quotes: restarts here, decisions,
 
 pictures: $(VENV)/.dev ## Record docs/pictures anew: a restart of the demo in a terminal and in a browser; as root, the dashboard
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m bench.pictures
-	@$(BIN)/python -m bench.page_picture
 	@if [ $$(id -u) = 0 ]; then $(BIN)/python -m bench.dashboard_picture; else echo "bench/dashboard_picture.py needs root"; fi
 
 simulate: $(VENV)/.dev ## A long simulation: make simulate SECONDS=600 SEED=7
@@ -157,7 +156,6 @@ generate: $(VENV)/.ready ## Write what is made from something else: the CRD, the
 	@$(BIN)/python -m gangctl.api.event_reference > docs/reference/events.md
 	@$(BIN)/python -m gangctl.kubernetes.signals > docs/reference/node-signals.md
 	@$(BIN)/python -m gangctl.cli.failures > docs/reference/faults.md
-	@$(BIN)/python -m gangctl.api.change_types > $(VENV)/changes.py && mv $(VENV)/changes.py gangctl/api/changes.py
 	@$(BIN)/python -m gangctl.cluster.kube.template_fields > $(VENV)/pod_fields.json && mv $(VENV)/pod_fields.json gangctl/api/pod_fields.json
 	@$(BIN)/python -m gangctl.core.lifecycle.page > docs/lifecycle.md
 	@$(BIN)/python -m tests.house

@@ -5,29 +5,35 @@
 It starts its own cluster, or uses that of `make e2e-up`, installs the chart, lets a real Prometheus scrape the
 controllers, and runs gangs for some minutes: workers are killed, exit, or ask for a restart, a device fails, and a gang
 waits for devices. Then Prometheus answers each panel's own query, as it stands in the dashboard, and the answers are
-drawn. It ends with 1, and names the queries, if one finds nothing that should find something.
+drawn with Matplotlib. It ends with 1, and names the queries, if one finds nothing that should find something.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from bench.panel_drawing import drawn
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter
+
 from bench.pictures import FOLDER
 from e2e import clusters, installation, process_faults
 from e2e.accelerators import RESOURCE, plugged_in
 from e2e.cluster.device_plugin import Devices
 from e2e.cluster.progress import announce
 from e2e.clusters import Cluster
-from e2e.dashboard import Panel, Range, answer, panels, unanswered
+from e2e.dashboard import COLUMNS, Panel, Range, Series, answer, panels, unanswered
 from e2e.gangs import Gang, trainers
 from e2e.jaeger import Jaeger
 from e2e.prometheus import prometheus_on
@@ -44,6 +50,15 @@ QUIET: Final[Mapping[str, str]] = {
     "Refused connections: {{reason}}": "No connection was refused",
 }
 """Queries that find nothing in this recording -> why."""
+WIDTH: Final = 1248
+"""Of a picture, in pixels."""
+_ROW: Final = 32
+"""Height of a row of the dashboard's grid."""
+_DPI: Final = 96
+_MARGINS: Final = (62, 12, 34, 28)
+"""Of a panel: left, right, top, and bottom above the legend."""
+_LEGEND_LINES: Final = 5
+_LEGEND_LINE: Final = 17
 
 
 class Recording:
@@ -130,6 +145,86 @@ def faults(recording: Recording, devices: Mapping[str, Devices]) -> list[Gang]:
     return [llama]
 
 
+def draw(path: Path, answers: Mapping[Panel, Sequence[Series]], shown: Range, title: str) -> None:
+    """Draw the panels as one SVG, each where the dashboard has it.
+
+    Args:
+        path: The file.
+        answers: The series of each panel.
+        shown: The time that the picture covers.
+        title: The title of the picture, for readers who can't see it.
+    """
+    top = min(panel.top for panel in answers)
+    height = _ROW * (max(panel.top + panel.height for panel in answers) - top)
+    figure = Figure(figsize=(WIDTH / _DPI, height / _DPI), dpi=_DPI, facecolor="white")
+    left, right, above, below = _MARGINS
+    for panel, found in answers.items():
+        x, y = panel.left * WIDTH / COLUMNS, height - (panel.top + panel.height - top) * _ROW
+        wide, high = panel.width * WIDTH / COLUMNS, panel.height * _ROW
+        if panel.kind == "row":
+            figure.text((x + 8) / WIDTH, (y + 8) / height, panel.title, fontsize=12, fontweight="bold")
+            continue
+        legend = _LEGEND_LINE * min(len(found), _LEGEND_LINES) if panel.kind == "timeseries" else 0
+        inner = (wide - left - right, high - above - below - legend)
+        axes = figure.add_axes(((x + left) / WIDTH, (y + below + legend) / height, inner[0] / WIDTH, inner[1] / height))
+        axes.set_title(panel.title, loc="left", fontsize=9, fontweight="bold", x=-(left - 8) / inner[0])
+        if not found:
+            axes.set_axis_off()
+            why = next((why for name, why in QUIET.items() if name.startswith(f"{panel.title}: ")), "")
+            axes.text(0.5, 0.5, f"No data\n{why}", ha="center", va="center", fontsize=8, color="grey")
+        else:
+            _draw_panel(axes, panel, found, shown)
+    with mpl.rc_context({"svg.hashsalt": path.stem, "svg.fonttype": "none"}):
+        figure.savefig(path, format="svg", metadata={"Date": None, "Title": title})
+
+
+def _draw_panel(axes: Axes, panel: Panel, found: Sequence[Series], shown: Range) -> None:
+    """Draw curves, and either a legend with their last and largest values, or only the last value in large letters."""
+    times = sorted({when for one in found for when, _ in one.points})
+    times += [early + shown.step for early, late in pairwise(times) if late - early > 1.5 * shown.step]
+    times.sort()
+    most = {one.name: max(value for _, value in one.points) for one in found}
+    last = {one.name: valued(one.points[-1][1], panel) for one in found}
+    listed = sorted(most, key=lambda name: -most[name])[:_LEGEND_LINES]
+    ground = [0.0] * len(times)
+    for one in found:
+        points = dict(one.points)
+        text = f"{one.name}: last {last[one.name]}, most {valued(most[one.name], panel)}"
+        label = text if one.name in listed else None
+        if panel.stacked or panel.kind == "stat":
+            edge = [low + points.get(when, 0.0) for low, when in zip(ground, times, strict=True)]
+            axes.fill_between(times, ground, edge, alpha=0.6, label=label)
+            ground = edge
+        else:
+            axes.plot(times, [points.get(when, math.nan) for when in times], linewidth=1.2, label=label)
+    axes.set_xlim(shown.begin, shown.end)
+    axes.set_ylim(0, panel.most)
+    if panel.kind == "stat":
+        axes.set_axis_off()
+        lines = "\n".join(f"{name} {value}" if len(last) > 1 else value for name, value in last.items())
+        axes.text(0, 1, lines, transform=axes.transAxes, va="top", fontsize=18 if len(last) == 1 else 10)
+        return
+    axes.yaxis.set_major_formatter(lambda value, _: valued(value, panel))
+    minutes = range(math.ceil(shown.begin / 60), math.floor(shown.end / 60) + 1)
+    ticks = [60.0 * minute for minute in minutes[:: max(1, len(minutes) // 5)]]
+    axes.set_xticks(ticks, [time.strftime("%H:%M", time.gmtime(tick)) for tick in ticks])
+    axes.tick_params(labelsize=7)
+    axes.grid(alpha=0.3)
+    below = -_MARGINS[3] / axes.get_window_extent().height
+    axes.legend(loc="upper left", bbox_to_anchor=(-0.1, below), fontsize=7, frameon=False)
+
+
+def valued(value: float, panel: Panel) -> str:
+    """A value in the unit of its panel."""
+    match panel.unit:
+        case "percentunit":
+            return f"{100 * value:.3g}%"
+        case "s" | "bytes":
+            return EngFormatter("s" if panel.unit == "s" else "B", places=1).format_data(value)
+        case _:
+            return f"{value:.3g}" if panel.decimals is None else f"{value:.{panel.decimals}f}"
+
+
 def pictures() -> Iterator[tuple[str, str, tuple[Panel, ...]]]:
     """Name, title and panels of each picture."""
     every = panels()
@@ -159,10 +254,9 @@ def main() -> int:
             end = time.time()
             shown = Range(begin, end, (end - begin) / POINTS)
             empty = unanswered(seen, shown) - QUIET.keys()
-            quiet = {name.partition(": ")[0]: why for name, why in QUIET.items()}
             for name, title, some in pictures():
                 answers = {panel: [one for it in panel.targets for one in answer(seen, it, shown)] for panel in some}
-                (FOLDER / f"{name}.svg").write_text(drawn(answers, shown, title, quiet), encoding="utf-8")
+                draw(FOLDER / f"{name}.svg", answers, shown, title)
             for gang in left:
                 recording.remove(gang)
     for query in sorted(empty):

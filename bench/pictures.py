@@ -1,18 +1,21 @@
-"""Records the pictures in docs/pictures: what a terminal shows of a restart of the demo.
+"""Records the pictures in docs/pictures: what a terminal and a browser show of a restart of the demo.
 
-    make pictures
+    make pictures             as root if Chromium isn't installed
 
 It trains with four members as the demo does, kills one worker, asks another to leave, and runs gangctl's commands in a
 terminal (a pty of 100 columns) beside it. What they print, with its colours, becomes an SVG that loads nothing else.
+After the first restart a headless Chromium takes a picture of the controller's page, in each scheme.
 """
 
 from __future__ import annotations
 
 import argparse
+import base64
 import io
 import os
 import pty
 import shlex
+import signal
 import subprocess
 import sys
 import termios
@@ -25,11 +28,16 @@ from rich.console import Console
 from rich.terminal_theme import DIMMED_MONOKAI
 from rich.text import Text
 
+from e2e import browser
+from e2e.browser import Browser, chromium
 from examples.demo import Run, heading
+from tests.wait import until
 
 FOLDER: Final = Path("docs") / "pictures"
 COLUMNS: Final = 100
 ROWS: Final = 60
+PAGE: Final = (1100, 920)
+"""Width and height of a picture of the page, in pixels."""
 _PROMPT: Final = "$ "
 _BLOCK: Final = 65_536
 _FORMAT: Final = """\
@@ -127,15 +135,47 @@ def demo() -> Iterator[Run]:
         run.end()
 
 
+@contextmanager
+def served(run: Run) -> Iterator[str]:
+    """The address of the page of the run's gang, from `gangctl ui`."""
+    command = [sys.executable, "-m", "gangctl", "ui", run.name, *run.flags]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as serving:
+        try:
+            assert serving.stdout is not None
+            yield next(word for line in serving.stdout for word in line.split() if "/enter/" in word)
+        finally:
+            serving.send_signal(signal.SIGINT)
+
+
+def page(window: Browser, scheme: str) -> bytes:
+    """The top of the page as a PNG, when it shows the restart and the timeline."""
+    window.command("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+    window.command(
+        "Emulation.setDeviceMetricsOverride", width=PAGE[0], height=PAGE[1], deviceScaleFactor=1, mobile=False
+    )
+    window.driver.refresh()
+    window.shows("#connection", "Live")
+    window.shows("article h3", "restarted")
+    until("the timeline is drawn", lambda: window.evaluate("document.querySelector('img.timeline').naturalWidth > 500"))
+    shot = window.command("Page.captureScreenshot", format="png")["data"]
+    return base64.b64decode(shot)
+
+
 def main() -> int:
     """Record the pictures."""
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    browser.install()
     with demo() as run:
         session = Session(run)
         session.type("gangctl inject demo worker-1 --signal SIGKILL")
         run.reaches(2, 35)
         session.type("gangctl trace demo")
         session.save("restart", "A worker is killed, and gangctl trace draws where the time of the restart went")
+        with served(run) as address, chromium(*PAGE) as window:
+            window.command("Emulation.setScrollbarsHidden", hidden=True)
+            window.driver.get(address)
+            for scheme in ("light", "dark"):
+                (FOLDER / f"page-{scheme}.png").write_bytes(page(window, scheme))
         run.inject("worker-2", "--signal", "SIGUSR1")
         run.reaches(3, 15)
         run.finish()

@@ -1,4 +1,4 @@
-"""The fake DRA driver speaks the kubelet's protocol, to a real gRPC client with the official protobuf. No cluster."""
+"""The fake devices speak the kubelet's protocols, to a real gRPC client. No cluster."""
 
 from __future__ import annotations
 
@@ -10,95 +10,23 @@ from typing import Any
 
 import grpc
 import pytest
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from e2e.cluster import dra_driver
-from e2e.cluster.dra_driver import Allocated, ClaimedDevices, Driver, serving
+from e2e.cluster import device_plugin, dra_driver
+from e2e.cluster.dra_driver import DRA, HEALTH, REGISTRATION, Allocated, ClaimedDevices, Driver, serving
 from tests.wait import until
 
 pytestmark = pytest.mark.nightly
 
-FIELD = descriptor_pb2.FieldDescriptorProto
-KINDS = {
-    "string": FIELD.TYPE_STRING,
-    "bool": FIELD.TYPE_BOOL,
-    "int64": FIELD.TYPE_INT64,
-    "enum": FIELD.TYPE_INT32,  # the same on the wire
-}
-MESSAGES = {
-    "InfoRequest": "",
-    "PluginInfo": "string type, string name, string endpoint, repeated string supported_versions",
-    "RegistrationStatus": "bool plugin_registered, string error",
-    "RegistrationStatusResponse": "",
-    "Claim": "string namespace, string uid, string name",
-    "NodePrepareResourcesRequest": "repeated Claim claims",
-    "Device": "repeated string request_names, string pool_name, string device_name, repeated string cdi_device_ids",
-    "NodePrepareResourceResponse": "repeated Device devices, string error",
-    "PrepareEntry": "string key, NodePrepareResourceResponse value",
-    "NodePrepareResourcesResponse": "repeated PrepareEntry claims",
-    "NodeUnprepareResourcesRequest": "repeated Claim claims",
-    "NodeUnprepareResourceResponse": "string error",
-    "UnprepareEntry": "string key, NodeUnprepareResourceResponse value",
-    "NodeUnprepareResourcesResponse": "repeated UnprepareEntry claims",
-    "NodeWatchResourcesRequest": "",
-    "DeviceIdentifier": "string pool_name, string device_name",
-    "DeviceHealth": "DeviceIdentifier device, enum health, int64 last_updated_time, "
-    "int64 health_check_timeout_seconds, string message",
-    "NodeWatchResourcesResponse": "repeated DeviceHealth devices",
-}
-"""The messages of k8s.io/kubelet v0.36.3 under pkg/apis; their fields are numbered from 1. An Entry is one of a map."""
 POOL = "node-1"
-
-
-def official() -> dict[str, Any]:
-    """Name of a message -> its class in the official protobuf."""
-    file = descriptor_pb2.FileDescriptorProto(name="kubelet.proto", package="test", syntax="proto3")
-    for name, fields in MESSAGES.items():
-        made = file.message_type.add(name=name)
-        for number, written in enumerate(fields.split(", ") if fields else [], 1):
-            *repeated, kind, label = written.split()
-            one = made.field.add(name=label, number=number)
-            one.label = FIELD.LABEL_REPEATED if repeated else FIELD.LABEL_OPTIONAL
-            one.type = KINDS.get(kind, FIELD.TYPE_MESSAGE)
-            if kind not in KINDS:
-                one.type_name = f".test.{kind}"
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"test.{name}")) for name in MESSAGES}
-
-
-OFFICIAL = official()
 
 
 class Kubelet:
     """Asks the driver what a kubelet asks."""
 
     def __init__(self, channel: grpc.Channel) -> None:
-        self.channel = channel
-
-    def ask(self, service: str, method: str, request: str, answer: str, **fields: Any) -> Any:
-        """Call a method, with the fields of its request."""
-        call = self.channel.unary_unary(f"/{service}/{method}", **_codec(request, answer))
-        return call(OFFICIAL[request](**fields), timeout=20)
-
-    def claims(self, verb: str, *claims: dict[str, str]) -> Any:
-        """Prepare or Unprepare claims: UID -> the driver's answer."""
-        names = (f"Node{verb}Resources", f"Node{verb}ResourcesRequest", f"Node{verb}ResourcesResponse")
-        found = self.ask("k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin", *names, claims=list(claims))
-        return {entry.key: entry.value for entry in found.claims}
-
-    def watch(self) -> Iterator[Any]:
-        """The answers to NodeWatchResources."""
-        request, answer = "NodeWatchResourcesRequest", "NodeWatchResourcesResponse"
-        call = self.channel.unary_stream("/v1alpha1.DRAResourceHealth/NodeWatchResources", **_codec(request, answer))
-        yield from call(OFFICIAL[request](), timeout=60)
-
-
-def _codec(request: str, answer: str) -> dict[str, Any]:
-    return {
-        "request_serializer": OFFICIAL[request].SerializeToString,
-        "response_deserializer": OFFICIAL[answer].FromString,
-    }
+        self.registration = dra_driver.REGISTRATION_SERVICES.RegistrationStub(channel)
+        self.plugin = dra_driver.DRA_SERVICES.DRAPluginStub(channel)
+        self.health = dra_driver.HEALTH_SERVICES.DRAResourceHealthStub(channel)
 
 
 def allocated(namespace: str, name: str) -> list[Allocated]:
@@ -118,26 +46,51 @@ def kubelet(driver: Driver, tmp_path: Path) -> Iterator[Kubelet]:
     assert not socket.exists(), "so the kubelet knows that it has gone"
 
 
+def test_every_message_has_the_bytes_that_a_kubelet_of_version_1_36_took_and_sent() -> None:
+    found = device_plugin.Devices(["a", "b"])
+    found.mark("b", healthy=False)
+    assert found._list().SerializeToString() == b"\n\x0c\n\x01a\x12\x07Healthy\n\x0e\n\x01b\x12\tUnhealthy"  # noqa: SLF001
+    asked = device_plugin.API.AllocateRequest.FromString(b"\n\x06\n\x01a\n\x01b\n\x03\n\x01c")
+    each = b"\n\x15\n\x13\n\x0cFAKE_DEVICES\x12\x03a,b\n\x13\n\x11\n\x0cFAKE_DEVICES\x12\x01c"
+    assert found.Allocate(asked, None).SerializeToString() == each
+    registered = device_plugin.API.RegisterRequest(version="v1beta1", endpoint="x.sock", resource_name="example.com/x")
+    assert registered.SerializeToString() == b"\n\x07v1beta1\x12\x06x.sock\x1a\rexample.com/x"
+    driver = Driver("node-1", ["a", "b"], allocated)
+    driver.tell("b", "ECC")
+    sent = b"\n\x0f\n\x0b\n\x06node-1\x12\x01a\x10\x01\n\x14\n\x0b\n\x06node-1\x12\x01b\x10\x02*\x03ECC"
+    assert driver._list().SerializeToString() == sent  # noqa: SLF001
+    info = b'\n\tDRAPlugin\x12\x0fdra.example.com"\x0cv1.DRAPlugin"\x1av1alpha1.DRAResourceHealth'
+    assert driver.GetInfo(None, None).SerializeToString() == info
+    claim = b"\n\x0c\n\x02ns\x12\x03uid\x1a\x01x"
+    devices = b"\n\x15\n\x03one\x12\x06node-1\x1a\x06ns-x-0\n\x15\n\x03one\x12\x06node-1\x1a\x06ns-x-1"
+    prepared = driver.NodePrepareResources(DRA.NodePrepareResourcesRequest.FromString(claim), None)
+    assert prepared.SerializeToString() == b"\n5\n\x03uid\x12." + devices
+    undone = driver.NodeUnprepareResources(DRA.NodeUnprepareResourcesRequest.FromString(claim), None)
+    assert undone.SerializeToString() == b"\n\x07\n\x03uid\x12\x00"
+
+
 def test_it_registers_as_a_driver_with_health(kubelet: Kubelet, driver: Driver) -> None:
-    service = "pluginregistration.Registration"
-    info = kubelet.ask(service, "GetInfo", "InfoRequest", "PluginInfo")
+    info = kubelet.registration.GetInfo(REGISTRATION.InfoRequest(), timeout=20)
     assert (info.type, info.name, info.endpoint) == ("DRAPlugin", "dra.example.com", "")
     assert list(info.supported_versions) == ["v1.DRAPlugin", "v1alpha1.DRAResourceHealth"]
-    words = ("NotifyRegistrationStatus", "RegistrationStatus", "RegistrationStatusResponse")
-    kubelet.ask(service, *words, plugin_registered=False, error="not you")
+    notify, status = kubelet.registration.NotifyRegistrationStatus, REGISTRATION.RegistrationStatus
+    notify(status(plugin_registered=False, error="not you"), timeout=20)
     assert (driver.registered.is_set(), driver.refusal) == (False, "not you")
-    kubelet.ask(service, *words, plugin_registered=True)
+    notify(status(plugin_registered=True), timeout=20)
     assert (driver.registered.is_set(), driver.refusal) == (True, "")
 
 
 def test_it_prepares_what_the_scheduler_gave_until_that_is_undone(kubelet: Kubelet, driver: Driver) -> None:
     first, second = ({"namespace": "ns", "uid": f"uid-{name}", "name": name} for name in ("x", "y"))
-    found = kubelet.claims("Prepare", first, second)
+    found = kubelet.plugin.NodePrepareResources(
+        DRA.NodePrepareResourcesRequest(claims=[first, second]), timeout=20
+    ).claims
     assert set(found) == set(driver.prepared) == {"uid-x", "uid-y"}
     devices = [(list(one.request_names), one.pool_name, one.device_name) for one in found["uid-y"].devices]
     assert devices == [(["one"], POOL, "ns-y-0"), (["one"], POOL, "ns-y-1")]
     assert not found["uid-y"].error
-    undone = kubelet.claims("Unprepare", first, {"namespace": "ns", "uid": "unknown", "name": "z"})
+    asked = DRA.NodeUnprepareResourcesRequest(claims=[first, {"namespace": "ns", "uid": "unknown", "name": "z"}])
+    undone = kubelet.plugin.NodeUnprepareResources(asked, timeout=20).claims
     assert {uid: one.error for uid, one in undone.items()} == {"uid-x": "", "unknown": ""}
     assert set(driver.prepared) == {"uid-y"}
 
@@ -149,7 +102,7 @@ def test_it_tells_the_health_of_all_devices_at_once_at_each_change_and_again(
     seen: list[dict[str, tuple[int, str]]] = []
 
     def listen() -> None:
-        for answer in kubelet.watch():
+        for answer in kubelet.health.NodeWatchResources(HEALTH.NodeWatchResourcesRequest(), timeout=60):
             assert {one.device.pool_name for one in answer.devices} == {POOL}
             seen.append({one.device.device_name: (one.health, one.message) for one in answer.devices})
             if len(seen) > 1 and seen[-1] == well and sick in seen:

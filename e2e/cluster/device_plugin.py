@@ -10,16 +10,15 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import grpc
 
 from e2e.cluster.machines import host_path
 from e2e.cluster.nodes import Node
-from e2e.cluster.protobuf import field, parts
 
+API, SERVICES = grpc.protos_and_services("e2e/cluster/kubelet/deviceplugin.proto")
 VERSION = "v1beta1"
-SERVICE = f"{VERSION}.DevicePlugin"
-REGISTER = f"/{VERSION}.Registration/Register"
 FOLDER = "/var/lib/kubelet/device-plugins"
 LOOK_SECONDS = 1.0
 """How often a stream checks whether its reader has gone."""
@@ -38,9 +37,9 @@ class Devices:
             self._healthy[name] = healthy
             self._changed.notify_all()
 
-    def watch(self, _request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
-        """ListAndWatch: send all devices now and at each change."""
-        sent: bytes | None = None
+    def ListAndWatch(self, _request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
+        """Send all devices now and at each change."""
+        sent: Any = None
         while context.is_active():
             with self._changed:
                 now = self._list()
@@ -49,23 +48,18 @@ class Devices:
                     continue
             yield (sent := now)
 
-    def options(self, _request: bytes, _context: grpc.ServicerContext) -> bytes:
-        """GetDevicePluginOptions: none."""
-        return b""
+    def GetDevicePluginOptions(self, _request: Any, _context: grpc.ServicerContext) -> Any:
+        """None."""
+        return API.DevicePluginOptions()
 
-    def allocate(self, request: bytes, _context: grpc.ServicerContext) -> bytes:
-        """Allocate: each container gets the names of its devices in the variable FAKE_DEVICES."""
-        answers = []
-        for container in parts(request, 1):
-            names = ",".join(name.decode() for name in parts(container, 1))
-            answers.append(field(1, field(1, field(1, "FAKE_DEVICES") + field(2, names))))
-        return b"".join(answers)
+    def Allocate(self, request: Any, _context: grpc.ServicerContext) -> Any:
+        """Each container gets the names of its devices in the variable FAKE_DEVICES."""
+        names = (",".join(container.devices_ids) for container in request.container_requests)
+        return API.AllocateResponse(container_responses=[{"envs": {"FAKE_DEVICES": each}} for each in names])
 
-    def _list(self) -> bytes:
-        return b"".join(
-            field(1, field(1, name) + field(2, "Healthy" if healthy else "Unhealthy"))
-            for name, healthy in self._healthy.items()
-        )
+    def _list(self) -> Any:
+        states = {name: "Healthy" if healthy else "Unhealthy" for name, healthy in self._healthy.items()}
+        return API.ListAndWatchResponse(devices=[{"ID": name, "health": health} for name, health in states.items()])
 
 
 @contextmanager
@@ -75,12 +69,7 @@ def devices(node: Node, resource: str, names: Sequence[str]) -> Iterator[Devices
     socket = folder / f"{resource.replace('/', '-')}.sock"
     found = Devices(names)
     server = grpc.server(ThreadPoolExecutor(4))
-    handlers = {
-        "ListAndWatch": grpc.unary_stream_rpc_method_handler(found.watch),
-        "GetDevicePluginOptions": grpc.unary_unary_rpc_method_handler(found.options),
-        "Allocate": grpc.unary_unary_rpc_method_handler(found.allocate),
-    }
-    server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(SERVICE, handlers)])
+    SERVICES.add_DevicePluginServicer_to_server(found, server)
     server.add_insecure_port(f"unix://{socket}")
     server.start()
     try:
@@ -92,6 +81,6 @@ def devices(node: Node, resource: str, names: Sequence[str]) -> Iterator[Devices
 
 
 def _register(kubelet: Path, endpoint: str, resource: str) -> None:
-    request = field(1, VERSION) + field(2, endpoint) + field(3, resource)
+    request = API.RegisterRequest(version=VERSION, endpoint=endpoint, resource_name=resource)
     with grpc.insecure_channel(f"unix://{kubelet}") as channel:
-        channel.unary_unary(REGISTER)(request, timeout=10)
+        SERVICES.RegistrationStub(channel).Register(request, timeout=10)

@@ -20,19 +20,16 @@ import grpc
 
 from e2e.cluster.machines import host_path
 from e2e.cluster.nodes import Node
-from e2e.cluster.protobuf import field, is_true, parts, text
 from tests.wait import until
 
 DRIVER = "dra.example.com"
 """Name of the driver, and of the DeviceClass of its devices."""
 FOLDER = "/var/lib/kubelet/plugins_registry"
-REGISTRATION = "pluginregistration.Registration"
-PLUGIN = "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin"
-HEALTH = "v1alpha1.DRAResourceHealth"
-SUPPORTED = ("v1.DRAPlugin", HEALTH)
+REGISTRATION, REGISTRATION_SERVICES = grpc.protos_and_services("e2e/cluster/kubelet/pluginregistration.proto")
+DRA, DRA_SERVICES = grpc.protos_and_services("e2e/cluster/kubelet/dra.proto")
+HEALTH, HEALTH_SERVICES = grpc.protos_and_services("e2e/cluster/kubelet/drahealth.proto")
+SUPPORTED = ("v1.DRAPlugin", "v1alpha1.DRAResourceHealth")
 """The services, as a driver names them to the kubelet."""
-HEALTHY, UNHEALTHY = 1, 2
-"""Values of the enum HealthStatus."""
 AGAIN_SECONDS = 5.0
 """How often the health is told again: a kubelet forgets what it has not heard for 30 s."""
 TAINT = "example.com/unhealthy"
@@ -70,37 +67,37 @@ class Driver:
             self._said[name] = wrong
             self._changed.notify_all()
 
-    def info(self, _request: bytes, _context: grpc.ServicerContext) -> bytes:
-        """GetInfo: without an endpoint, the socket of the registration is that of the driver."""
-        services = b"".join(field(4, name) for name in SUPPORTED)
-        return field(1, "DRAPlugin") + field(2, DRIVER) + services
+    def GetInfo(self, _request: Any, _context: grpc.ServicerContext) -> Any:
+        """Without an endpoint, the socket of the registration is that of the driver."""
+        return REGISTRATION.PluginInfo(type="DRAPlugin", name=DRIVER, supported_versions=SUPPORTED)
 
-    def notified(self, request: bytes, _context: grpc.ServicerContext) -> bytes:
-        """NotifyRegistrationStatus."""
-        self.refusal = text(request, 2)
-        if is_true(request, 1):
+    def NotifyRegistrationStatus(self, request: Any, _context: grpc.ServicerContext) -> Any:
+        """Remember whether the kubelet takes the driver."""
+        self.refusal = request.error
+        if request.plugin_registered:
             self.registered.set()
-        return b""
+        return REGISTRATION.RegistrationStatusResponse()
 
-    def prepare(self, request: bytes, _context: grpc.ServicerContext) -> bytes:
-        """NodePrepareResources: name the devices that the scheduler has given to each claim."""
-        answers = []
-        for claim in parts(request, 1):
-            uid = text(claim, 2)
-            self.prepared[uid] = self._allocated(text(claim, 1), text(claim, 3))
-            devices = [field(1, one.request) + field(2, one.pool) + field(3, one.device) for one in self.prepared[uid]]
-            answers.append(_entry(uid, b"".join(field(1, device) for device in devices)))
-        return b"".join(answers)
+    def NodePrepareResources(self, request: Any, _context: grpc.ServicerContext) -> Any:
+        """Name the devices that the scheduler has given to each claim."""
+        answer = DRA.NodePrepareResourcesResponse()
+        for claim in request.claims:
+            self.prepared[claim.uid] = self._allocated(claim.namespace, claim.name)
+            answer.claims[claim.uid].devices.extend(
+                DRA.Device(request_names=[one.request], pool_name=one.pool, device_name=one.device)
+                for one in self.prepared[claim.uid]
+            )
+        return answer
 
-    def unprepare(self, request: bytes, _context: grpc.ServicerContext) -> bytes:
-        """NodeUnprepareResources."""
-        uids = [text(claim, 2) for claim in parts(request, 1)]
+    def NodeUnprepareResources(self, request: Any, _context: grpc.ServicerContext) -> Any:
+        """Forget claims."""
+        uids = [claim.uid for claim in request.claims]
         for uid in uids:
             self.prepared.pop(uid, None)
-        return b"".join(_entry(uid, b"") for uid in uids)
+        return DRA.NodeUnprepareResourcesResponse(claims={uid: DRA.NodeUnprepareResourceResponse() for uid in uids})
 
-    def watch(self, _request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
-        """NodeWatchResources: send all devices now, at each change, and again."""
+    def NodeWatchResources(self, _request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
+        """Send all devices now, at each change, and again."""
         while context.is_active():
             with self._changed:
                 now = self._list()
@@ -109,35 +106,26 @@ class Driver:
                 if self._list() == now:
                     self._changed.wait(AGAIN_SECONDS)
 
-    def _list(self) -> bytes:
-        return b"".join(
-            field(
-                1,
-                field(1, field(1, self.pool) + field(2, name))
-                + field(2, UNHEALTHY if wrong else HEALTHY)
-                + (field(5, wrong) if wrong else b""),
-            )
-            for name, wrong in self._said.items()
+    def _list(self) -> Any:
+        return HEALTH.NodeWatchResourcesResponse(
+            devices=[
+                {
+                    "device": {"pool_name": self.pool, "device_name": name},
+                    "health": HEALTH.UNHEALTHY if wrong else HEALTH.HEALTHY,
+                    "message": wrong,
+                }
+                for name, wrong in self._said.items()
+            ]
         )
-
-
-def _entry(key: str, value: bytes) -> bytes:
-    """One entry of a map, which is the first field of its message."""
-    return field(1, field(1, key) + field(2, value))
 
 
 @contextmanager
 def serving(driver: Driver, socket: Path) -> Iterator[None]:
     """Serve the driver's three services on a socket."""
     server = grpc.server(ThreadPoolExecutor(8))
-    unary, stream = grpc.unary_unary_rpc_method_handler, grpc.unary_stream_rpc_method_handler
-    services = {
-        REGISTRATION: {"GetInfo": unary(driver.info), "NotifyRegistrationStatus": unary(driver.notified)},
-        PLUGIN: {"NodePrepareResources": unary(driver.prepare), "NodeUnprepareResources": unary(driver.unprepare)},
-        HEALTH: {"NodeWatchResources": stream(driver.watch)},
-    }
-    handlers = [grpc.method_handlers_generic_handler(name, methods) for name, methods in services.items()]
-    server.add_generic_rpc_handlers(handlers)
+    REGISTRATION_SERVICES.add_RegistrationServicer_to_server(driver, server)
+    DRA_SERVICES.add_DRAPluginServicer_to_server(driver, server)
+    HEALTH_SERVICES.add_DRAResourceHealthServicer_to_server(driver, server)
     server.add_insecure_port(f"unix://{socket}")
     server.start()
     try:

@@ -64,7 +64,7 @@ class Template(Model):
     spec: PodSpec
     """Spec of the pods. gangctl adds its sidecar, and its supervisor before the worker's command."""
     _kept: bytes = PrivateAttr(b"")
-    """Compressed JSON of the whole template, where this value has only a part of it; see ``compact.py``."""
+    """Compressed JSON of the whole template, where this value has only a part of it; see ``stored.py``."""
 
     def keep(self, text: bytes) -> None:
         """Keep this compressed JSON: this value is only a part of it. To be called before anything else has it."""

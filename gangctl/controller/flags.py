@@ -44,7 +44,7 @@ Outside of a cluster it stands for election like any replica. Sidecars must be a
 It exports traces of restarts by OTLP over HTTP if OTEL_EXPORTER_OTLP_ENDPOINT is set, for example to
 http://collector:4318. It respects the other standard OTEL_* variables too (_HEADERS, _TIMEOUT and _CERTIFICATE of the
 exporter, OTEL_TRACES_SAMPLER, OTEL_RESOURCE_ATTRIBUTES, OTEL_BSP_*; times in milliseconds). If one of them is wrong,
-the log gives the reason, and there are no traces.
+the log gives the reason, and there are no traces, or OpenTelemetry's default applies.
 
 A flag has priority over its environment variable. Exit codes: 0 after SIGTERM or SIGINT, 1 if it cannot run, 2 for
 wrong flags.

@@ -13,12 +13,11 @@ import pytest
 from aiohttp import web
 
 from gangctl.story.spans import incident_spans
-from gangctl.telemetry.tracing.batch_exporter import SdkErrors
-from gangctl.telemetry.tracing.settings import read
-from gangctl.telemetry.tracing.tracer import tracer_from_environment
+from gangctl.telemetry.tracing.exporter import collector
+from gangctl.telemetry.tracing.otlp import SdkErrors
 from tests.telemetry.collectors import COLLECTORS, later
 from tests.telemetry.otlp_receiver import Receiver, hangs, receiving
-from tests.telemetry.traced_restart import environment, restarted, traced
+from tests.telemetry.traced_restart import environment, restarted, traced, tracer_with
 from tests.wait import SECONDS, until_async
 
 TIMEOUT_SECONDS = 2 * SECONDS
@@ -33,16 +32,16 @@ def hurried(url: str, **more: str) -> dict[str, str]:
     return environment(Receiver(url), OTEL_EXPORTER_OTLP_TIMEOUT="200", **more)
 
 
-@pytest.mark.parametrize("collector", COLLECTORS)
+@pytest.mark.parametrize("kind", COLLECTORS)
 async def test_lost_spans_are_counted_and_logged_in_one_line_with_the_reason_and_no_secret(
-    collector: str, caplog: pytest.LogCaptureFixture
+    kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     jobs = restarted()
     expected = len(incident_spans(jobs[-1], jobs[-1].status.incidents[0]))
-    async with COLLECTORS[collector]() as url:
+    async with COLLECTORS[kind]() as url:
         headers = f"authorization=Bearer%20{SECRET}"
-        tracer = tracer_from_environment(
+        tracer = tracer_with(
             hurried(
                 url.replace("//", f"//me:{SECRET}@"), OTEL_EXPORTER_OTLP_HEADERS=headers, OTEL_BSP_SCHEDULE_DELAY="1"
             )
@@ -61,6 +60,13 @@ async def test_lost_spans_are_counted_and_logged_in_one_line_with_the_reason_and
     assert all(line.isprintable() for line in told)
 
 
+async def test_no_form_of_a_header_is_in_the_warnings_of_the_sdk(caplog: pytest.LogCaptureFixture) -> None:
+    settings = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://a", "OTEL_TRACES_SAMPLER": "some"}
+    await tracer_with(settings | {"OTEL_EXPORTER_OTLP_HEADERS": f"a=sly%20\\ {SECRET}"}).close()
+    assert [one.getMessage() for one in caplog.records if SECRET in one.getMessage() and "gangctl" in one.name] == []
+    assert "OpenTelemetry: " in caplog.text
+
+
 @pytest.mark.parametrize(
     ("value", "text", "shown"),
     [
@@ -71,9 +77,9 @@ async def test_lost_spans_are_counted_and_logged_in_one_line_with_the_reason_and
     ],
 )
 def test_every_form_of_a_secret_is_hidden_and_nothing_else(value: str, text: str, shown: str) -> None:
-    settings = read({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://a", "OTEL_EXPORTER_OTLP_HEADERS": f"a={quote(value)}"})
+    settings = collector({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://a", "OTEL_EXPORTER_OTLP_HEADERS": f"a={quote(value)}"})
     assert settings is not None
-    errors = SdkErrors(settings)
+    errors = SdkErrors(settings.secrets)
     errors.emit(logging.LogRecord("opentelemetry", logging.ERROR, "", 0, text, (), None))
     errors.detach()
     assert errors.first == shown
@@ -121,9 +127,7 @@ async def test_the_queue_is_bounded_and_dropped_spans_are_counted() -> None:
     expected = len(incident_spans(jobs[-1], jobs[-1].status.incidents[0]))
     async with receiving() as receiver:
         receiver.answer = hangs
-        tracer = tracer_from_environment(
-            environment(receiver, OTEL_BSP_MAX_QUEUE_SIZE="5", OTEL_EXPORTER_OTLP_TIMEOUT=TIMEOUT)
-        )
+        tracer = tracer_with(environment(receiver, OTEL_BSP_MAX_QUEUE_SIZE="5", OTEL_EXPORTER_OTLP_TIMEOUT=TIMEOUT))
         for one in jobs:
             tracer.round_began(one)
         assert tracer.counts().dropped == expected - 5
@@ -131,10 +135,10 @@ async def test_the_queue_is_bounded_and_dropped_spans_are_counted() -> None:
         assert tracer.counts().failed == 5, "what could not be sent is lost"
 
 
-@pytest.mark.parametrize("collector", COLLECTORS)
-async def test_closing_waits_only_a_moment_for_the_collector(collector: str) -> None:
-    async with COLLECTORS[collector]() as url:
-        tracer = tracer_from_environment(
+@pytest.mark.parametrize("kind", COLLECTORS)
+async def test_closing_waits_only_a_moment_for_the_collector(kind: str) -> None:
+    async with COLLECTORS[kind]() as url:
+        tracer = tracer_with(
             environment(Receiver(url), OTEL_BSP_SCHEDULE_DELAY="60000", OTEL_EXPORTER_OTLP_TIMEOUT=TIMEOUT)
         )
         for one in restarted():
@@ -154,7 +158,7 @@ async def test_closing_sends_waiting_spans_to_a_slow_collector() -> None:
 
     async with receiving() as receiver:
         receiver.answer = slowly
-        tracer = tracer_from_environment(environment(receiver, OTEL_BSP_SCHEDULE_DELAY="60000"))
+        tracer = tracer_with(environment(receiver, OTEL_BSP_SCHEDULE_DELAY="60000"))
         for one in jobs:
             tracer.round_began(one)
         await tracer.close()
@@ -166,11 +170,10 @@ async def test_a_process_ends_at_once_while_its_collector_hangs() -> None:
     """Neither a thread nor the interpreter's exit waits for the collector."""
     code = """
 import asyncio, sys
-from gangctl.telemetry.tracing.tracer import tracer_from_environment
-from tests.telemetry.traced_restart import restarted
+from tests.telemetry.traced_restart import restarted, tracer_with
 async def main():
     environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": sys.argv[1], "OTEL_EXPORTER_OTLP_TIMEOUT": sys.argv[2]}
-    tracer = tracer_from_environment(environment)
+    tracer = tracer_with(environment)
     for job in restarted():
         tracer.round_began(job)
     print("ready", flush=True)
@@ -193,12 +196,11 @@ async def test_a_process_ends_after_spans_were_lost_to_a_collector_that_is_down(
     """What the SDK has logged must not keep a lock that the interpreter takes at its exit."""
     code = """
 import asyncio
-from gangctl.telemetry.tracing.tracer import tracer_from_environment
-from tests.telemetry.traced_restart import restarted
+from tests.telemetry.traced_restart import restarted, tracer_with
 from tests.wait import until_async
 async def main():
     environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "OTEL_EXPORTER_OTLP_TIMEOUT": "200"}
-    tracer = tracer_from_environment(environment | {"OTEL_BSP_SCHEDULE_DELAY": "100"})
+    tracer = tracer_with(environment | {"OTEL_BSP_SCHEDULE_DELAY": "100"})
     for job in restarted():
         tracer.round_began(job)
     await until_async("spans are lost", lambda: tracer.counts().failed > 0)

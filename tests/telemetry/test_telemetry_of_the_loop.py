@@ -15,13 +15,13 @@ from gangctl.api.status import GangPhase
 from gangctl.core.lifecycle.decide import decide
 from gangctl.core.lifecycle.directive import directives
 from gangctl.telemetry.port import TelemetryFanout
-from gangctl.telemetry.tracing.tracer import IncidentTracer, tracer_from_environment
+from gangctl.telemetry.tracing.tracer import IncidentTracer
 from gangsidecar import wire
 from tests.controller.fake_cluster import FakeCluster, Running, running
 from tests.controller.fake_sidecars import Sidecar, job, report
 from tests.telemetry.collectors import COLLECTORS, down
 from tests.telemetry.otlp_receiver import Receiver, receiving
-from tests.telemetry.traced_restart import environment, restarted, traced
+from tests.telemetry.traced_restart import environment, restarted, traced, tracer_with
 from tests.wait import SECONDS, until_async
 
 TIMEOUT = f"{3 * SECONDS * 1000:.0f}"
@@ -65,7 +65,7 @@ async def test_a_bad_collector_does_not_slow_down_restarts(collector: str) -> No
     )
     async with receiving() as receiver, COLLECTORS.get(collector, down)() as url:
         target = receiver if collector == "well" else Receiver(url)
-        tracer = tracer_from_environment(environment(target, OTEL_EXPORTER_OTLP_TIMEOUT=TIMEOUT))
+        tracer = tracer_with(environment(target, OTEL_EXPORTER_OTLP_TIMEOUT=TIMEOUT))
         tell = partial(directing, world)
         async with running(world, decide, tracer, tell=tell) as here, asyncio.TaskGroup() as tasks:
             checking = tasks.create_task(tracer.run())

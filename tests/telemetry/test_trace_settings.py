@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from gangctl.telemetry.tracing.settings import read
-from gangctl.telemetry.tracing.tracer import tracer_from_environment
+from gangctl.telemetry.tracing.exporter import collector
+from tests.telemetry.traced_restart import tracer_with
 
 GOOD = "http://collector:4318"
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": GOOD}
@@ -74,66 +74,74 @@ BAD = {
         ENDPOINT | {"OTEL_BSP_MAX_QUEUE_SIZE": "9" * 10_000},
         "not a whole number above 0 and at most 1000000",
     ),
-    "an endless delay": (ENDPOINT | {"OTEL_BSP_SCHEDULE_DELAY": "1e300"}, "OTEL_BSP_SCHEDULE_DELAY is '1e300'"),
     "an endless timeout": (ENDPOINT | {"OTEL_EXPORTER_OTLP_TIMEOUT": "1e300"}, "OTLP_TIMEOUT is '1e300'"),
     "a session that isn't there": (
         ENDPOINT | {"OTEL_PYTHON_EXPORTER_OTLP_HTTP_CREDENTIAL_PROVIDER": "x"},
         "OTEL_PYTHON_EXPORTER_OTLP_HTTP_CREDENTIAL_PROVIDER is set",
     ),
     "a meter that isn't there": (ENDPOINT | {"OTEL_PYTHON_METER_PROVIDER": "bogus"}, "StopIteration"),
-    "a timeout in words": (ENDPOINT | {"OTEL_EXPORTER_OTLP_TIMEOUT": "soon"}, "OTLP_TIMEOUT is 'soon', not a number"),
-    "no time at all": (ENDPOINT | {"OTEL_EXPORTER_OTLP_TRACES_TIMEOUT": "0"}, "TRACES_TIMEOUT is '0', not a number"),
-    "a time without an end": (ENDPOINT | {"OTEL_EXPORTER_OTLP_TIMEOUT": "inf"}, "OTLP_TIMEOUT is 'inf', not a number"),
-    "a compression that isn't there": (
-        ENDPOINT | {"OTEL_EXPORTER_OTLP_COMPRESSION": "lz4"},
-        "is not one of none, gzip",
+    "a timeout in words": (
+        ENDPOINT | {"OTEL_EXPORTER_OTLP_TIMEOUT": "soon"},
+        "OTLP_TIMEOUT is 'soon', not a whole number",
     ),
-    "a certificate that isn't there": (
-        ENDPOINT | {"OTEL_EXPORTER_OTLP_CERTIFICATE": "/no/such.pem"},
-        "OTEL_EXPORTER_OTLP_CERTIFICATE is '/no/such.pem', which cannot be read",
+    "no time at all": (
+        ENDPOINT | {"OTEL_EXPORTER_OTLP_TRACES_TIMEOUT": "0"},
+        "TRACES_TIMEOUT is '0', not a whole number",
     ),
-    "a certificate that is none": (
-        ENDPOINT | {"OTEL_EXPORTER_OTLP_CERTIFICATE": __file__},
-        "which cannot be read",
-    ),
-    "a client without its certificate": (
-        ENDPOINT | {"OTEL_EXPORTER_OTLP_CLIENT_KEY": "/no/such.key"},
-        "OTEL_EXPORTER_OTLP_CLIENT_KEY is set, but OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE is not",
-    ),
-    "a client's certificate that isn't there": (
-        ENDPOINT | {"OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE": "/no/such.pem"},
-        "which cannot be used with its key",
-    ),
-    "a sampler that doesn't exist": (ENDPOINT | {"OTEL_TRACES_SAMPLER": "some"}, "OTEL_TRACES_SAMPLER is 'some'"),
-    "a ratio in words": (
-        ENDPOINT | {"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "half"},
-        "OTEL_TRACES_SAMPLER_ARG is 'half', but traceidratio needs a number from 0 to 1",
-    ),
-    "a ratio above 1": (
-        ENDPOINT | {"OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": "50"},
-        "OTEL_TRACES_SAMPLER_ARG is '50'",
+    "a time without an end": (
+        ENDPOINT | {"OTEL_EXPORTER_OTLP_TIMEOUT": "inf"},
+        "OTLP_TIMEOUT is 'inf', not a whole number",
     ),
     "an exporter that isn't there": (ENDPOINT | {"OTEL_TRACES_EXPORTER": "zipkin"}, "only otlp and none are supported"),
     "no endpoint": ({"OTEL_TRACES_EXPORTER": "otlp"}, "but OTEL_EXPORTER_OTLP_ENDPOINT is not set"),
-    "a resource that is none": (ENDPOINT | {"OTEL_RESOURCE_ATTRIBUTES": "cluster"}, "entry 1 of OTEL_RESOURCE_ATTR"),
     "a queue in words": (ENDPOINT | {"OTEL_BSP_MAX_QUEUE_SIZE": "many"}, "not a whole number above 0"),
     "a batch above the queue": (
         ENDPOINT | {"OTEL_BSP_MAX_QUEUE_SIZE": "10", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "11"},
-        "more than OTEL_BSP_MAX_QUEUE_SIZE",
+        "OTEL_BSP_MAX_EXPORT_BATCH_SIZE is '11', not a whole number above 0 and at most 10",
     ),
-    "a delay below 0": (ENDPOINT | {"OTEL_BSP_SCHEDULE_DELAY": "-1"}, "OTEL_BSP_SCHEDULE_DELAY is '-1'"),
+    "a certificate that isn't there": (
+        ENDPOINT | {"OTEL_EXPORTER_OTLP_CERTIFICATE": "/no/such.pem"},
+        "can't be used (/no/such.pem): [Errno 2] No such file or directory",
+    ),
+    "a certificate that is none": (
+        ENDPOINT | {"OTEL_EXPORTER_OTLP_CERTIFICATE": __file__},
+        "the files for TLS of OTEL_EXPORTER_OTLP_* can't be used",
+    ),
+    "a client without its certificate": (
+        ENDPOINT | {"OTEL_EXPORTER_OTLP_CLIENT_KEY": "/no/such.key"},
+        "can't be used (/no/such.key)",
+    ),
+    "a client's certificate that isn't there": (
+        ENDPOINT | {"OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE": "/no/such.pem"},
+        "can't be used (/no/such.pem)",
+    ),
+    "a delay below 0": (ENDPOINT | {"OTEL_BSP_SCHEDULE_DELAY": "-1"}, "schedule_delay_millis must be positive"),
     "a limit in words": (ENDPOINT | {"OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT": "few"}, "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT"),
 }
+
+REPLACED = {
+    "a sampler that doesn't exist": ({"OTEL_TRACES_SAMPLER": "some"}, "Couldn't recognize sampler some."),
+    "a ratio in words": (
+        {"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "half"},
+        "Could not convert TRACES_SAMPLER_ARG to float. Using default rate 1.0.",
+    ),
+    "a ratio above 1": (
+        {"OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": "50"},
+        "Could not convert TRACES_SAMPLER_ARG to float. Using default rate 1.0.",
+    ),
+    "a compression that isn't there": ({"OTEL_EXPORTER_OTLP_COMPRESSION": "lz4"}, "Unsupported compression type: lz4"),
+    "a resource that is none": ({"OTEL_RESOURCE_ATTRIBUTES": "cluster"}, "attribute pair cluster: not enough values"),
+    "an endless delay": ({"OTEL_BSP_SCHEDULE_DELAY": "1e300"}, "OTEL_BSP_SCHEDULE_DELAY"),
+}
+"""What the SDK replaces by a default."""
 
 
 @pytest.mark.parametrize("case", BAD)
 async def test_a_bad_setting_is_logged_in_one_line_and_turns_traces_off(
-    case: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    case: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     environment, said = BAD[case]
-    for name, value in environment.items():  # the SDK reads some by itself
-        monkeypatch.setenv(name, value)
-    tracer = tracer_from_environment(environment)
+    tracer = tracer_with(environment)
     # caplog also has the lines of the SDK's own logger.
     (line,) = [one.getMessage() for one in caplog.records if one.name.startswith("gangctl")]
     assert said in line
@@ -143,6 +151,17 @@ async def test_a_bad_setting_is_logged_in_one_line_and_turns_traces_off(
     assert line.isprintable()
     assert tracer.counts().exported == 0
     await tracer.close()
+
+
+@pytest.mark.parametrize("case", REPLACED)
+async def test_the_log_has_the_warning_of_the_sdk_if_it_replaces_a_setting_by_its_default(
+    case: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    environment, said = REPLACED[case]
+    await tracer_with(ENDPOINT | environment).close()
+    (line,) = [one.getMessage() for one in caplog.records if one.name.startswith("gangctl")]
+    assert line.startswith("OpenTelemetry: ")
+    assert said in line
 
 
 @pytest.mark.parametrize(
@@ -160,7 +179,7 @@ def test_traces_that_are_not_configured_or_disabled_are_off_without_a_log_line(
 ) -> None:
     if environment.get("OTEL_EXPORTER_OTLP_HEADERS"):
         assert "OTEL_EXPORTER_OTLP_ENDPOINT" not in environment
-    tracer_from_environment(environment)
+    tracer_with(environment)
     assert not caplog.messages
 
 
@@ -168,46 +187,36 @@ def test_traces_that_are_off_import_no_opentelemetry() -> None:
     code = (
         "import sys, gangctl.controller.local;"
         "from gangctl.telemetry.tracing.tracer import tracer_from_environment;"
-        "tracer_from_environment({});"
+        "tracer_from_environment();"
         "sys.exit(any(name.split('.')[0] in {'opentelemetry', 'requests'} for name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_the_standard_variables_have_their_standard_meaning() -> None:
-    found = read(
+    found = collector(
         {
             "OTEL_EXPORTER_OTLP_ENDPOINT": "https://collector/base/",
             "OTEL_EXPORTER_OTLP_HEADERS": "Authorization=Bearer%20x=, tenant = a ",
             "OTEL_EXPORTER_OTLP_TIMEOUT": "2500",
-            "OTEL_EXPORTER_OTLP_COMPRESSION": "gzip",
-            "OTEL_TRACES_SAMPLER": "parentbased_traceidratio",
-            "OTEL_TRACES_SAMPLER_ARG": "0.25",
-            "OTEL_RESOURCE_ATTRIBUTES": "k8s.cluster.name=a%2Cb,service.name=other",
-            "OTEL_BSP_SCHEDULE_DELAY": "100",
             "OTEL_BSP_MAX_QUEUE_SIZE": "64",
         }
     )
     assert found is not None
     assert found.endpoint == "https://collector/base/v1/traces"
     assert dict(found.headers) == {"authorization": "Bearer x=", "tenant": "a"}
-    assert (found.timeout, found.compression) == (2.5, "gzip")
-    assert (found.sampler, found.ratio) == ("parentbased_traceidratio", 0.25)
-    assert dict(found.resource) == {"k8s.cluster.name": "a,b", "service.name": "other"}
-    assert (found.schedule_delay, found.queue, found.batch) == (0.1, 64, 64)
+    assert (found.timeout, found.queue, found.batch) == (2.5, 64, 64)
 
 
 def test_a_variable_for_traces_has_priority_over_the_general_one() -> None:
-    found = read(
+    found = collector(
         {
             "OTEL_EXPORTER_OTLP_ENDPOINT": GOOD,
             "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://traces:4318/as/it/is",
             "OTEL_EXPORTER_OTLP_HEADERS": "a=1",
             "OTEL_EXPORTER_OTLP_TRACES_HEADERS": "b=2",
-            "OTEL_SERVICE_NAME": "mine",
         }
     )
     assert found is not None
     assert found.endpoint == "http://traces:4318/as/it/is"
-    assert found.headers == (("b", "2"),)
-    assert dict(found.resource) == {"service.name": "mine"}
+    assert found.headers == {"b": "2"}

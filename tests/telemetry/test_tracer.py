@@ -15,9 +15,8 @@ from gangctl.api.status import GangPhase
 from gangctl.cluster import clock
 from gangctl.story.spans import Span, incident_spans
 from gangctl.telemetry.tracing import tracer as tracing
-from gangctl.telemetry.tracing.tracer import tracer_from_environment
 from tests.telemetry.otlp_receiver import Receiver, attributes, receiving
-from tests.telemetry.traced_restart import environment, restarted, traced
+from tests.telemetry.traced_restart import environment, restarted, traced, tracer_with
 from tests.wait import until_async
 
 pytestmark = pytest.mark.usefixtures("patient")
@@ -108,12 +107,12 @@ async def test_two_leaders_export_one_whole_trace_wherever_the_first_one_ends(cu
     jobs = restarted()
     assert len(jobs) == 4
     async with receiving() as receiver:
-        first = tracer_from_environment(environment(receiver, OTEL_BSP_SCHEDULE_DELAY="20" if flushed else "3600000"))
+        first = tracer_with(environment(receiver, OTEL_BSP_SCHEDULE_DELAY="20" if flushed else "3600000"))
         for job in jobs[:cut]:
             first.round_began(job)
         if flushed:
             await first.close()  # else it dies with all that it has not sent
-        second = tracer_from_environment(environment(receiver))
+        second = tracer_with(environment(receiver))
         for job in jobs[max(0, cut - 1) :]:  # it begins with what the first one saw last
             second.round_began(job)
         await second.close()
@@ -244,7 +243,7 @@ async def test_requests_have_the_configured_headers_path_and_compression(compres
         }
         settings = environment(receiver, **more)
         settings["OTEL_EXPORTER_OTLP_ENDPOINT"] += "/collector/"
-        tracer = tracer_from_environment(settings)
+        tracer = tracer_with(settings)
         for job in jobs:
             tracer.round_began(job)
         await tracer.close()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from unittest.mock import patch
 
 from gangctl.api.gangjob import GangJob
 from gangctl.telemetry.tracing.tracer import IncidentTracer, tracer_from_environment
@@ -64,11 +66,17 @@ def environment(receiver: Receiver, **more: str) -> dict[str, str]:
     return {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url, "OTEL_BSP_SCHEDULE_DELAY": "20"} | more
 
 
+def tracer_with(settings: Mapping[str, str]) -> IncidentTracer:
+    """A tracer of a process that has these variables."""
+    with patch.dict(os.environ, settings):
+        return tracer_from_environment()
+
+
 @asynccontextmanager
 async def traced(**more: str) -> AsyncIterator[tuple[IncidentTracer, Receiver]]:
     """A tracer, and the receiver that it exports to."""
     async with receiving() as receiver:
-        tracer = tracer_from_environment(environment(receiver, **more))
+        tracer = tracer_with(environment(receiver, **more))
         try:
             yield tracer, receiver
         finally:

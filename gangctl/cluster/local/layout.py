@@ -27,7 +27,7 @@ _GANG_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,40}[a-z0-9])?")
 
 @dataclass(frozen=True, slots=True)
 class PodFolder:
-    """Files of one pod. Its logs are rotated: see ``rotation.py``."""
+    """Files of one pod. Its logs are rotated: see ``log_files.py``."""
 
     path: Path
 

@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, Unpack
 
+from gangctl.api.changes import changed
 from gangctl.cluster import clock
 from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.local import pod_record, process
@@ -180,17 +181,17 @@ class LocalPod:
             await self._store(durable=durable, **changes)
         except ClusterError as error:
             log.warning("pod %s: %s", self.record.name, error)
-            self._set_record(pod_record.changed(self.record, **changes))
+            self._set_record(changed(self.record, **changes))
 
     async def _store(self, *, durable: bool, **changes: Unpack[pod_record.RecordChanges]) -> None:
         async with self._writing:
-            changed = pod_record.changed(self.record, **changes)
-            await asyncio.to_thread(pod_record.save, self._folder, changed, durable=durable)
-            self._set_record(changed)
+            record = changed(self.record, **changes)
+            await asyncio.to_thread(pod_record.save, self._folder, record, durable=durable)
+            self._set_record(record)
 
-    def _set_record(self, changed: PodRecord) -> None:
-        self.record = changed
-        self.shown = first_seen(projection(changed), clock.now())
+    def _set_record(self, record: PodRecord) -> None:
+        self.record = record
+        self.shown = first_seen(projection(record), clock.now())
         self._notify()
 
     def _termination_message(self) -> str:

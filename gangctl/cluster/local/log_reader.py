@@ -1,4 +1,4 @@
-"""Reads a log that is written, and rotated, at the same time (``rotation.py``): each byte once, in order.
+"""Reads a log that is written, and rotated, at the same time: each byte once, in order.
 
 A shared lock on the log keeps it from being rotated while it is looked at, and is held for one read only: a reader that
 waits for its own reader must not hold up the rotation. One that is later than two rotations misses what was between.
@@ -14,8 +14,8 @@ from typing import BinaryIO, Final
 from gangctl.cluster.local.atomic_files import Stamp, stamp
 from gangctl.cluster.local.rotation import rotated
 
-MOST_BYTES: Final = 1 << 20
-"""Maximum of one read."""
+READ_BYTES: Final = 1 << 20
+"""The most that is read at once."""
 
 
 class LogReader:
@@ -31,7 +31,7 @@ class LogReader:
         if from_end:
             self._older, self._at = stamp(rotated(path)), _size(path)
 
-    def read(self, most: int = MOST_BYTES) -> bytes:
+    def read(self, most: int = READ_BYTES) -> bytes:
         """The next bytes; none if there are no more yet, or no log.
 
         Raises:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from typing import TypedDict, Unpack
+from typing import TypedDict
 
 from pydantic import ValidationError
 
@@ -72,11 +72,6 @@ class RecordChanges(TypedDict, total=False):
     deleting: bool
     terminated: bool
     reason: str
-
-
-def changed(record: PodRecord, **changes: Unpack[RecordChanges]) -> PodRecord:
-    """Return a copy of the record with these fields changed."""
-    return record.model_copy(update=dict(changes))
 
 
 def load(folder: PodFolder) -> PodRecord | None:

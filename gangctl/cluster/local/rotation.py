@@ -8,7 +8,7 @@ is copied to ``NAME.1``, in the place of the one before, and then emptied:
 If the controller is killed in between, the next one copies again: nothing is lost, and at last nothing is there twice.
 What is written in the microseconds between the last read and the truncation is lost, as with logrotate's copytruncate.
 Of a file of over twice the size (its writer is very fast, or no controller ran) only the newest part is kept. A reader
-holds a shared lock on NAME while it looks (``log_reader.py``); then a log is rotated the next time.
+holds a shared lock on NAME while it looks; then a log is rotated the next time.
 
 Nothing rotates while no controller runs.
 """

@@ -6,6 +6,7 @@ import asyncio
 import signal
 from collections.abc import Mapping
 
+from gangctl.api.changes import changed
 from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.local import pod_record, process
 from gangctl.cluster.local.controller_lock import only_controller
@@ -45,7 +46,7 @@ async def _end(folder: GangFolder, pod: PodRecord, living: Mapping[str, Process]
     await kill_tree(pod.uid, supervisor)
     await end_sidecar(sidecar)
     await asyncio.to_thread(pod_record.remove_what_lived, pod)
-    over = pod_record.changed(pod, terminated=True, started=None, reason=pod.reason or "TornDown")
+    over = changed(pod, terminated=True, started=None, reason=pod.reason or "TornDown")
     await asyncio.to_thread(pod_record.save, folder.pod(pod.name), over, durable=True)
 
 

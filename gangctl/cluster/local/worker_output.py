@@ -1,7 +1,7 @@
 """What workers printed last, read from the ends of their logs.
 
 A log goes on over attempts. So the size of each is noted when an attempt starts, before its processes do: what the
-attempt printed lies between two sizes. It may have been rotated since (``rotation.py``): then the older part comes
+attempt printed lies between two sizes. It may have been rotated since: then the older part comes
 before it. Sizes are in memory only: for the attempt that runs when another controller takes the gang over, only lines
 of a supervisor between those of the worker tell which are of that attempt.
 """
@@ -87,8 +87,8 @@ def _part(log: Path, newer: BinaryIO, begins: dict[int, _Begin], attempt: int) -
     return content if first == begin else content.partition(b"\n")[2] or content
 
 
-def _size(log: Path) -> int:
+def _size(path: Path) -> int:
     try:
-        return log.stat().st_size
+        return path.stat().st_size
     except OSError:
         return 0

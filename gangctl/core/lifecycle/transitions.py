@@ -7,9 +7,9 @@ its row doesn't name.
 
 from __future__ import annotations
 
-from typing import Unpack
+from typing import Any
 
-from gangctl.api.changes import StatusChanges, changed, in_phase
+from gangctl.api.changes import changed, in_phase
 from gangctl.api.checkpoint_status import RecordedStep, RejectedStep, RestorePoint
 from gangctl.api.roles_hash import roles_hash
 from gangctl.api.status import GangPhase, HeldRank, Master, Status
@@ -138,7 +138,7 @@ def _seen(gang: Gang, status: Status) -> Status:
     return changed(requests.taken(gang.spec, status), roles_hash=roles_hash(gang.spec.roles))
 
 
-def _moved(row: Transition, gang: Gang, status: Status, **changes: Unpack[StatusChanges]) -> Status:
+def _moved(row: Transition, gang: Gang, status: Status, **changes: Any) -> Status:
     assert status.phase in row.sources, f"{row.name} does not lead out of {status.phase}"
     attempt = status.attempt + (row.attempt is Attempt.NEXT)
     if row.attempt is Attempt.NEXT or row.target is GangPhase.RUNNING:

@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
+from urllib.parse import unquote
 
 from opentelemetry.context import Context
-from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.id_generator import IdGenerator
-from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Decision, Sampler, TraceIdRatioBased
+from opentelemetry.sdk.trace.sampling import Decision
 from opentelemetry.sdk.version import __version__ as sdk_version
 from opentelemetry.trace import (
     Link,
@@ -30,38 +34,42 @@ from opentelemetry.trace import (
     TraceFlags,
     set_span_in_context,
 )
+from requests import RequestException, Response, Session
 
 from gangctl import __version__
+from gangctl.api.escaping import escaped
 from gangctl.core.facts.trace_context import root_span_id
 from gangctl.story.spans import ROOT, Span
-from gangctl.telemetry.tracing.batch_exporter import BatchExporter
-from gangctl.telemetry.tracing.exporter import SpanCounts
-from gangctl.telemetry.tracing.settings import RATIOS, TraceSettings
+from gangctl.telemetry.tracing.exporter import Collector, SpanCounts
 
 log = logging.getLogger(__name__)
 
 CLOSE_SECONDS: Final = 2.0
 """How long the end of the process waits for spans to be sent."""
+QUIET_SECONDS: Final = 60.0
+"""The least time between two lines about lost spans."""
+_NO_LOG: Final = logging.NullHandler()
+"""Without any handler, Python would write the SDK's warnings to stderr, with secrets."""
+_MAX_REASON: Final = 300
+MIN_SECRET: Final = 4
+"""Letters. Shorter values are not searched for."""
+_TRIED: Final = re.compile("Transient error (.*) encountered while exporting.*", re.DOTALL)
 _SAMPLED: Final = TraceFlags(TraceFlags.SAMPLED)
 
 
 class OtlpExporter:
     """A :class:`~gangctl.telemetry.tracing.exporter.Exporter`."""
 
-    def __init__(self, settings: TraceSettings) -> None:
-        """Raises ValueError where the SDK refuses one of its own settings."""
+    def __init__(self, collector: Collector) -> None:
+        """Raises ValueError where the SDK refuses a setting. Where it takes its default instead, a line is logged."""
         self._ids = _Ids()
-        self._queue = settings.queue
-        self._sampler = _sampler(settings)
-        self._batches = BatchExporter(settings)
-        self._provider = TracerProvider(
-            ALWAYS_ON,  # The sampler below decides before a span is made, for a trace as a whole.
-            _resource(settings),
-            shutdown_on_exit=False,
-            id_generator=self._ids,
+        self._queue = collector.queue
+        self._batches = BatchExporter(collector)  # First, since it takes the SDK's warnings.
+        self._provider = TracerProvider(resource=_resource(), shutdown_on_exit=False, id_generator=self._ids)
+        self._provider.add_span_processor(
+            BatchSpanProcessor(self._batches, collector.queue, max_export_batch_size=collector.batch)
         )
-        delay = settings.schedule_delay * 1000
-        self._provider.add_span_processor(BatchSpanProcessor(self._batches, settings.queue, delay, settings.batch))
+        self._batches.log_warnings()
         self._tracer = self._provider.get_tracer("gangctl", __version__)
         self._taken = 0
         self._dropped = 0
@@ -71,7 +79,8 @@ class OtlpExporter:
     def export(self, span: Span) -> None:
         """See :class:`~gangctl.telemetry.tracing.exporter.Exporter`."""
         trace = int(span.trace_id, 16)
-        if span.end is None or self._sampler.should_sample(Context(), trace, ROOT).decision is Decision.DROP:
+        # Decided for a trace as a whole, by its root: a parent that isn't exported would be missing.
+        if span.end is None or self._provider.sampler.should_sample(Context(), trace, ROOT).decision is Decision.DROP:
             return
         if self._waiting() >= self._queue:
             self._dropped += 1
@@ -113,6 +122,120 @@ class OtlpExporter:
         return self._taken - self._batches.exported - self._batches.failed
 
 
+class BatchExporter(SpanExporter):
+    """Sends batches, and counts what became of their spans."""
+
+    def __init__(self, collector: Collector) -> None:
+        self.exported = 0
+        self.failed = 0
+        self._to = collector.shown
+        self._errors = SdkErrors(collector.secrets)
+        self._exporter = OTLPSpanExporter(
+            collector.endpoint, headers=collector.headers, timeout=collector.timeout, session=_session()
+        )
+        self._stopped = False
+        self._logged_at: float | None = None
+        self._logged_failures = 0
+        """How many had failed when that was logged last."""
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        """Send a batch. If it fails, its spans are lost: the exporter has retried for as long as it may."""
+        self._errors.first = ""
+        try:
+            result = self._exporter.export(spans)
+        except Exception as error:  # noqa: BLE001 - whatever the error is, the batch was not sent
+            result = SpanExportResult.FAILURE
+            self._errors.first = self._errors.shown(f"{type(error).__name__}: {error}")
+        if result is SpanExportResult.SUCCESS:
+            self.exported += len(spans)
+            if self._logged_at is not None:
+                log.info("spans are exported to %s again; %d were lost so far", self._to, self.failed)
+                self._logged_at = None
+        else:
+            self.failed += len(spans)
+            if not self._stopped:
+                self._log_loss()
+        return result
+
+    def shutdown(self) -> None:
+        """Stop retrying. Spans that are lost from now on are counted and not logged."""
+        if not self._stopped:
+            self._stopped = True
+            self._exporter.shutdown()  # type: ignore[no-untyped-call]
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:  # noqa: ARG002 - as the SDK has it
+        """Do nothing: no span waits here."""
+        return True
+
+    def log_warnings(self) -> None:
+        """Log the first warning of the SDK about its settings."""
+        if self._errors.first:
+            log.warning("OpenTelemetry: %s", self._errors.first)
+
+    def detach(self) -> None:
+        """Give the SDK's logger back."""
+        self._errors.detach()
+
+    def _log_loss(self) -> None:
+        now = time.monotonic()
+        if self._logged_at is not None and now - self._logged_at < QUIET_SECONDS:
+            return
+        lost, self._logged_at, self._logged_failures = self.failed - self._logged_failures, now, self.failed
+        log.warning(
+            "%d spans are lost, and nothing else is affected: they could not be exported to %s: %s",
+            lost,
+            self._to,
+            self._errors.first or "the SDK gave no reason",
+        )
+
+
+def _session() -> Session:
+    """An HTTP session in which a redirection fails. The exporter would not follow it, and count it as a success."""
+    session = Session()
+    session.hooks["response"].append(_refuse_redirection)
+    return session
+
+
+def _refuse_redirection(response: Response, *_: object, **__: object) -> None:
+    if 300 <= response.status_code < 400:  # noqa: PLR2004 - as HTTP has it
+        response.close()
+        raise RequestException(f"it answered {response.status_code}, a redirection, which is not followed")
+
+
+class SdkErrors(logging.Handler):
+    """Takes what the SDK logs about failures. The first line of a batch is the reason; secrets are removed from it."""
+
+    def __init__(self, secrets: Sequence[str]) -> None:
+        super().__init__(logging.WARNING)
+        self.first = ""
+        written = {form for secret in secrets for form in (secret, repr(secret)[1:-1], unquote(secret))}
+        # A shorter secret occurs in every text, and replacing it would reveal it.
+        self._secrets = sorted((one for one in written if len(one) >= MIN_SECRET), key=len, reverse=True)
+        self._has_short = any(0 < len(one) < MIN_SECRET for one in secrets)
+        logger = logging.getLogger("opentelemetry")
+        logger.propagate = False
+        logger.addHandler(_NO_LOG)
+        logger.addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep the line if it is the first."""
+        if self.first:
+            return
+        self.first = self.shown(_TRIED.sub(r"\1", record.getMessage()))
+
+    def shown(self, text: str) -> str:
+        """The text without secrets and control characters."""
+        if self._has_short and "header" in text.lower():
+            return "one of its headers is invalid; it is not shown, because it may be secret"
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return escaped(text)[:_MAX_REASON]
+
+    def detach(self) -> None:
+        """Give the SDK's logger back."""
+        logging.getLogger("opentelemetry").removeHandler(self)
+
+
 class _Ids(IdGenerator):
     """Gives the SDK the ids that were computed from the status."""
 
@@ -127,20 +250,19 @@ class _Ids(IdGenerator):
         return self.trace
 
 
-def _sampler(settings: TraceSettings) -> Sampler:
-    if settings.sampler in RATIOS:
-        return TraceIdRatioBased(settings.ratio)
-    return ALWAYS_OFF if settings.sampler.endswith("always_off") else ALWAYS_ON
+def _resource() -> Resource:
+    """The same for every controller: if two leaders send a span, it must be the same, or it is shown twice.
 
-
-def _resource(settings: TraceSettings) -> Resource:
-    """The same for every controller: if two leaders send a span, it must be the same, or it is shown twice."""
-    sdk: Mapping[str, str] = {
+    The SDK's own default has a random ID for each process.
+    """
+    ours = {
+        "service.name": "gangctl",
+        "service.version": __version__,
         "telemetry.sdk.language": "python",
         "telemetry.sdk.name": "opentelemetry",
         "telemetry.sdk.version": sdk_version,
     }
-    return Resource({"service.version": __version__, **sdk, **dict(settings.resource)})
+    return Resource(ours).merge(OTELResourceDetector().detect())
 
 
 def _in_parent(trace: int, parent_id: str) -> Context:

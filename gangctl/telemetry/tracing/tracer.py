@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -23,8 +22,7 @@ from gangctl.api.status import ENDED
 from gangctl.cluster import clock
 from gangctl.core.facts.trace_context import trace_of
 from gangctl.story.spans import MEMBER, Span, incident_spans, is_complete
-from gangctl.telemetry.tracing.exporter import Exporter, NoExporter, SpanCounts
-from gangctl.telemetry.tracing.settings import SettingError, read
+from gangctl.telemetry.tracing.exporter import Exporter, NoExporter, SettingError, SpanCounts, collector
 
 log = logging.getLogger(__name__)
 
@@ -156,23 +154,23 @@ class IncidentTracer:
             self._exporter.export(span)
 
 
-def tracer_from_environment(environment: Mapping[str, str] = os.environ) -> IncidentTracer:
-    """A tracer with the standard OTEL_* settings. If one of them is wrong, it is logged, and there are no traces."""
+def tracer_from_environment() -> IncidentTracer:
+    """A tracer with the standard OTEL_* settings. If one of them can't work, it is logged, and there are no traces."""
     try:
-        settings = read(environment)
-        if settings is None:
+        found = collector(os.environ)
+        if found is None:
             return IncidentTracer(NoExporter())
         # Imported here, since it costs about 25 MB and a thread.
         from gangctl.telemetry.tracing.otlp import OtlpExporter  # noqa: PLC0415
 
-        exporter = OtlpExporter(settings)
+        exporter = OtlpExporter(found)
     except Exception as error:  # noqa: BLE001 - the SDK reads more settings than are checked, and raises what it likes
         log.error(  # noqa: TRY400 - no traceback needed
             "traces are off: %s. Nothing else is affected. Correct the setting and restart the controller",
             error if isinstance(error, SettingError) else escaped(f"OpenTelemetry rejects its settings: {error!r}"),
         )
         return IncidentTracer(NoExporter())
-    log.info("traces of restarts are exported to %s", settings.shown)
+    log.info("traces of restarts are exported to %s", found.shown)
     return IncidentTracer(exporter)
 
 
