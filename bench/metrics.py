@@ -28,8 +28,7 @@ from gangctl.cluster.kube.reflector import WatchHealth
 from gangctl.controller.endpoints import MetricsServer
 from gangctl.core.policy.brake import BrakeState
 from gangctl.telemetry.metrics.exposition import KEPT_SECONDS
-from gangctl.telemetry.metrics.process import Metrics
-from gangctl.telemetry.metrics.sources import Sources
+from gangctl.telemetry.metrics.process import Metrics, Sources
 
 SIZES = (0, 1000, 10_000)
 NAMESPACES = 20

@@ -13,7 +13,7 @@ import yaml
 
 from e2e.chart import CHART, FULL, NAMESPACE, REGISTRY, REPOSITORY, Helm, Object, Rendered, helm_program
 from gangctl.api.manifest import load
-from gangctl.api.version import GROUP
+from gangctl.api.names import GROUP
 
 SETS: dict[str, dict[str, Any]] = {
     "defaults": {},

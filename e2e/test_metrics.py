@@ -27,8 +27,7 @@ from gangctl.api.status import FirstStep, GangPhase, Spent
 from gangctl.cluster.kube.reflector import WatchHealth
 from gangctl.controller.endpoints import MetricsServer
 from gangctl.core.policy.brake import BrakeState
-from gangctl.telemetry.metrics.process import Metrics
-from gangctl.telemetry.metrics.sources import Sources
+from gangctl.telemetry.metrics.process import Metrics, Sources
 from tests.ports import free_port
 from tests.wait import until
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, TypedDict, TypeVar
 
 from gangctl.api.model import Model
-from gangctl.api.restart import RestartFrom
+from gangctl.api.recovery import RestartFrom
 from gangctl.api.status import GangPhase, Status
 
 _M = TypeVar("_M", bound=Model)

@@ -1,20 +1,248 @@
-"""The CustomResourceDefinition, made from the types.
-
-``python -m gangctl.api.crd`` prints it; with ``--check FILE`` it checks whether FILE is up to date.
-"""
+"""The CustomResourceDefinition and its structural schema, made from the pydantic types."""
 
 from __future__ import annotations
 
 import argparse
 import copy
+import re
 import sys
+from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
-from gangctl.api.schema import RULES, Schema, gangjob_schema
-from gangctl.api.version import GROUP, KIND, PLURAL, VERSION
+from gangctl.api.gangjob import GangJob, caveats
+from gangctl.api.names import GROUP, KIND, PLURAL, VERSION
+
+# The structural schema of the GangJob, made from the pydantic types.
+#
+# The CRD, the reference and the errors of manifests are made from it. It follows Kubernetes' rules for structural
+# schemas: each node has one type, without $ref and anyOf, and a union is one object with a discriminator as its first
+# field. Keys that start with ``x-gangctl-`` are for gangctl itself and not part of the CRD.
+
+
+Schema = dict[str, Any]
+
+KINDS = "x-gangctl-kinds"
+"""On a union: its discriminator."""
+ONLY = "x-gangctl-only"
+"""On a field of a union: the kind that it belongs to, as a sentence."""
+REFUSED = "x-gangctl-refused"
+"""On a field: values that are rejected with a specific reason."""
+RESERVED = "x-gangctl-reserved"
+"""On a field: it is reserved, with the message."""
+RULES = "x-kubernetes-validations"
+
+_TEMPLATE = "spec.roles[].template"
+"""Fields below it get no defaults: a template is kept as written."""
+_LIST_MAPS: Mapping[str, list[str]] = {
+    "spec.roles": ["name"],
+    "spec.checkpoint.tiers": ["name"],
+    "status.conditions": ["type"],
+}
+_LIST_SETS = frozenset({"spec.podFailurePolicy.rules[].onExitCodes.values"})
+_COPIED = ("enum", "pattern", "minLength", "maxLength", "minItems", "maxItems", "minimum", "maximum", "format")
+_INT32 = 2**31
+
+
+@cache
+def gangjob_schema() -> Schema:
+    """The schema of the whole object. Callers must not change it."""
+    raw = GangJob.model_json_schema(by_alias=True)
+    return _Builder(raw.get("$defs", {})).node(raw, "")
+
+
+def reserved_message(name: str, what: str) -> str:
+    """Why a reserved field is rejected."""
+    return f"{name} is not yet supported: it is reserved for {what}"
+
+
+class _Builder:
+    """Converts pydantic's schema, with its definitions, to the structural one."""
+
+    def __init__(self, definitions: Mapping[str, Schema]) -> None:
+        self._definitions = definitions
+
+    def node(self, raw: Schema, path: str) -> Schema:
+        """The schema of one value; ``path`` is of YAML names, with [] for the items of a list."""
+        raw = self._resolved(raw)
+        if "oneOf" in raw:
+            node = self._union(raw, path)
+        else:
+            match raw.get("type"):
+                case "object" if "properties" in raw:
+                    node = self._object(raw, path)
+                case "object":
+                    node = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+                case "array":
+                    node = self._array(raw, path)
+                case _:
+                    node = self._scalar(raw)
+        description = " ".join([" ".join(raw.get("description", "").split()), *caveats(path)]).strip()
+        return {"description": description, **node} if description else node
+
+    def _resolved(self, raw: Schema) -> Schema:
+        """Resolve references, and remove "or null", because a field that is off is absent."""
+        if "anyOf" in raw:
+            (only,) = (one for one in raw["anyOf"] if one.get("type") != "null")
+            raw = {**only, **{key: value for key, value in raw.items() if key not in {"anyOf", "default"}}}
+        if "$ref" in raw:
+            name = raw["$ref"].rsplit("/", 1)[-1]
+            raw = {**self._definitions[name], **{key: value for key, value in raw.items() if key != "$ref"}}
+        return raw
+
+    def _scalar(self, raw: Schema) -> Schema:
+        node: Schema = {"type": raw.get("type", "string")}
+        node.update({key: raw[key] for key in _COPIED if key in raw})
+        if "const" in raw:
+            node["enum"] = [raw["const"]]
+        if node["type"] == "integer":
+            node["format"] = "int32" if node.get("maximum", _INT32) < _INT32 else "int64"
+        if "x-refused" in raw:
+            node[REFUSED] = dict(raw["x-refused"])
+            node["enum"] = [*node["enum"], *raw["x-refused"]]
+            node[RULES] = [
+                {"rule": f"self != '{value}'", "message": f"{value} is refused: {reason}"}
+                for value, reason in raw["x-refused"].items()
+            ]
+        return node
+
+    def _array(self, raw: Schema, path: str) -> Schema:
+        node: Schema = {"type": "array", "items": self.node(raw["items"], f"{path}[]")}
+        node.update({key: raw[key] for key in _COPIED if key in raw})
+        if path in _LIST_MAPS:
+            node["x-kubernetes-list-type"] = "map"
+            node["x-kubernetes-list-map-keys"] = _LIST_MAPS[path]
+        else:
+            node["x-kubernetes-list-type"] = "set" if path in _LIST_SETS else "atomic"
+        return node
+
+    def _object(self, raw: Schema, path: str) -> Schema:
+        node: Schema = {"type": "object", "properties": {}}
+        for name, field in raw["properties"].items():
+            below = f"{path}.{name}" if path else name
+            node["properties"][name] = self._field(field, below, required=name in raw.get("required", ()))
+        if raw.get("required"):
+            node["required"] = sorted(raw["required"])
+        if raw.get("additionalProperties") is True:
+            node["x-kubernetes-preserve-unknown-fields"] = True
+        rules = [_rule(one, node["properties"]) for one in raw.get("x-constraints", ())]
+        for name, reserved in raw.get("x-reserved", {}).items():
+            node["properties"][name] = _reserved(name, reserved)
+            rules.append({"rule": f"!has(self.{name})", "message": reserved_message(name, reserved["message"])})
+        return {**node, RULES: rules} if rules else node
+
+    def _field(self, raw: Schema, path: str, *, required: bool) -> Schema:
+        node = self.node(raw, path)
+        if required or not path.startswith("spec.") or path.startswith(_TEMPLATE):
+            return node
+        if "default" in raw and raw["default"] is not None:
+            node["default"] = raw["default"]
+        elif node["type"] == "object" and "default" not in node and "anyOf" not in raw:
+            # The API server judges a default by the rules as it is, without the defaults of its fields.
+            below = node["properties"].items() if RULES in node else ()
+            node["default"] = {name: field["default"] for name, field in below if "default" in field}
+        if "default" in node and node["type"] != "object":
+            node["description"] = f"{node.get('description', '')} Default: {_shown(node['default'])}.".strip()
+        return node
+
+    def _union(self, raw: Schema, path: str) -> Schema:
+        """One object for all kinds, with CEL rules about which fields belong to which kind."""
+        kinds = list({one["$ref"]: self._resolved(one) for one in raw["oneOf"]}.values())
+        (tag,) = set.intersection(
+            *({key for key, value in one["properties"].items() if _is_tag(value)} for one in kinds)
+        )
+        values: dict[str, Schema] = {value: one for one in kinds for value in _tags(one["properties"][tag])}
+        told = "; ".join(f"{value}: {' '.join(one['description'].split())[:-1]}" for value, one in values.items())
+        properties: dict[str, Schema] = {tag: {"description": f"{told}.", "type": "string", "enum": list(values)}}
+        default = next(
+            (one["properties"][tag]["default"] for one in kinds if "default" in one["properties"][tag]), None
+        )
+        whole: dict[str, Any] = {}
+        if default is not None:
+            properties[tag]["default"] = default
+            properties[tag]["description"] += f" Default: {default}."
+            whole[tag] = default
+        rules: list[Schema] = []
+        for one in kinds:
+            mine = list(_tags(one["properties"][tag]))
+            is_mine = " || ".join(f"self.{tag} == '{value}'" for value in mine)
+            object_ = self._object({**one, "x-reserved": {}}, path)
+            for name, node in object_["properties"].items():
+                if name == tag:
+                    continue
+                if name in properties:
+                    raise ValueError(f"{path}: two kinds have a field {name}")
+                shown = f" Default: {_shown(node['default'])}." if "default" in node else ""
+                only = f" Only with {tag} {' or '.join(mine)}."
+                # The API server would add a field's default to all kinds: the whole union gets one default instead.
+                value = node.pop("default", None)
+                if value is not None and default in mine:
+                    whole[name] = value
+                text = re.sub(re.escape(shown) + "$", "", node.get("description", ""))
+                only_with = f"{name} belongs to {tag} {' or '.join(mine)} only"
+                properties[name] = {**node, "description": f"{text}{only}{shown}", ONLY: only_with}
+                rules.append({"rule": f"!has(self.{name}) || {is_mine}", "message": only_with, "fieldPath": f".{name}"})
+                if name in one.get("required", ()):
+                    needs = f"{tag} {' or '.join(mine)} needs {name}"
+                    rules.append(
+                        {"rule": f"!({is_mine}) || has(self.{name})", "message": needs, "fieldPath": f".{tag}"}
+                    )
+            rules += [{**rule, "rule": f"!({is_mine}) || ({rule['rule']})"} for rule in object_.get(RULES, ())]
+        return {
+            "type": "object",
+            "properties": properties,
+            **({"default": whole} if whole else {"required": [tag]}),
+            **({RULES: rules} if rules else {}),
+            KINDS: tag,
+        }
+
+
+def _is_tag(field: Schema) -> bool:
+    return "const" in field or "enum" in field
+
+
+def _tags(field: Schema) -> Iterable[str]:
+    return (field["const"],) if "const" in field else tuple(field["enum"])
+
+
+def _rule(constraint: Mapping[str, Any], properties: Mapping[str, Schema]) -> Schema:
+    rule: Schema = {"rule": constraint["rule"], "message": constraint["message"]}
+    first = constraint["fields"][0]
+    node: Schema = {"properties": properties}
+    for part in first.split("."):
+        if part not in node.get("properties", {}) or part == "metadata":  # of metadata the CRD declares nothing
+            return rule
+        node = node["properties"][part]
+    return {**rule, "fieldPath": f".{first}"}
+
+
+def _reserved(name: str, reserved: Mapping[str, Any]) -> Schema:
+    return {
+        "description": f"Not yet supported: reserved for {reserved['message']}.",
+        **reserved["schema"],
+        RESERVED: reserved_message(name, reserved["message"]),
+    }
+
+
+def _shown(default: Any) -> str:
+    match default:
+        case bool():
+            return "true" if default else "false"
+        case "":
+            return "empty"
+        case list():
+            return "[" + ", ".join(map(str, default)) + "]" if default else "empty"
+        case _:
+            return str(default)
+
+
+# The CustomResourceDefinition, made from the types.
+#
+# ``python -m gangctl.api.crd`` prints it; with ``--check FILE`` it checks whether FILE is up to date.
+
 
 NAME: Final = f"{PLURAL}.{GROUP}"
 HEADER: Final = "# Made by `python -m gangctl.api.crd` from the types in gangctl/api. Change those.\n"

@@ -1,18 +1,25 @@
-"""The GangJob: the fields that a user writes in ``spec``. The status is in ``status.py``."""
+"""The GangJob: the fields that a user writes in ``spec``, and which of them have no effect in local mode."""
 
 from __future__ import annotations
 
 from itertools import groupby
 from operator import attrgetter
-from typing import Annotated, Literal
+from types import MappingProxyType
+from typing import Annotated, Final, Literal
 
 from pydantic import ConfigDict, Field
 
-from gangctl.api.checkpoint import ApiSource, Checkpoint, DirectorySource, Tier
-from gangctl.api.gang_scheduling import GangScheduling, NoGangScheduling, PodGroupScheduling
 from gangctl.api.model import Constraint, Model, RoleName, RuleName, Seconds, TierName, Timestamp
-from gangctl.api.names import MAX_GANG_NAME, MAX_MEMBERS, MAX_POD_NAME, longest_pod_name
-from gangctl.api.placement import Network, NoPlacement, Placement, PlacementPolicy
+from gangctl.api.names import (
+    API_VERSION,
+    GROUP,
+    KIND,
+    MAX_GANG_NAME,
+    MAX_MEMBERS,
+    MAX_POD_NAME,
+    VERSION,
+    longest_pod_name,
+)
 from gangctl.api.policy import (
     Action,
     AllRoles,
@@ -28,14 +35,33 @@ from gangctl.api.policy import (
     RuleLevel,
     SuccessPolicy,
 )
-from gangctl.api.progress import ApiProgress, FileProgress, LogProgress, Progress
-from gangctl.api.recovery import Budget, Recovery, Unlimited, Windowed
-from gangctl.api.restart import RestartFrom
-from gangctl.api.roles import Launch, Role
-from gangctl.api.rolling import Rolling
+from gangctl.api.recovery import (
+    ApiProgress,
+    ApiSource,
+    Budget,
+    Checkpoint,
+    DirectorySource,
+    FileProgress,
+    LogProgress,
+    Progress,
+    Recovery,
+    RestartFrom,
+    Tier,
+    Unlimited,
+    Windowed,
+)
+from gangctl.api.roles import Container, Launch, PodSpec, Role, Template
+from gangctl.api.scheduling import (
+    GangScheduling,
+    Network,
+    NoGangScheduling,
+    NoPlacement,
+    Placement,
+    PlacementPolicy,
+    PodGroupScheduling,
+    Rolling,
+)
 from gangctl.api.status import Status
-from gangctl.api.templates import Container, PodSpec, Template
-from gangctl.api.version import API_VERSION, GROUP, KIND, VERSION
 
 __all__ = [
     "API_VERSION",
@@ -257,3 +283,26 @@ class GangJob(Model):
     """Desired state of the gang."""
     status: Status = Field(default_factory=Status)
     """Observed state of the gang. Only the controller writes it."""
+
+
+# Fields that have no effect in local mode: the only list of them.
+#
+# The sentences are appended to the descriptions of the fields, in the CRD and in the reference. Nothing may be added (a
+# test checks this): a field without effect must not get into the API any more.
+
+
+NOT_IN_LOCAL_MODE: Final = MappingProxyType(
+    {
+        "spec.podFailurePolicy.rules[].onPodConditions": "No effect in local mode, where pods have no conditions.",
+        "spec.podFailurePolicy.rules[].onDeviceHealth": "No effect in local mode, which knows no device health.",
+        "spec.recovery.schedulingTimeoutSeconds": "No effect in local mode, which schedules every pod at once.",
+        "spec.ttlSecondsAfterFinished": "No effect in local mode, where gangctl run removes the gang.",
+        "spec.recovery.avoidNodeSeconds": "No effect in local mode, which has only one node.",
+    }
+)
+"""Path of a field to why it has no effect in local mode."""
+
+
+def caveats(path: str) -> tuple[str, ...]:
+    """The sentences to append to the description of the field at ``path``, such as ``spec.roles[].name``."""
+    return (NOT_IN_LOCAL_MODE[path],) if path in NOT_IN_LOCAL_MODE else ()

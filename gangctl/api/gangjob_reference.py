@@ -11,13 +11,12 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import Final
 
-from gangctl.api.conditions import ConditionType
-from gangctl.api.docstrings import docstrings
+from gangctl.api.crd import ONLY, RESERVED, RULES, Schema, gangjob_schema
+from gangctl.api.model import docstrings
+from gangctl.api.names import API_VERSION, KIND
 from gangctl.api.problems import allowed
 from gangctl.api.reasons import Reason
-from gangctl.api.schema import ONLY, RESERVED, RULES, Schema, gangjob_schema
-from gangctl.api.status import GangPhase
-from gangctl.api.version import API_VERSION, KIND
+from gangctl.api.status import ConditionType, GangPhase
 
 _INTRODUCTION: Final = f"""\
 <!-- Made by `python -m gangctl.api.gangjob_reference` from the types in gangctl/api. Change those. -->

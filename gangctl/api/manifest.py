@@ -15,14 +15,14 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from gangctl.api.foreign import advice, is_foreign
+from gangctl.api.crd import KINDS, ONLY, REFUSED, RESERVED, Schema, gangjob_schema
 from gangctl.api.gangjob import GangJob
 from gangctl.api.model import BROKEN, SUBMITTED, Constraint
+from gangctl.api.names import KIND
 from gangctl.api.overrides import Override, overridden
 from gangctl.api.pod_fields import UnknownField, flat, unknown_fields
 from gangctl.api.problems import ManifestError, Problem, allowed, path_of, shown
-from gangctl.api.schema import KINDS, ONLY, REFUSED, RESERVED, Schema, gangjob_schema
-from gangctl.api.version import KIND
+from gangctl.api.stored import advice, is_foreign
 from gangctl.api.yaml_documents import Document, Location, UnreadableError, read
 
 __all__ = ["ManifestError", "Problem", "load"]

@@ -1,10 +1,20 @@
-"""Names of members and pods, labels and annotations. Together with the UIDs, a name identifies a pod."""
+"""Names of members and pods, labels, annotations, and the API's group, version and kind."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 from typing import Final
+
+# Group, version and kind of the API.
+
+
+GROUP: Final = "gangctl.io"
+VERSION: Final = "v1alpha1"
+API_VERSION: Final = f"{GROUP}/{VERSION}"
+KIND: Final = "GangJob"
+PLURAL: Final = "gangjobs"
+
 
 LABEL_GANG: Final = "gangctl.io/gang"
 """Name of the GangJob."""
@@ -23,7 +33,7 @@ SIDECAR: Final = "gangctl"
 """In a pod: name of the sidecar's container."""
 
 ANNOTATION_ROLES_HASH: Final = "gangctl.io/roles-hash"
-"""On a pod: hash of the roles that it was made from (see :func:`gangctl.api.roles_hash.roles_hash`)."""
+"""On a pod: hash of the roles that it was made from (see :func:`gangctl.api.stored.roles_hash`)."""
 ANNOTATION_WORKER: Final = "gangctl.io/worker-container"
 """On a pod: name of the worker's container. What happens to the user's other containers is no evidence."""
 ANNOTATION_HUB_CA: Final = "gangctl.io/hub-ca"

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Final
 
+from gangctl.api.crd import RESERVED, Schema, gangjob_schema
 from gangctl.api.problems import Problem, allowed, path_of, shown
-from gangctl.api.schema import RESERVED, Schema, gangjob_schema
 from gangctl.api.yaml_documents import Document, Location, UnreadableError, read
 
 MAX_TEXT: Final = 16_384

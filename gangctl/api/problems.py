@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gangctl.api.schema import REFUSED
+from gangctl.api.crd import REFUSED
 
 _SHOWN: Final = 60
 """Maximum characters of a value in a message."""

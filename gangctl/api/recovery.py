@@ -1,12 +1,13 @@
-"""Deadlines, grace periods and the restart budget of a recovery."""
+"""How a gang recovers: deadlines and the restart budget, checkpoints, progress and hangs, requested restarts."""
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
 from pydantic import Field, Tag
 
-from gangctl.api.model import YEAR, Constraint, Model, PositiveSeconds, Seconds, kind
+from gangctl.api.model import YEAR, Constraint, Model, PositiveSeconds, Seconds, TierName, kind
 
 
 class Windowed(Model):
@@ -92,3 +93,211 @@ class Recovery(Model):
     restartToken changes or holdTimeoutSeconds have passed."""
     hold_timeout_seconds: PositiveSeconds | None = None
     """Seconds that a gang is held before it fails. Needs onExhausted Hold. If absent, there is no limit."""
+
+
+# Where checkpoints are stored, and when gangctl falls back to an older one.
+
+
+class DirectorySource(Model):
+    """gangctl lists a directory, and the layout identifies complete steps."""
+
+    constraints = (
+        Constraint(
+            "layout Pattern needs pattern, such as step-{step} with complete: DONE, or model-{step}.pt for files",
+            lambda source: source.layout != "Pattern" or bool(source.pattern),
+            "self.layout != 'Pattern' || has(self.pattern)",
+            ("layout", "pattern"),
+        ),
+        Constraint(
+            "pattern and complete belong to layout Pattern; the other layouts define their own",
+            lambda source: source.layout == "Pattern" or (source.pattern is None and source.complete is None),
+            "self.layout == 'Pattern' || (!has(self.pattern) && !has(self.complete))",
+            ("layout", "pattern", "complete"),
+        ),
+    )
+
+    type: Literal["Directory"]
+    directory: Annotated[str, Field(min_length=1, max_length=1024)]
+    """Path of the directory with the steps, in the worker container."""
+    layout: Literal["TorchDCP", "HuggingFace", "Lightning", "Megatron", "Orbax", "Pattern"]
+    """Library that writes the checkpoints, or Pattern."""
+    pattern: Annotated[str, Field(pattern=r"^[^/{}]*\{step\}[^/{}]*$", max_length=255)] | None = None
+    """Name of a step's subdirectory or file, such as step-{step}; * is any text. Needs layout Pattern."""
+    complete: Annotated[str, Field(min_length=1, max_length=255)] | None = None
+    """Name of the file that the framework writes last into a complete step, such as DONE. If absent, each step is a
+    file that the framework renames when complete. Needs layout Pattern."""
+
+
+class ApiSource(Model):
+    """Each rank registers its complete checkpoints through the sidecar's API."""
+
+    type: Literal["API"]
+
+
+class Tier(Model):
+    """A storage tier for checkpoints."""
+
+    constraints = (
+        Constraint(
+            "a tier with scope Member or Peers needs source type API, because only the members' own framework knows "
+            "which checkpoints they hold",
+            lambda tier: tier.scope == "Shared" or isinstance(tier.source, ApiSource),
+            "self.scope == 'Shared' || self.source.type == 'API'",
+            ("source.type", "scope"),
+        ),
+    )
+
+    name: TierName
+    """Name of the tier, unique in the gang. The framework uses it to register a checkpoint."""
+    scope: Literal["Shared", "Peers", "Member"]
+    """Shared: every member can read the tier. Member: only the member that wrote the checkpoint; lost with the pod.
+    Peers: as Member, but members keep copies of each other's parts (gangclient.memory)."""
+    source: Annotated[DirectorySource | ApiSource, Field(discriminator="type")]
+    """How gangctl finds complete steps."""
+
+
+class Checkpoint(Model):
+    """Where checkpoints are stored."""
+
+    constraints = (
+        Constraint(
+            "two tiers have the same name",
+            lambda checkpoint: len({one.name for one in checkpoint.tiers}) == len(checkpoint.tiers),
+            "",
+            ("tiers",),
+        ),
+        Constraint(
+            "only one tier may have scope Peers: a rank keeps its parts in one memory",
+            lambda checkpoint: sum(one.scope == "Peers" for one in checkpoint.tiers) <= 1,
+            "self.tiers.filter(tier, tier.scope == 'Peers').size() <= 1",
+            ("tiers", "scope"),
+        ),
+    )
+
+    fallback_after: Annotated[int, Field(ge=1, le=100)] = 3
+    """Number of consecutive restarts from one restore point without a further step after which the next older step is
+    used. If no rank reports steps, an attempt under 10 minutes without a newer checkpoint counts, and at least two are
+    needed."""
+    tiers: Annotated[tuple[Tier, ...], Field(min_length=1, max_length=4)]
+    """Storage tiers. The newest step that every rank can load is used; for the same step, a Member or Peers tier is
+    preferred."""
+
+
+# How progress is measured, and when missing progress counts as a hang.
+
+
+def _finds_step(pattern: str) -> bool:
+    try:
+        return "step" in re.compile(pattern).groupindex
+    except (re.error, OverflowError, RecursionError):
+        return False
+
+
+class ApiProgress(Model):
+    """Ranks report steps through the sidecar's API."""
+
+    type: Literal["API"] = "API"
+
+
+class LogProgress(Model):
+    """A regular expression finds the step in the worker's output."""
+
+    constraints = (
+        Constraint(
+            "the pattern must be a Python regular expression with a group named step, such as step (?P<step>[0-9]+)",
+            lambda source: _finds_step(source.pattern),
+            "self.pattern.contains('(?P<step>')",
+            ("pattern",),
+            only_submitted=True,
+        ),
+    )
+
+    type: Literal["Log"]
+    pattern: Annotated[str, Field(min_length=1, max_length=1024)]
+    """Python regular expression with a group named step that matches digits, such as step (?P<step>[0-9]+), searched in
+    the first 8192 bytes of each line of standard output and standard error. A carriage return also ends a line. Sets
+    PYTHONUNBUFFERED=1 unless the worker sets it."""
+
+
+class FileProgress(Model):
+    """Each change of a file's modification time is progress; steps are unknown."""
+
+    type: Literal["File"]
+    path: Annotated[str, Field(min_length=1, max_length=1024)]
+    """Path in the worker container of a file that a rank touches at each step. Checked once a second."""
+
+
+ProgressSource = Annotated[
+    Annotated[ApiProgress, Tag("API")] | Annotated[LogProgress, Tag("Log")] | Annotated[FileProgress, Tag("File")],
+    kind("type", "API"),
+]
+
+
+class Adaptive(Model):
+    """A deadline that follows the longest time between two steps."""
+
+    factor: Annotated[int, Field(ge=2, le=1000)] = 10
+    """The deadline is this many times the longest time between two reported steps, at least 15 seconds and at most
+    timeoutSeconds."""
+
+
+class Progress(Model):
+    """How progress is measured, and when missing progress counts as a hang."""
+
+    constraints = (
+        Constraint(
+            "adaptive needs timeoutSeconds, which is in force until enough steps were seen and is never exceeded",
+            lambda progress: progress.adaptive is None or progress.timeout_seconds is not None,
+            "!has(self.adaptive) || has(self.timeoutSeconds)",
+            ("adaptive", "timeoutSeconds"),
+        ),
+    )
+
+    source: ProgressSource = Field(default_factory=ApiProgress)
+    """Where progress is read from, in addition to the API. A change applies from the next attempt."""
+    timeout_seconds: PositiveSeconds | None = None
+    """Seconds without progress of any rank, or of a rank left behind by the others, after which the gang counts as
+    hung. Use several times the longest step. If absent, hangs are not detected."""
+    adaptive: Adaptive | None = None
+    """Shortens timeoutSeconds to a multiple of the longest time between two reported steps, once an attempt has shown 8
+    such times and has passed earlier attempts. Other phases keep their timeouts. If absent, timeoutSeconds applies."""
+    startup_timeout_seconds: PositiveSeconds = 1800
+    """Seconds from the start of a worker to its first step after which the gang counts as hung."""
+    checkpoint_timeout_seconds: PositiveSeconds = 1800
+    """Seconds without progress in phase Checkpoint after which the gang counts as hung."""
+    evaluation_timeout_seconds: PositiveSeconds = 3600
+    """Seconds without progress in phase Evaluation after which the gang counts as hung."""
+    on_hang: Literal["Observe", "Restart"] = "Observe"
+    """Observe: emit an event, set a condition and count a metric. Restart: treat the hang as a fault with reason
+    Hang."""
+
+
+# What a user asks for with a restart: which restore point the next attempt starts from.
+
+
+class RestartFrom(Model):
+    """Which restore point a requested restart starts from."""
+
+    constraints = (
+        Constraint(
+            "type Step needs step, and no other type takes it",
+            lambda asked: (asked.type == "Step") == (asked.step is not None),
+            "(self.type == 'Step') == has(self.step)",
+            ("type", "step"),
+        ),
+        Constraint(
+            "types Beginning and Step need restartToken: they count for that token only",
+            lambda asked: asked.type == "Newest" or bool(asked.restart_token),
+            "self.type == 'Newest' || self.restartToken != ''",
+            ("type", "restartToken"),
+        ),
+    )
+
+    type: Literal["Newest", "Beginning", "Step"] = "Newest"
+    """Newest: the newest step that every rank can load. Beginning: no checkpoint; existing ones are not used again.
+    Step: the step in `step`; newer ones are not used again."""
+    step: Annotated[int, Field(ge=0, le=2**53)] | None = None
+    """Step to start from. Only with type Step."""
+    restart_token: Annotated[str, Field(max_length=253)] = ""
+    """The spec.restartToken that this belongs to. It has no effect on other restarts, so it can stay in the
+    manifest."""

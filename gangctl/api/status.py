@@ -1,8 +1,4 @@
-"""The status of a GangJob: all state that must survive a restart of the controller, and a summary for people.
-
-Messages, and names from outside, are cut to their limits (see ``model.py``), so that a status can always be written.
-Lists are not cut here, because a shorter list would change decisions; the code that fills a list keeps its limit.
-"""
+"""The status of a GangJob: all state that must survive a restart of the controller, and a summary for people."""
 
 from __future__ import annotations
 
@@ -11,13 +7,152 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from gangctl.api.checkpoint_status import LineageEntry, RecordedStep, RejectedStep, RequestedStep, RestorePoint
-from gangctl.api.fencing import Fencing
-from gangctl.api.finished import Finished
 from gangctl.api.incident import Incident, LedgerEntry
-from gangctl.api.model import Label, Model, Name, Sentence, Timestamp
+from gangctl.api.model import Label, Model, Name, Sentence, Text, Timestamp
 from gangctl.api.said import Said
-from gangctl.api.step_gaps import StepGaps
+
+# Condition types of a GangJob. Programs read conditions; ``status.phase`` is a summary for people.
+
+
+class ConditionType(StrEnum):
+    """Each is True, False or Unknown, with a reason from :class:`gangctl.api.reasons.Reason` and a message."""
+
+    ACCEPTED = "Accepted"
+    """The cluster admits the gang's pods. If False, the message says why not and what to do."""
+    READY = "Ready"
+    """Every required member runs its worker."""
+    PROGRESSING = "Progressing"
+    """The gang runs or will run. If False, it has ended or waits for a user."""
+    SUSPENDED = "Suspended"
+    """The gang has no pods: `spec.suspend` is true, its queue does not admit it (reason Queued), or a replacement took
+    too long."""
+    RESTARTING = "Restarting"
+    """A restart is in progress, from the fault until the last worker has started."""
+    DEGRADED = "Degraded"
+    """The gang runs but needs attention, for example after an observed hang or an ignored restore point."""
+    FINISHED = "Finished"
+    """The gang has ended. Use this condition with `kubectl wait`."""
+    SUCCEEDED = "Succeeded"
+    """The success policy is satisfied."""
+    FAILED = "Failed"
+    """The gang has ended without success."""
+
+
+# Fencing: what supervisors are told to do without a controller, as the status keeps it.
+
+
+class Fencing(Model):
+    """When a supervisor without a controller has stopped its worker, by what it was told."""
+
+    revision: int
+    """Revision of these values; reports return it."""
+    isolation_seconds: int | None = None
+    """Seconds without a controller after which a supervisor stops its worker; absent for never."""
+    stop_grace_seconds: int
+    """Seconds that the worker has to stop."""
+    longest_isolation_seconds: int | None = None
+    """Longest isolation in seconds that a supervisor whose worker may run can still use; absent for no limit."""
+    longest_stop_grace_seconds: int
+    """Longest stop grace period in seconds that it can still use."""
+
+
+# Who has finished, in a status: ranges instead of names, so that 10,000 members have room.
+
+
+class FinishedRole(Model):
+    """Members of one role whose workers have finished."""
+
+    name: Label
+    """Name of the role."""
+    indexes: Annotated[str, Field(max_length=32_768)]
+    """Their indexes, such as 0-511,513."""
+
+
+class Finished(Model):
+    """Members whose workers ended with exit code 0 before any stop. A rank that a spare took counts for its member."""
+
+    attempt: int
+    """Attempt that they count for."""
+    time: Timestamp
+    """Time of the last change."""
+    roles: Annotated[tuple[FinishedRole, ...], Field(max_length=8)] = ()
+    """Roles with such members."""
+
+
+# What a status has of the times between steps, from which a deadline is computed.
+
+
+class StepGaps(Model):
+    """The times between two reported steps, from which spec.progress.adaptive computes its deadline."""
+
+    attempt: int = 0
+    """Newest attempt that has shown enough of them."""
+    longest_milliseconds: int = 0
+    """The longest time in milliseconds, updated when it has grown by more than 10 %."""
+    reached_step: int | None = None
+    """Highest step of earlier attempts. Until an attempt passes it, timeoutSeconds applies."""
+
+
+# The part of the status that is about checkpoints: which one is restored, which exist, and which do not any more.
+
+
+class LineageEntry(Model):
+    """An attempt that went back to a step. Later steps of earlier attempts no longer count."""
+
+    attempt: int
+    """The attempt."""
+    step: int | None = None
+    """Step of its restore point; absent for the beginning."""
+
+
+class RequestedStep(Model):
+    """The restore point that a user has requested for the coming attempt."""
+
+    step: int | None = None
+    """The step; absent for the beginning."""
+
+
+class RestorePoint(Model):
+    """The checkpoint that every rank of the attempt loads."""
+
+    step: int
+    """Step of the checkpoint."""
+    tier: Label
+    """Tier of the checkpoint."""
+    path: Text = ""
+    """Path of the checkpoint in a Shared tier; empty for other tiers."""
+
+
+class RejectedStep(Model):
+    """A step of a Shared tier that is ignored until its completion marker changes."""
+
+    tier: Label
+    """Tier of the step."""
+    step: int
+    """The step."""
+    marker: Text = ""
+    """Identity of the completion marker at the rejection."""
+
+
+class RecordedStep(Model):
+    """A step of a Shared tier that every rank has registered."""
+
+    tier: Label
+    """Tier of the step."""
+    step: int
+    """The step."""
+    path: Text = ""
+    """Path of the checkpoint, if reported."""
+    marker: Text = ""
+    """Identity of the registration."""
+    attempt: int = 0
+    """Newest attempt in which a rank wrote it."""
+
+
+# The status of a GangJob: all state that must survive a restart of the controller, and a summary for people.
+#
+# Messages, and names from outside, are cut to their limits (see ``model.py``), so that a status can always be written.
+# Lists are not cut here, because a shorter list would change decisions; the code that fills a list keeps its limit.
 
 
 class GangPhase(StrEnum):
@@ -315,3 +450,56 @@ class Status(Model):
     """Earliest start of the next barrier deadline, set when the last one passed."""
     observed_time: Timestamp = 0.0
     """Time of the last update of progress, ready and the last incident's timings."""
+
+
+# A snapshot: what the controller knows of a gang this moment, beyond what is worth a status write.
+#
+# The controller answers with it, and the CLI shows it. Steps are reported many times a second and stored every half
+# minute; a reader who watches wants to see them move.
+
+
+class Endpoint(Model):
+    """Address of the controller's live endpoint, and the token for ``Authorization: Bearer TOKEN``."""
+
+    url: str
+    token: str
+
+
+class MemberSnapshot(Model):
+    """One member, according to the last report of its supervisor."""
+
+    member: str
+    role: str
+    pod: str = ""
+    """Name of the current pod; empty if there is none."""
+    incarnation: int
+    rank: int | None = None
+    """First of its ranks; absent for spares and roles without ranks."""
+    spare: bool = False
+    """Whether the member is a spare now."""
+    connected: bool = False
+    finished: bool = False
+    """Whether its work in this attempt is done: it needs no pod any more."""
+    terminated: bool = False
+    phase: str = ""
+    """Phase of the supervisor, or Ended if a process of its worker has; empty before its first report."""
+    attempt: int = 0
+    step: int | None = None
+    """Newest step that the member reported in this attempt."""
+    restarts: int = 0
+    """Number of restarts of its supervisor."""
+
+
+class Snapshot(Model):
+    """The snapshot of one gang."""
+
+    name: str
+    uid: str
+    generation: int
+    time: Timestamp
+    """Time of the snapshot."""
+    status: Status
+    """The stored status, with current progress and timings of the last incident."""
+    members: tuple[MemberSnapshot, ...]
+    unstored: str = ""
+    """Why the controller can't store the status, as its message has it; empty if it can."""

@@ -1,22 +1,31 @@
-"""Reads a stored GangJob, which another release may have written.
-
-The rule: reading is lenient, writing is strict. A field that this release doesn't know is ignored, in the spec and in
-the status; what users submit is read by ``manifest.py``, which rejects it. A status that a newer release needs in full
-says so: ``readableFrom`` is above :data:`REVISION`. Such an object, and one with a value that is not valid, must not
-be acted on: writing its status would lose what the newer release needs.
-"""
+"""Stored GangJobs: read although another release wrote them, kept small, compared by the hash of their roles."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import zlib
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, Final
 
 from pydantic import ValidationError
+from pydantic.alias_generators import to_camel
 
-from gangctl.api.gangjob import GangJob
+from gangctl.api.gangjob import GangJob, Metadata
+from gangctl.api.names import GROUP, KIND
+from gangctl.api.roles import Role, Template
 from gangctl.api.status import REVISION
+
+# Reads a stored GangJob, which another release may have written.
+#
+# The rule: reading is lenient, writing is strict. A field that this release doesn't know is ignored, in the spec and in
+# the status; what users submit is read by ``manifest.py``, which rejects it. A status that a newer release needs in
+# full says so: ``readableFrom`` is above :data:`REVISION`. Such an object, and one with a value that is not valid, must
+# not be acted on: writing its status would lose what the newer release needs.
+
 
 _UNKNOWN = "extra_forbidden"
 
@@ -72,3 +81,139 @@ def _removed(value: Any, place: Sequence[int | str]) -> str:
             return ".".join([*path, str(name)])
         case _:
             raise ValueError(f"{'.'.join(path)} has a field {name} that this release doesn't know")
+
+
+# Compact GangJobs: what a controller keeps of each stored object.
+#
+# The rule: of the metadata the declared fields are kept, and of each pod template what decisions read; the template as
+# it was written is kept as compressed JSON, and parsed again when a pod is made from it. Objects that differ must
+# differ as kept. What the object costs must not grow with the number of its values: a Python dictionary for each
+# environment variable takes ten times as much as the text.
+
+
+_METADATA: Final = frozenset(to_camel(name) for name in Metadata.model_fields)
+_CONTAINER: Final = ("name", "image", "command", "args")
+_PROBES: Final = ("livenessProbe", "startupProbe")
+"""Only that there is one matters."""
+_FASTEST: Final = 1
+"""Of zlib's levels: an environment of 1 MB takes a few milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compact:
+    """A stored object, and how large its templates are."""
+
+    stored: Stored
+    template_bytes: int
+    """Size of all pod templates as JSON."""
+
+
+def read_compact(value: dict[str, Any]) -> Compact:
+    """Read a stored object.
+
+    Raises:
+        ValueError: this release can't act on it, as in :func:`~gangctl.api.stored.read_stored`.
+    """
+    slim, texts = dict(value), []
+    if isinstance(value.get("metadata"), dict):
+        slim["metadata"] = {key: one for key, one in value["metadata"].items() if key in _METADATA}
+    spec = value.get("spec")
+    if isinstance(spec, dict) and isinstance(spec.get("roles"), list):
+        roles = [_slim_role(role) for role in spec["roles"]]
+        slim["spec"] = {**spec, "roles": [role for role, _ in roles]}
+        texts = [text for _, text in roles]
+    stored = read_stored(slim)
+    for role, text in zip(stored.job.spec.roles, texts, strict=True):
+        if text:
+            role.template.keep(zlib.compress(text, _FASTEST))
+    return Compact(stored, sum(map(len, texts)))
+
+
+def _slim_role(role: Any) -> tuple[Any, bytes]:
+    """The role with what decisions read of its template, and the template as text. What is no role stays as it is."""
+    match role:
+        case {"template": {"spec": {"containers": [*containers]} as spec} as template} if all(
+            isinstance(one, dict) for one in containers
+        ):
+            slim = {key: one for key, one in template.items() if key != "metadata" or not isinstance(one, dict)}
+            slim["spec"] = {key: spec[key] for key in ("restartPolicy",) if key in spec}
+            slim["spec"]["containers"] = [_slim_container(one) for one in containers]
+            return {**role, "template": slim}, json.dumps(template, separators=(",", ":")).encode()
+        case _:
+            return role, b""
+
+
+def _slim_container(container: dict[str, Any]) -> dict[str, Any]:
+    slim = {key: container[key] for key in _CONTAINER if key in container}
+    return slim | {key: container[key] and {} for key in _PROBES if key in container}
+
+
+# The hash of the roles, to detect whether they differ from those of an attempt.
+
+
+LENGTH = 16
+"""Hexadecimal digits: 64 bits, enough to make accidental collisions impossible in practice."""
+_LARGE: Final = 64 * 1024
+"""Bytes of compressed templates from which on the hash is not remembered."""
+
+
+def roles_hash(roles: Sequence[Role]) -> str:
+    """A short hash of the roles' canonical JSON.
+
+    It does not depend on the process, the Python release, the order of keys, or whether defaults are written. It
+    depends on the order of roles, because ranks are assigned in this order.
+    """
+    plain = [role.model_dump(mode="json", by_alias=True, exclude_defaults=True) for role in roles]
+    kept = tuple(role.template.kept for role in roles)
+    if not any(kept):
+        return _hash(plain)
+    # Of compact roles, the whole templates have to be parsed: not with each decision.
+    known = _of_compact if sum(map(len, kept)) <= _LARGE else _of_compact.__wrapped__
+    return known(_text(plain), kept)
+
+
+@lru_cache(256)
+def _of_compact(roles: str, templates: tuple[bytes, ...]) -> str:
+    """The hash of roles that have only parts of these templates."""
+    whole = (Template.model_validate_json(zlib.decompress(one)) for one in templates)
+    plain = (one.model_dump(mode="json", by_alias=True, exclude_defaults=True) for one in whole)
+    return _hash([{**role, "template": template} for role, template in zip(json.loads(roles), plain, strict=True)])
+
+
+def _hash(plain: list[dict[str, Any]]) -> str:
+    return hashlib.sha256(_text(plain).encode()).hexdigest()[:LENGTH]
+
+
+def _text(plain: list[dict[str, Any]]) -> str:
+    return json.dumps(plain, sort_keys=True, separators=(",", ":"))
+
+
+# Kinds that aren't GangJobs: what is said of them where a GangJob is expected.
+
+
+CONVERTIBLE: Final = frozenset({"Job", "JobSet", "PyTorchJob", "TrainJob"})
+"""Kinds that ``gangctl convert`` reads."""
+
+
+def is_foreign(document: Any) -> bool:
+    """Whether it says by its kind and apiVersion that it is of another tool, whose fields are others."""
+    if not isinstance(document, dict):
+        return False
+    kind, version = document.get("kind"), document.get("apiVersion")
+    if not isinstance(kind, str) or kind == KIND:
+        return False
+    return kind in CONVERTIBLE or (isinstance(version, str) and not version.startswith(f"{GROUP}/"))
+
+
+def advice(documents: Sequence[Any], filename: str) -> str:
+    """What to do with documents of which none is a GangJob."""
+    items = [one for document in documents for one in _items(document)]
+    if any(isinstance(one, dict) and one.get("kind") in CONVERTIBLE for one in items):
+        return f"gangctl convert {filename} makes a GangJob of it"
+    return f"gangctl convert makes GangJobs of {', '.join(sorted(CONVERTIBLE))}, and of lines that start torchrun"
+
+
+def _items(document: Any) -> list[Any]:
+    """Those of a List, as ``kubectl get -o yaml`` prints it; else the document."""
+    items = document.get("items") if isinstance(document, dict) and document.get("kind") == "List" else None
+    return items if isinstance(items, list) else [document]

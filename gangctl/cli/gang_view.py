@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from gangctl.api.changes import changed
 from gangctl.api.gangjob import GangJob
-from gangctl.api.snapshot import Endpoint, Snapshot
+from gangctl.api.status import Endpoint, Snapshot
 from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.local import pod_record
 from gangctl.cluster.local.gang_store import GangStore

@@ -20,7 +20,7 @@ import aiohttp
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from gangctl.api.snapshot import Endpoint
+from gangctl.api.status import Endpoint
 from gangctl.cli.errors import UserError
 from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.local.layout import StateDirectory

@@ -39,8 +39,7 @@ from gangctl.controller.page.routes import PATH, Page, Source, traces_from_envir
 from gangctl.core.lifecycle.decide import decide
 from gangctl.core.lifecycle.directive import directives
 from gangctl.telemetry import logs
-from gangctl.telemetry.metrics.process import Metrics
-from gangctl.telemetry.metrics.sources import Sources
+from gangctl.telemetry.metrics.process import Metrics, Sources
 from gangctl.telemetry.port import TelemetryFanout
 from gangctl.telemetry.tracing.tracer import tracer_from_environment
 

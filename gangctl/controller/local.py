@@ -28,14 +28,13 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from gangctl.api.gangjob import GangJob
-from gangctl.api.snapshot import Endpoint
+from gangctl.api.status import Endpoint
 from gangctl.cluster import clock
 from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.local.atomic_files import write
 from gangctl.cluster.local.cluster import LocalCluster
-from gangctl.cluster.local.controller_lock import only_controller
-from gangctl.cluster.local.layout import DEFAULT_STATE_DIRECTORY, StateDirectory
-from gangctl.cluster.local.rotation import rotate_logs
+from gangctl.cluster.local.layout import DEFAULT_STATE_DIRECTORY, StateDirectory, only_controller
+from gangctl.cluster.local.log_files import rotate_logs
 from gangctl.controller.hub import Hub
 from gangctl.controller.loop import Loop, Wakes
 from gangctl.controller.page.routes import Page, Source, traces_from_environment

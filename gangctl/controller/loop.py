@@ -32,7 +32,7 @@ from gangctl.core.facts.world import Observed
 from gangctl.core.lifecycle.events import unreadable
 from gangctl.core.lifecycle.plan import AskScan, Event, Plan
 from gangctl.telemetry import logs
-from gangctl.telemetry.decision_log import DecisionLog
+from gangctl.telemetry.logs import DecisionLog
 from gangctl.telemetry.port import Telemetry
 from gangctl.words.decisions import unstored
 

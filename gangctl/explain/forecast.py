@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from gangctl.api.changes import changed
-from gangctl.api.checkpoint_status import RestorePoint
 from gangctl.api.gangjob import GangJob, NeverSucceeds, Roles, Rule, Unlimited
 from gangctl.api.incident import IncidentLevel
-from gangctl.api.status import GangPhase, Master, Status
+from gangctl.api.status import GangPhase, Master, RestorePoint, Status
 from gangctl.core.facts.evidence import Fault
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.layout import layout, numbered

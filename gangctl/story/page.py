@@ -20,8 +20,7 @@ from gangctl.api.changes import changed
 from gangctl.api.escaping import escaped
 from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import Incident
-from gangctl.api.snapshot import MemberSnapshot
-from gangctl.api.status import ENDED, Condition, Spent, Status
+from gangctl.api.status import ENDED, Condition, MemberSnapshot, Spent, Status
 from gangctl.core.facts.world import Observed
 from gangctl.core.record.conditions import goodput, hangs, spent_until, total
 from gangctl.core.record.snapshot import snapshot

@@ -9,8 +9,7 @@ from gangctl.api.gangjob import GangJob, Windowed
 from gangctl.api.incident import Incident, IncidentLevel
 from gangctl.api.names import LOCAL_NODE
 from gangctl.api.reasons import Reason
-from gangctl.api.snapshot import MemberSnapshot
-from gangctl.api.status import GangPhase, Status
+from gangctl.api.status import GangPhase, MemberSnapshot, Status
 from gangctl.core.policy.cause import describe
 from gangctl.core.policy.recovery import TRIES, failed_alike
 from gangctl.core.record.conditions import hangs, warned_of

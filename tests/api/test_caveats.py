@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gangctl.api.caveats import NOT_IN_LOCAL_MODE
+from gangctl.api.gangjob import NOT_IN_LOCAL_MODE
 from gangctl.api.gangjob_reference import reference
 from tests.api.apiserver import nodes, schema
 

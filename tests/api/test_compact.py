@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from gangctl.api.compact import Compact, read_compact
-from gangctl.api.roles_hash import roles_hash
-from gangctl.api.stored import read_stored
+from gangctl.api.stored import Compact, read_compact, read_stored, roles_hash
 from tests.api.test_stored import OBJECT
 from tests.cluster.kube.pod.podcases import CASES, Case
 

@@ -7,12 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gangctl.api.checkpoint_status import RecordedStep
 from gangctl.api.escaping import escaped
 from gangctl.api.incident import Cause, Incident
 from gangctl.api.model import SENTENCE, sentence
 from gangctl.api.names import member_name
-from gangctl.api.status import Status
+from gangctl.api.status import RecordedStep, Status
 
 ANY = st.text(st.characters(), max_size=200)
 """Lone surrogates among it."""

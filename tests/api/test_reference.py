@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from gangctl.api.conditions import ConditionType
 from gangctl.api.gangjob_reference import meanings, reference
 from gangctl.api.policy import OnReason
 from gangctl.api.reasons import Reason
-from gangctl.api.status import GangPhase
+from gangctl.api.status import ConditionType, GangPhase
 from tests.api.apiserver import nodes, schema
 
 FILE = Path(__file__).parents[2] / "docs" / "reference" / "gangjob.md"

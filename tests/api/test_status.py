@@ -7,10 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from gangctl.api.checkpoint_status import RestorePoint
 from gangctl.api.incident import Cause
 from gangctl.api.model import rfc3339
-from gangctl.api.status import Condition, Status
+from gangctl.api.status import Condition, RestorePoint, Status
 
 
 @given(st.text(alphabet=st.characters(codec=None), max_size=3000))

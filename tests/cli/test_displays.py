@@ -15,8 +15,7 @@ from rich.console import Console, RenderableType
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import Incident
-from gangctl.api.snapshot import MemberSnapshot, Snapshot
-from gangctl.api.status import Condition, Status
+from gangctl.api.status import Condition, MemberSnapshot, Snapshot, Status
 from gangctl.cli.gang_view import GangView
 from gangctl.cli.printers import tables
 from gangctl.cli.printers.displays import PlainOutput

@@ -15,7 +15,7 @@ import pytest
 
 from gangctl.cli.gang_view import live_snapshot
 from gangctl.cluster.local import process
-from gangctl.cluster.local.pod_processes import controller_pid
+from gangctl.cluster.local.pod_record import controller_pid
 from gangctl.cluster.local.process import Process
 from tests.cli.here import Here, Running, manifest
 from tests.cli.test_run import ONCE

@@ -11,7 +11,7 @@ import pytest
 
 from gangctl.cli.targets.pod_exec import fault_source
 from gangctl.cli.targets.port import InjectedFault
-from gangctl.cluster.local.pod_processes import PodProcess
+from gangctl.cluster.local.pod_record import PodProcess
 from gangsidecar.wire import SUPERVISOR_PROGRAM
 from tests.wait import SECONDS
 

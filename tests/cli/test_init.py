@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gangctl.api.checkpoint import DirectorySource
 from gangctl.api.manifest import load
+from gangctl.api.recovery import DirectorySource
 from gangctl.cli.local.disk_checkpoints import checkpoint_folders, complete_steps, file_without_step
 from gangctl.cli.main import main
 from gangsidecar.supervisor import lookups

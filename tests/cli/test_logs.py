@@ -11,7 +11,7 @@ import pytest
 
 from gangctl.cli.targets.logs import in_order, own_part, workers_part
 from gangctl.cluster.local.layout import PodFolder
-from gangctl.cluster.local.rotation import MOST_BYTES, rotated
+from gangctl.cluster.local.log_files import MOST_BYTES, rotated
 from tests.cli.here import Here, manifest
 from tests.wait import SECONDS, until
 

@@ -16,7 +16,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from gangctl.api.snapshot import Endpoint
+from gangctl.api.status import Endpoint
 from gangctl.cli.errors import UserError
 from gangctl.cli.page import LocalController, PageProxy, check_page
 from gangctl.cluster.local.layout import StateDirectory

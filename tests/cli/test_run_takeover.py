@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from gangctl.cluster.local import process
-from gangctl.cluster.local.pod_processes import controller_pid
+from gangctl.cluster.local.pod_record import controller_pid
 from tests.cli.here import Here, manifest
 from tests.wait import until
 

@@ -18,7 +18,7 @@ from gangctl.cluster.local.gang_store import GangStore
 from gangctl.cluster.local.layout import GangFolder, StateDirectory, runtime_directory
 from gangctl.cluster.local.pod_record import PodRecord
 from gangctl.cluster.local.process import Process
-from gangctl.cluster.local.teardown import teardown
+from gangctl.cluster.local.termination import teardown
 from gangctl.core.facts.world import Pod
 from gangctl.core.policy.pods import CreatePod
 from tests.wait import until_async

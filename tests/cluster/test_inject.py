@@ -12,7 +12,7 @@ import pytest
 from gangctl.cluster.errors import Terminal
 from gangctl.cluster.local import process
 from gangctl.cluster.local.layout import StateDirectory
-from gangctl.cluster.local.pod_processes import PodProcess, controller_pid, pod_of, processes
+from gangctl.cluster.local.pod_record import PodProcess, controller_pid, pod_of, processes
 from gangctl.cluster.local.ptrace import exit_with
 from tests.cluster.local import machine
 from tests.wait import until
@@ -80,7 +80,7 @@ async def test_the_processes_of_a_member_are_found_by_name(tmp_path: Path) -> No
 
 def test_the_lock_names_the_controller_and_a_stale_pid_does_not_count(tmp_path: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from gangctl.cluster.local.controller_lock import only_controller\n"
+        "import sys; from pathlib import Path; from gangctl.cluster.local.layout import only_controller\n"
         "from gangctl.cluster.local.layout import StateDirectory\n"
         "with only_controller(StateDirectory(Path(sys.argv[1]))): print('held', flush=True); sys.stdin.read()\n"
     )

@@ -11,10 +11,10 @@ import pytest
 
 from gangctl.cluster.errors import Conflict, Terminal
 from gangctl.cluster.local import cluster as cluster_module
-from gangctl.cluster.local import new_pod, pod_record, process
-from gangctl.cluster.local.controller_lock import only_controller
+from gangctl.cluster.local import pod_record, process, programs
+from gangctl.cluster.local.layout import only_controller
 from gangctl.cluster.local.pod_record import PodRecord
-from gangctl.cluster.local.teardown import teardown
+from gangctl.cluster.local.termination import teardown
 from gangctl.core.lifecycle.plan import Event, EventType
 from gangctl.core.policy.pods import CreatePod
 from tests.cluster.local import alive, left, machine, manifest
@@ -64,7 +64,7 @@ async def test_a_pod_that_is_created_as_its_gang_is_removed_does_not_stay(
 
     def slow(*given: Any) -> PodRecord:
         assert removed.wait(SECONDS)
-        return new_pod.store_pod(*given)
+        return programs.store_pod(*given)
 
     async with machine(tmp_path) as here, here.controlled() as cluster:
         job, uid = here.job, here.job.metadata.uid

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gangctl.cluster.local.layout import GangFolder, PodFolder
-from gangctl.cluster.local.rotation import rotate
-from gangctl.cluster.local.worker_output import READ, WorkerOutput
+from gangctl.cluster.local.log_files import READ, WorkerOutput, rotate
 
 RUNNING = "2026-11-24T08:00:00.123Z info Running attempt=1 on=Directive reason=''\n"
 

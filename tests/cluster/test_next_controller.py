@@ -93,7 +93,7 @@ async def test_a_controller_killed_while_it_creates_a_pod_leaves_no_duplicate(tm
 _KILLED_AT = """
 import asyncio, os, signal, sys, threading
 from pathlib import Path
-from gangctl.cluster.local import atomic_files, cluster, new_pod, pod_record, process, programs
+from gangctl.cluster.local import atomic_files, cluster, programs, pod_record, process
 from gangctl.cluster.local.layout import StateDirectory
 from gangctl.core.policy.pods import CreatePod
 
@@ -117,7 +117,7 @@ async def main():
     await seen.wait()
     (uid,) = here._gangs
     # Its writes, in order: supervisor, token, record; then the two starts, and their two records.
-    new_pod.write = pod_record.write = dying(atomic_files.write)
+    programs.write = pod_record.write = dying(atomic_files.write)
     programs.spawn = dying(process.spawn)
     await here.create_pod(here.gang(uid), CreatePod("worker-0", 0))
     await watching
@@ -128,7 +128,7 @@ asyncio.run(main())
 
 def test_a_state_directory_has_at_most_one_controller(tmp_path: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from gangctl.cluster.local.controller_lock import only_controller\n"
+        "import sys; from pathlib import Path; from gangctl.cluster.local.layout import only_controller\n"
         "from gangctl.cluster.local.layout import StateDirectory\n"
         "with only_controller(StateDirectory(Path(sys.argv[1]))): print('held', flush=True); sys.stdin.read()\n"
     )

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gangctl.cluster.local.log_reader import LogReader
-from gangctl.cluster.local.rotation import rotate, rotated
+from gangctl.cluster.local.log_files import LogReader, rotate, rotated
 from tests.wait import until
 
 MOST = 1000

@@ -8,7 +8,7 @@ import pytest
 from gangctl.api.gangjob import GangJob
 from gangctl.cluster.errors import Terminal
 from gangctl.cluster.local.gang_store import ANNOTATION_DIRECTORY
-from gangctl.cluster.local.worker_command import command, ignored, refusals
+from gangctl.cluster.local.programs import command, ignored, refusals
 from gangsidecar.wire import PRELOAD_VARIABLE
 from tests.cluster.local import manifest
 

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from gangctl.api.gangjob import GangJob
-from gangctl.api.snapshot import Snapshot
-from gangctl.api.status import Status
+from gangctl.api.status import Snapshot, Status
 from gangctl.cli.gang_view import GangView
 from gangctl.cli.printers import tables
 from gangctl.cli.printers.output import console
@@ -101,7 +100,7 @@ async def test_a_message_with_line_breaks_stays_on_one_line_of_the_log(style: st
     file = tmp_path / "log"
     handler = logging.FileHandler(file, encoding="utf-8")
     handler.setFormatter(logs.JsonFormatter() if style == "json" else logs.TextFormatter())
-    logger = logging.getLogger("gangctl.telemetry.decision_log")
+    logger = logging.getLogger("gangctl.telemetry.logs")
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     try:

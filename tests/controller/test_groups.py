@@ -7,8 +7,8 @@ import time
 
 from gangctl.api.changes import changed
 from gangctl.api.gangjob import GangJob, Rolling
-from gangctl.api.roles_hash import roles_hash
 from gangctl.api.status import GangPhase, Status
+from gangctl.api.stored import roles_hash
 from gangctl.core.facts.world import Pod
 from gangctl.core.lifecycle.decide import decide
 from tests.controller.fake_cluster import FakeCluster, running

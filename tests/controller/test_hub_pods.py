@@ -8,9 +8,8 @@ from functools import partial
 import aiohttp
 
 from gangctl.api.changes import changed
-from gangctl.api.fencing import Fencing
 from gangctl.api.gangjob import GangJob
-from gangctl.api.status import GangPhase
+from gangctl.api.status import Fencing, GangPhase
 from gangctl.cluster.port import MemberIdentity
 from gangctl.controller.hub import Hub
 from gangctl.core.facts.world import Pod

@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 
 from gangctl.api.gangjob import GangJob
-from gangctl.api.snapshot import Endpoint, Snapshot
+from gangctl.api.status import Endpoint, Snapshot
 from gangctl.controller import local
 from gangctl.controller.page import routes
 from gangctl.controller.page.routes import Page, Source

@@ -17,8 +17,7 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.status import GangPhase
 from gangctl.cli.gang_view import live_snapshot
 from gangctl.cluster.local import pod_record, process
-from gangctl.cluster.local.pod_processes import PodProcess, pod_of, processes
-from gangctl.cluster.local.pod_record import PodRecord
+from gangctl.cluster.local.pod_record import PodProcess, PodRecord, pod_of, processes
 from gangctl.cluster.local.process import Process
 from gangctl.words.decisions import unstored
 from tests.cluster.local import Machine, left, machine, manifest

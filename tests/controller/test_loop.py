@@ -182,7 +182,7 @@ async def test_a_gang_that_is_gone_is_forgotten_and_can_return() -> None:
 
 async def test_a_decision_with_a_change_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
     world = FakeCluster()
-    with caplog.at_level(logging.INFO, "gangctl.telemetry.decision_log"):
+    with caplog.at_level(logging.INFO, "gangctl.telemetry.logs"):
         async with running(world, once) as here:
             await until_async("the status, the pod and the event are done", lambda: len(world.done) == 3)
             await (await here.member()).hear()

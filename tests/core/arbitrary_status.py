@@ -7,8 +7,6 @@ from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 
-from gangctl.api.checkpoint_status import RecordedStep, RejectedStep, RestorePoint
-from gangctl.api.fencing import Fencing
 from gangctl.api.gangjob import Action
 from gangctl.api.incident import (
     Cause,
@@ -28,16 +26,20 @@ from gangctl.api.status import (
     Awaited,
     AwaitedAll,
     Condition,
+    Fencing,
     FirstStep,
     GangPhase,
     HeldRank,
     Master,
     ProgressStatus,
+    RecordedStep,
+    RejectedStep,
     Replaced,
+    RestorePoint,
     Spent,
     Status,
+    StepGaps,
 )
-from gangctl.api.step_gaps import StepGaps
 from tests.core.world import START
 
 Made = TypeVar("Made")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gangctl.api.changes import changed
 from gangctl.api.gangjob import Spec
-from gangctl.api.restart import RestartFrom
+from gangctl.api.recovery import RestartFrom
 from tests.core.world import World
 
 

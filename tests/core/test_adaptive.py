@@ -7,8 +7,7 @@ import random
 import pytest
 
 from gangctl.api.gangjob import GangJob
-from gangctl.api.status import GangPhase
-from gangctl.api.step_gaps import StepGaps
+from gangctl.api.status import GangPhase, StepGaps
 from gangctl.core.facts import progress
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.progress import ENOUGH, FLOOR_SECONDS, hang

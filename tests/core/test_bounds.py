@@ -6,12 +6,22 @@ import gc
 from dataclasses import replace
 
 from gangctl.api.changes import changed
-from gangctl.api.checkpoint_status import RecordedStep, RejectedStep, RestorePoint
-from gangctl.api.finished import Finished, FinishedRole
 from gangctl.api.incident import Incident, IncidentMember, LedgerEntry, Output, Stacks
 from gangctl.api.reasons import Reason
-from gangctl.api.roles_hash import roles_hash
-from gangctl.api.status import Awaited, Condition, GangPhase, HeldRank, Replaced, Status
+from gangctl.api.status import (
+    Awaited,
+    Condition,
+    Finished,
+    FinishedRole,
+    GangPhase,
+    HeldRank,
+    RecordedStep,
+    RejectedStep,
+    Replaced,
+    RestorePoint,
+    Status,
+)
+from gangctl.api.stored import roles_hash
 from gangctl.core.facts import barrier, layout, printed
 from gangctl.core.facts.evidence import Fault
 from gangctl.core.facts.fitness import Defect

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
 from gangctl.api.changes import changed
-from gangctl.api.checkpoint_status import LineageEntry, RecordedStep
 from gangctl.api.gangjob import GangJob
-from gangctl.api.status import HeldRank, Replaced
+from gangctl.api.status import HeldRank, LineageEntry, RecordedStep, Replaced
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.world import Heard, Observed, Pod
 from gangctl.core.policy import checkpoints

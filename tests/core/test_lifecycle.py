@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gangctl.api.schema import gangjob_schema
+from gangctl.api.crd import gangjob_schema
 from gangctl.api.status import ENDED, GangPhase, Status
 from gangctl.core.facts.gang import Gang
 from gangctl.core.lifecycle import transitions

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from gangctl.api.fencing import Fencing
 from gangctl.api.incident import Incident
-from gangctl.api.status import Condition, Status
+from gangctl.api.status import Condition, Fencing, Status
 from gangctl.core.facts.printed import ReadOutput
 from gangctl.core.lifecycle.plan import AskScan, DeleteGang, Plan
 from gangctl.core.policy.admission import TellQueue

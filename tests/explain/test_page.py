@@ -13,8 +13,7 @@ from bench.decide import NOW, job, observed
 from gangctl.api.changes import changed
 from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import Cause, Incident, IncidentMember, Output, PhaseMilliseconds
-from gangctl.api.snapshot import MemberSnapshot
-from gangctl.api.status import Condition, FirstStep, GangPhase, Spent
+from gangctl.api.status import Condition, FirstStep, GangPhase, MemberSnapshot, Spent
 from gangctl.core.facts.world import Observed
 from gangctl.story import page as members
 from gangctl.story.incidents import IncidentStory, is_address

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from gangctl.api.restart import RestartFrom
+from gangctl.api.recovery import RestartFrom
 from gangctl.api.status import GangPhase
 from gangctl.core.facts.fitness import SETTLING_SECONDS
 from gangctl.core.facts.gang import holders, incarnation

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from gangctl.api.progress import ApiProgress, LogProgress
+from gangctl.api.recovery import ApiProgress, LogProgress
 from gangsidecar.supervisor import machine
 from gangsidecar.supervisor.machine.stop import PARKED_MS
 from gangsidecar.wire import Phase

@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from gangctl.api.fencing import Fencing
 from gangctl.api.incident import Incident, IncidentLevel
-from gangctl.api.status import ENDED, GangPhase, Status
+from gangctl.api.status import ENDED, Fencing, GangPhase, Status
 from gangctl.core.facts.evidence import TIE_SECONDS
 from gangctl.core.facts.gang import holders, incarnation
 from gangctl.core.policy.cause import NAMED

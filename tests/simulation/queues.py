@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from gangctl.api.roles_hash import roles_hash
 from gangctl.api.status import GangPhase
+from gangctl.api.stored import roles_hash
 from gangctl.core.facts.world import Queue, Workload
 from gangctl.core.lifecycle.plan import Plan
 from gangctl.core.policy.admission import GIVES_BACK, QueueVerb, TellQueue

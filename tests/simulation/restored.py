@@ -13,10 +13,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gangctl.api.checkpoint_status import RestorePoint
 from gangctl.api.gangjob import ApiSource, Tier
 from gangctl.api.reasons import Reason
-from gangctl.api.status import GangPhase, Status
+from gangctl.api.status import GangPhase, RestorePoint, Status
 from gangctl.core.facts.gang import holders, incarnation
 from gangctl.core.facts.layout import numbered
 from gangsidecar.wire import Run

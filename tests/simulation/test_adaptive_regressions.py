@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gangctl.api.progress import Adaptive
+from gangctl.api.recovery import Adaptive
 from gangctl.api.status import GangPhase
 from tests.simulation.test_regressions import is_in, run_again, running
 from tests.simulation.test_silence_regressions import another_leads, passes, trains

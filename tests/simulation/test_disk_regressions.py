@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from gangctl.api.restart import RestartFrom
+from gangctl.api.recovery import RestartFrom
 from gangctl.api.status import GangPhase
 from gangsidecar.supervisor.machine import Event
 from gangsidecar.wire import Progress

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from itertools import product
 
 from gangctl.api.changes import changed
-from gangctl.api.finished import Finished, FinishedRole
-from gangctl.api.status import GangPhase
+from gangctl.api.status import Finished, FinishedRole, GangPhase
 from tests.core.scenario import sentence
 from tests.core.world import World
 from tests.simulation import controller, kubelets

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from gangctl.api.restart import RestartFrom
+from gangctl.api.recovery import RestartFrom
 from gangctl.api.status import GangPhase
 from tests.simulation.lives import Run, settle
 from tests.simulation.test_disk_regressions import restored, step

@@ -14,8 +14,7 @@ from gangctl.controller.gate import RefusalLog
 from gangctl.controller.intake import Owner
 from gangctl.controller.reports import StaleReason
 from gangctl.core.policy.brake import BrakeState
-from gangctl.telemetry.metrics.process import Metrics
-from gangctl.telemetry.metrics.sources import Sources
+from gangctl.telemetry.metrics.process import Metrics, Sources
 from gangctl.telemetry.tracing.exporter import SpanCounts
 
 

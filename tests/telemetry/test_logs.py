@@ -69,7 +69,7 @@ async def test_every_line_of_a_round_has_namespace_gang_attempt_and_trace(log: L
     world.before_create = fail
     async with running(world, decide):
         await until_async("the failure is logged", lambda: any("no room" in line for line in log.lines()))
-    sources = ("gangctl.telemetry.decision_log", "gangctl.controller.actions")
+    sources = ("gangctl.telemetry.logs", "gangctl.controller.actions")
     decision, warning, *_ = (one for one in log.entries() if one["logger"] in sources)
     expected = {
         "namespace": "default",
@@ -127,7 +127,7 @@ async def test_a_repeated_decision_is_logged_once(log: Log) -> None:
 
     async with running(world, decide):
         await until_async("version 6 is stored", lambda: world.jobs["uid-g"].metadata.resource_version == "6")
-    told = [one["message"] for one in log.entries() if one["logger"] == "gangctl.telemetry.decision_log"]
+    told = [one["message"] for one in log.entries() if one["logger"] == "gangctl.telemetry.logs"]
     assert told == ["Running: attempt 3 runs", "Running: a worker is late", "Running: attempt 3 runs"]
 
 

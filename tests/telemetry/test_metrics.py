@@ -10,7 +10,7 @@ from gangctl.api.incident import Incident, IncidentLevel, LedgerEntry, PhaseMill
 from gangctl.api.status import FirstStep, GangPhase, Spent
 from gangctl.core.facts.world import Brake
 from gangctl.core.policy.brake import BrakeState
-from gangctl.telemetry.metrics.labels import NAMESPACES
+from gangctl.telemetry.metrics.exposition import NAMESPACES
 from gangctl.telemetry.metrics.process import Metrics
 from tests.telemetry.gangs import NOW, gang, incident, later
 from tests.telemetry.samples import FakeSources, samples, value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gangctl.api.incident import Incident, IncidentLevel
-from gangctl.telemetry.metrics.labels import NODES, OTHER_NODES
+from gangctl.telemetry.metrics.exposition import NODES, OTHER_NODES
 from gangctl.telemetry.metrics.process import Metrics
 from tests.telemetry.gangs import at_fault, gang, incident, later
 from tests.telemetry.samples import FakeSources, value

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from gangctl.annexes.convert import jobs, lines
 from gangctl.annexes.convert.fields import ConvertError, Fields, Note, Notes
-from gangctl.api.version import API_VERSION, KIND
+from gangctl.api.names import API_VERSION, KIND
 
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _SPECS: Final[Mapping[tuple[str, str], Callable[[Fields], dict[str, Any]]]] = {

@@ -19,8 +19,7 @@ from typing import Final
 
 from gangctl.cli.errors import UserError
 from gangctl.cluster.errors import Retryable, Terminal
-from gangctl.cluster.local.controller_lock import only_controller
-from gangctl.cluster.local.layout import StateDirectory
+from gangctl.cluster.local.layout import StateDirectory, only_controller
 
 QUICK_SECONDS: Final = 10.0
 """A controller that lives for a shorter time counts as a quick death."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from gangctl.api.checkpoint import DirectorySource
+from gangctl.api.recovery import DirectorySource
 from gangctl.core.policy.checkpoints import LAYOUTS, folder_rule
 from gangsidecar.wire import step_name
 

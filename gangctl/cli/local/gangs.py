@@ -17,16 +17,16 @@ from typing import Final
 
 from gangctl.api.changes import changed
 from gangctl.api.gangjob import GangJob, Spec
-from gangctl.api.roles_hash import roles_hash
 from gangctl.api.status import ENDED
+from gangctl.api.stored import roles_hash
 from gangctl.cli.errors import UserError, hint
 from gangctl.cli.manifests import unknown_field_texts
 from gangctl.cluster.errors import ClusterError, Terminal
 from gangctl.cluster.local.gang_store import GangStore
 from gangctl.cluster.local.layout import DEFAULT_STATE_DIRECTORY, StateDirectory
-from gangctl.cluster.local.rotation import rotated
-from gangctl.cluster.local.teardown import teardown
-from gangctl.cluster.local.worker_command import ignored, refusals
+from gangctl.cluster.local.log_files import rotated
+from gangctl.cluster.local.programs import ignored, refusals
+from gangctl.cluster.local.termination import teardown
 
 STATE_DIRECTORY: Final = "GANGCTL_STATE_DIR"
 """The environment variable with the path of the state directory."""

@@ -23,7 +23,7 @@ from gangctl.cli.printers.worker_output import WorkerOutput
 from gangctl.cluster.errors import ClusterError, Retryable
 from gangctl.cluster.local.gang_store import GangStore
 from gangctl.cluster.local.layout import StateDirectory
-from gangctl.cluster.local.teardown import teardown
+from gangctl.cluster.local.termination import teardown
 from gangctl.core.facts.printed import TRACEBACK
 from gangctl.core.policy.recovery import failed_alike
 from gangctl.story.words import FAILED_ALIKE

@@ -19,8 +19,7 @@ from rich.live import Live
 from rich.text import Text
 
 from gangctl.api.incident import Incident
-from gangctl.api.snapshot import MemberSnapshot
-from gangctl.api.status import GangPhase, Status
+from gangctl.api.status import GangPhase, MemberSnapshot, Status
 from gangctl.cli.errors import UserError
 from gangctl.cli.gang_view import GangView
 from gangctl.cli.printers import tables

@@ -14,8 +14,7 @@ from rich.text import Text
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import Incident, PhaseMilliseconds
-from gangctl.api.snapshot import MemberSnapshot
-from gangctl.api.status import Condition, GangPhase, Status
+from gangctl.api.status import Condition, GangPhase, MemberSnapshot, Status
 from gangctl.cli.gang_view import GangView
 from gangctl.cli.printers.text import clean, duration, seconds, shown
 from gangctl.core.record.conditions import hangs

@@ -9,7 +9,7 @@ from typing import Final
 
 from gangctl.api.names import parse_pod_name
 from gangctl.cluster.local.layout import GangFolder, PodFolder
-from gangctl.cluster.local.log_reader import LogReader
+from gangctl.cluster.local.log_files import LogReader
 
 MOST_BYTES: Final = 1 << 16
 """Maximum to read from one log at a time: a worker that floods its log must not block the display."""

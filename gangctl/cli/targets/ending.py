@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gangctl.api.changes import changed
 from gangctl.api.gangjob import GangJob, Spec
-from gangctl.api.restart import RestartFrom
+from gangctl.api.recovery import RestartFrom
 from gangctl.api.status import ENDED, GangPhase
 from gangctl.cli.errors import UserError
 from gangctl.cli.gang_view import live_snapshot
@@ -29,11 +29,8 @@ from gangctl.cluster.errors import ClusterError, Retryable
 from gangctl.cluster.local import pod_record, process
 from gangctl.cluster.local.gang_store import GangStore
 from gangctl.cluster.local.layout import PodFolder, StateDirectory
-from gangctl.cluster.local.pod_processes import controller_pid
-from gangctl.cluster.local.pod_record import PodRecord
-from gangctl.cluster.local.settlement import settle
-from gangctl.cluster.local.teardown import teardown
-from gangctl.cluster.local.termination import find_processes, processes_of
+from gangctl.cluster.local.pod_record import PodRecord, controller_pid
+from gangctl.cluster.local.termination import find_processes, processes_of, settle, teardown
 from gangctl.words.text import listed
 
 if TYPE_CHECKING:

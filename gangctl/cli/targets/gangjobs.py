@@ -13,7 +13,7 @@ from typing import Any, Final
 from gangctl.api.changes import SpecChanges
 from gangctl.api.gangjob import GangJob, Spec
 from gangctl.api.model import Model
-from gangctl.api.version import API_VERSION, PLURAL
+from gangctl.api.names import API_VERSION, PLURAL
 from gangctl.cli.errors import UserError, hint
 from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.kube.client import MERGE_PATCH, Client, NotFound

@@ -12,7 +12,7 @@ from typing import Any, Final, NoReturn, TypeVar
 from gangctl.api.changes import SpecChanges
 from gangctl.api.gangjob import GangJob
 from gangctl.api.names import LABEL_GANG, LABEL_UID
-from gangctl.api.snapshot import Snapshot
+from gangctl.api.status import Snapshot
 from gangctl.cli.errors import ExitCode, UserError
 from gangctl.cli.gang_view import GangView
 from gangctl.cli.page import Upstream

@@ -20,8 +20,7 @@ from gangctl.cluster.errors import ClusterError, Terminal
 from gangctl.cluster.local import process
 from gangctl.cluster.local.gang_store import ANNOTATION_DIRECTORY, GangStore
 from gangctl.cluster.local.layout import GangFolder, PodFolder, StateDirectory
-from gangctl.cluster.local.pod_processes import PodProcess, controller_pid, pod_of, processes
-from gangctl.cluster.local.pod_record import PodRecord, projection
+from gangctl.cluster.local.pod_record import PodProcess, PodRecord, controller_pid, pod_of, processes, projection
 from gangctl.cluster.local.process import Process
 from gangctl.cluster.local.ptrace import exit_with
 from gangctl.explain.doctor.survey import Survey

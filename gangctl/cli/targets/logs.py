@@ -26,7 +26,7 @@ from gangctl.cluster.errors import ClusterError, Retryable
 from gangctl.cluster.local import pod_record
 from gangctl.cluster.local.gang_store import GangStore
 from gangctl.cluster.local.layout import GangFolder, PodFolder
-from gangctl.cluster.local.log_reader import LogReader
+from gangctl.cluster.local.log_files import LogReader
 from gangsidecar.wire import SUPERVISOR_LOG_NAME
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from gangctl.cluster.errors import Retryable
 from gangctl.cluster.kube.client import Client, NotFound, Rejected
 from gangctl.cluster.kube.injection import STATE_DIRECTORY
 from gangctl.cluster.kube.projections import KubePod
-from gangctl.cluster.local.pod_processes import PodProcess
+from gangctl.cluster.local.pod_record import PodProcess
 from gangsidecar.wire import SUPERVISOR_PROGRAM, WORKERS_FILE
 
 _PROTOCOLS: Final = ("v5.channel.k8s.io", "v4.channel.k8s.io")

@@ -12,7 +12,7 @@ from gangctl.api.changes import SpecChanges
 from gangctl.api.gangjob import GangJob
 from gangctl.cli.gang_view import GangView
 from gangctl.cluster.local.layout import StateDirectory
-from gangctl.cluster.local.pod_processes import PodProcess
+from gangctl.cluster.local.pod_record import PodProcess
 from gangctl.explain.doctor.survey import Survey
 from gangctl.explain.why.world import Surroundings
 

@@ -7,7 +7,7 @@ import platform
 import sys
 
 from gangctl import __version__
-from gangctl.api.version import API_VERSION
+from gangctl.api.names import API_VERSION
 from gangctl.cli.errors import ExitCode
 from gangctl.cli.printers.output import as_json, print_out
 

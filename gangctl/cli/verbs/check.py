@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from gangctl.api.changes import changed
-from gangctl.api.checkpoint_status import RestorePoint
 from gangctl.api.gangjob import DirectorySource, GangJob, Metadata, Tier
 from gangctl.api.manifest import ManifestError, load
 from gangctl.api.names import parse_member_name
 from gangctl.api.problems import Problem
+from gangctl.api.status import RestorePoint
 from gangctl.cli.errors import ExitCode, UserError
 from gangctl.cli.local import disk_checkpoints
 from gangctl.cli.local.disk_checkpoints import CheckpointFolder, Step
@@ -25,7 +25,7 @@ from gangctl.cli.manifests import configure_overrides, manifest_text, shown_name
 from gangctl.cli.printers.output import as_json, print_out
 from gangctl.cli.printers.text import clean
 from gangctl.cluster.local.gang_store import ANNOTATION_DIRECTORY
-from gangctl.cluster.local.worker_command import Command, command, ignored, refusals
+from gangctl.cluster.local.programs import Command, command, ignored, refusals
 from gangctl.core.policy.checkpoints import folder_rule
 from gangctl.explain import forecast
 from gangctl.explain.forecast import ForecastMember

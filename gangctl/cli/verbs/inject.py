@@ -15,7 +15,7 @@ from gangctl.cli.printers.text import clean
 from gangctl.cli.targets import selection
 from gangctl.cli.targets.port import DEFAULT_LEASE, InjectedFault
 from gangctl.cluster.errors import ClusterError
-from gangctl.cluster.local.pod_processes import PodProcess
+from gangctl.cluster.local.pod_record import PodProcess
 
 _CONTROLLER: Final = "controller"
 _EPILOG: Final = """\

@@ -11,7 +11,7 @@ from typing import Final
 
 from gangctl.api.changes import SpecChanges
 from gangctl.api.gangjob import GangJob
-from gangctl.api.restart import RestartFrom
+from gangctl.api.recovery import RestartFrom
 from gangctl.api.status import ENDED, GangPhase
 from gangctl.cli.arguments import step
 from gangctl.cli.errors import ExitCode, UserError

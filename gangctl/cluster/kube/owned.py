@@ -30,8 +30,7 @@ from typing import Any, Final
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from gangctl.api.gangjob import GangJob
-from gangctl.api.names import LABEL_INCARNATION, LABEL_UID, gang_selector
-from gangctl.api.version import API_VERSION, KIND
+from gangctl.api.names import API_VERSION, KIND, LABEL_INCARNATION, LABEL_UID, gang_selector
 from gangctl.cluster.errors import ClusterError, Conflict, Retryable, Terminal
 from gangctl.cluster.kube import paths
 from gangctl.cluster.kube.client import MERGE_PATCH, NOTHING, REQUEST_SECONDS, AlreadyExists, Client, NotFound

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gangctl.api.version import API_VERSION, PLURAL
+from gangctl.api.names import API_VERSION, PLURAL
 
 NODES: Final = "/api/v1/nodes"
 SCHEDULING: Final = "scheduling.k8s.io"

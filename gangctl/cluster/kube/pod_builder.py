@@ -44,9 +44,9 @@ from gangctl.api.names import (
     pod_labels,
     pod_name,
 )
-from gangctl.api.placement import Placement, PlacementPolicy
-from gangctl.api.roles_hash import roles_hash
-from gangctl.api.start import preloaded
+from gangctl.api.roles import preloaded
+from gangctl.api.scheduling import Placement, PlacementPolicy
+from gangctl.api.stored import roles_hash
 from gangctl.cluster.errors import Terminal
 from gangctl.cluster.kube.injection import (
     as_mapping,

@@ -12,19 +12,19 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
-from gangctl.api.compact import read_compact
 from gangctl.api.gangjob import GangJob
 from gangctl.api.names import (
     ANNOTATION_HUB_ADDRESS,
     ANNOTATION_HUB_CA,
     ANNOTATION_HUB_URL,
+    KIND,
     LABEL_INCARNATION,
     LABEL_INDEX,
     LABEL_ROLE,
     LABEL_UID,
     member_name,
 )
-from gangctl.api.version import KIND
+from gangctl.api.stored import read_compact
 from gangctl.cluster.kube.decoding import TOO_DEEP, WatchDecoder, first_error
 from gangctl.core.facts.world import Device, Pod
 from gangctl.core.policy.device_guard import GuardedPod

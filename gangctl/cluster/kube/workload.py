@@ -17,9 +17,8 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from gangctl.api.gangjob import GangJob
-from gangctl.api.names import ANNOTATION_ROLES_HASH, LABEL_UID, gang_selector
-from gangctl.api.roles_hash import roles_hash
-from gangctl.api.version import KIND
+from gangctl.api.names import ANNOTATION_ROLES_HASH, KIND, LABEL_UID, gang_selector
+from gangctl.api.stored import roles_hash
 from gangctl.cluster.kube.decoding import WatchDecoder
 from gangctl.cluster.kube.owned import owner_reference
 from gangctl.cluster.kube.projections import LABEL_PRIORITY_CLASS

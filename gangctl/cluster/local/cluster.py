@@ -26,13 +26,11 @@ from gangctl.cluster.local.atomic_files import Stamp, append_line
 from gangctl.cluster.local.gang_store import GangStore
 from gangctl.cluster.local.layout import GangFolder, StateDirectory
 from gangctl.cluster.local.local_pod import LocalPod
-from gangctl.cluster.local.new_pod import store_pod
+from gangctl.cluster.local.log_files import WorkerOutput
 from gangctl.cluster.local.pod_record import PodRecord
 from gangctl.cluster.local.process import Process
-from gangctl.cluster.local.programs import Programs
+from gangctl.cluster.local.programs import Programs, ignored, store_pod
 from gangctl.cluster.local.termination import find_processes, processes_of
-from gangctl.cluster.local.worker_command import ignored
-from gangctl.cluster.local.worker_output import WorkerOutput
 from gangctl.cluster.port import MemberIdentity, Refusal, RefusalReason, UnreadableGang
 from gangctl.core.facts.printed import Printed, ReadOutput
 from gangctl.core.facts.world import NO_QUEUE, NodeState, Pod, Queue

@@ -1,25 +1,31 @@
-"""Paths of local mode below one state directory (default: ``.gangctl`` in the working directory).
-
-    run.lock  controller.lock  controller.log  controller.url  live.json  supervisor.pyz  client/gangclient/
-    gangs/NAME/      gangjob.json (spec and status)  removed.json  events.jsonl  caches/  before/
-    gangs/NAME/pods/POD/   pod.json  token  supervisor.pyz  supervisor.json  workers.json
-                           termination-log  supervisor.log  sidecar.log  worker.log
-
-Sockets are elsewhere, because their whole path must fit in 107 bytes.
-"""
+"""Paths of local mode below one state directory, and the lock that allows it only one controller."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import stat
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from gangctl.cluster.errors import Terminal
+from gangctl.cluster.local.atomic_files import unwritable
 from gangsidecar.wire import CACHES_FOLDER, CLIENT_FOLDER, SUPERVISOR_ARCHIVE, WORKERS_FILE
+
+# Paths of local mode below one state directory (default: ``.gangctl`` in the working directory).
+#
+#     run.lock  controller.lock  controller.log  controller.url  live.json  supervisor.pyz  client/gangclient/
+#     gangs/NAME/      gangjob.json (spec and status)  removed.json  events.jsonl  caches/  before/
+#     gangs/NAME/pods/POD/   pod.json  token  supervisor.pyz  supervisor.json  workers.json
+#                            termination-log  supervisor.log  sidecar.log  worker.log
+#
+# Sockets are elsewhere, because their whole path must fit in 107 bytes.
+
 
 DEFAULT_STATE_DIRECTORY: Final = Path(".gangctl")
 _GANG_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,40}[a-z0-9])?")
@@ -203,3 +209,32 @@ def runtime_directory() -> Path:
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
         raise Terminal(f"{path} must be a directory that only its owner, user {os.getuid()}, can enter; remove it")
     return path
+
+
+# At most one controller for each state directory: a second one would start every process twice.
+
+
+@contextmanager
+def only_controller(state: StateDirectory) -> Iterator[None]:
+    """Hold the controller lock of a state directory; it is released at the end of the process at the latest.
+
+    Raises:
+        Terminal: another process holds it; the message names the process.
+        Retryable: the lock can't be written.
+    """
+    try:
+        descriptor = os.open(state.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise unwritable(state.lock, error) from error
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(descriptor, 64).decode(errors="replace").strip() or "unknown"
+            raise Terminal(f"process {holder} is already the controller of {state.path}") from None
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, f"{os.getpid()}\n".encode())
+        yield
+        os.ftruncate(descriptor, 0)
+    finally:
+        os.close(descriptor)

@@ -1,4 +1,4 @@
-"""Terminates the processes of a pod: gracefully first, then with SIGKILL to all that are left, orphans included."""
+"""Terminates pods: one pod gracefully, then with SIGKILL; a whole gang without a controller; and stores that."""
 
 from __future__ import annotations
 
@@ -8,9 +8,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
-from gangctl.cluster.local import process
+from gangctl.api.changes import changed
+from gangctl.api.gangjob import GangJob
+from gangctl.cluster.errors import ClusterError
+from gangctl.cluster.local import pod_record, process
+from gangctl.cluster.local.gang_store import GangStore
+from gangctl.cluster.local.layout import GangFolder, PodFolder, StateDirectory, only_controller
 from gangctl.cluster.local.pod_record import PodRecord
 from gangctl.cluster.local.process import Process
+from gangctl.core.facts.world import Observed
+from gangctl.core.lifecycle.decide import decide
 from gangsidecar.wire import SUPERVISOR_ARCHIVE
 
 SIDECAR_GRACE_SECONDS: Final = 5.0
@@ -101,3 +108,82 @@ def _tree(pod: str, supervisor: Process | None) -> tuple[Process, ...]:
         () if supervisor is None or not process.is_alive(supervisor) else (supervisor, *process.descendants(supervisor))
     )
     return tuple(dict.fromkeys((*own, *process.marked(pod))))
+
+
+# Ends all processes of a gang without a controller, as Ctrl-C does.
+
+
+async def teardown(state: StateDirectory, gang: str, grace: float) -> None:
+    """End all processes of the gang of this name, and store that its pods have terminated.
+
+    Workers get SIGTERM and, after ``grace`` seconds, SIGKILL. The status is unchanged, so a controller that starts
+    later continues from it with new pods. The call returns when no process is left. If a record can't be read or
+    written, all other pods have been ended when the error is raised.
+
+    Raises:
+        Terminal: a controller runs, which would restart everything; or the record of a pod can't be read.
+        Retryable: the record of a pod can't be written, of which no process is left either.
+    """
+    folder = state.gang(gang)
+    with only_controller(state):
+        records, wrong = _records(folder)
+        living = await asyncio.to_thread(find_processes)
+        results = await asyncio.gather(*(_end(folder, one, living, grace) for one in records), return_exceptions=True)
+    wrong += [one for one in results if isinstance(one, BaseException)]
+    if wrong:
+        raise wrong[0]
+
+
+async def _end(folder: GangFolder, pod: PodRecord, living: Mapping[str, Process], grace: float) -> None:
+    sidecar, supervisor = processes_of(pod, living)
+    if supervisor is not None:
+        # It starts nothing after a SIGTERM. It would wait for the controller's answer; its worker need not.
+        process.send(supervisor, signal.SIGTERM)
+    await end_worker(pod.uid, supervisor, grace)
+    await kill_tree(pod.uid, supervisor)
+    await end_sidecar(sidecar)
+    await asyncio.to_thread(pod_record.remove_what_lived, pod)
+    over = changed(pod, terminated=True, started=None, reason=pod.reason or "TornDown")
+    await asyncio.to_thread(pod_record.save, folder.pod(pod.name), over, durable=True)
+
+
+def _records(folder: GangFolder) -> tuple[list[PodRecord], list[BaseException]]:
+    records: list[PodRecord] = []
+    wrong: list[BaseException] = []
+    for path in sorted(folder.pods.iterdir()) if folder.pods.is_dir() else []:
+        try:
+            one = pod_record.load(PodFolder(path))
+        except ClusterError as error:
+            wrong.append(error)
+        else:
+            records += [] if one is None else [one]
+    return records, wrong
+
+
+# Stores what a controller would decide of a gang whose processes have been ended without one.
+#
+# The status is the controller's. So this decides as it does, as the only controller, once the pods have terminated: a
+# gang that is to be suspended is Suspended then, and nothing is said of it that is not so.
+
+
+MOST_DECISIONS: Final = 4
+"""More than any gang whose pods have terminated needs until it waits."""
+
+
+def settle(state: StateDirectory, store: GangStore, now: float) -> GangJob:
+    """Store the status of a gang that is to be suspended; ``now`` in seconds since the epoch.
+
+    Raises:
+        Terminal: a controller runs, or the gang can't be read.
+        Retryable: the status can't be stored.
+        Conflict: the gang is changed meanwhile.
+    """
+    with only_controller(state):
+        job = store.read()
+        pods = [pod_record.projection(one) for one in pod_record.load_all(store.folder) if one.gang == job.metadata.uid]
+        for _ in range(MOST_DECISIONS):
+            status = decide(now, job, Observed(pods=tuple(pods))).status
+            if status is None:
+                break
+            job = store.write_status(job, status)
+        return job

@@ -24,10 +24,9 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
-from gangctl.api.finished import Finished, FinishedRole
 from gangctl.api.gangjob import GangJob, NeverSucceeds
 from gangctl.api.names import MAX_MEMBERS, member_name
-from gangctl.api.status import GangPhase, Status
+from gangctl.api.status import Finished, FinishedRole, GangPhase, Status
 from gangctl.core.facts.gang import Gang, believed, once, processes_of
 from gangctl.core.facts.world import Observed, Pod, Replica
 from gangsidecar.wire import End, from_ranges, to_ranges

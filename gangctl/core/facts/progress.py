@@ -80,10 +80,9 @@ from statistics import median
 from typing import Final, NamedTuple
 
 from gangctl.api.gangjob import GangJob
-from gangctl.api.progress import Adaptive
 from gangctl.api.reasons import Reason
-from gangctl.api.status import FirstStep, GangPhase, ProgressStatus
-from gangctl.api.step_gaps import StepGaps
+from gangctl.api.recovery import Adaptive
+from gangctl.api.status import FirstStep, GangPhase, ProgressStatus, StepGaps
 from gangctl.core.facts.evidence import Fault
 from gangctl.core.facts.faults import failed_attempt
 from gangctl.core.facts.finished import need_no_pod

@@ -27,8 +27,8 @@ from __future__ import annotations
 from gangctl.api.changes import changed
 from gangctl.api.incident import IncidentLevel, LedgerEntry
 from gangctl.api.reasons import Reason
-from gangctl.api.roles_hash import roles_hash
 from gangctl.api.status import GangPhase, Status
+from gangctl.api.stored import roles_hash
 from gangctl.core.facts import barrier
 from gangctl.core.facts.barrier import awaiting
 from gangctl.core.facts.fitness import on_lost_node

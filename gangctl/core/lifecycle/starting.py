@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from gangctl.api.checkpoint_status import RejectedStep
 from gangctl.api.reasons import Reason
-from gangctl.api.status import GangPhase, Master, Status
+from gangctl.api.status import GangPhase, Master, RejectedStep, Status
 from gangctl.core.facts.barrier import held_ranks
 from gangctl.core.facts.faults import is_missing_for_most
 from gangctl.core.facts.gang import Gang

@@ -10,9 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from gangctl.api.changes import changed, in_phase
-from gangctl.api.checkpoint_status import RecordedStep, RejectedStep, RestorePoint
-from gangctl.api.roles_hash import roles_hash
-from gangctl.api.status import GangPhase, HeldRank, Master, Status
+from gangctl.api.status import GangPhase, HeldRank, Master, RecordedStep, RejectedStep, RestorePoint, Status
+from gangctl.api.stored import roles_hash
 from gangctl.core.facts.gang import Gang
 from gangctl.core.lifecycle import table
 from gangctl.core.lifecycle.table import Attempt, Transition

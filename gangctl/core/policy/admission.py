@@ -27,11 +27,10 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from gangctl.api.conditions import ConditionType
 from gangctl.api.escaping import escaped
 from gangctl.api.reasons import Reason
-from gangctl.api.roles_hash import roles_hash
-from gangctl.api.status import ENDED, Condition, GangPhase, Status
+from gangctl.api.status import ENDED, Condition, ConditionType, GangPhase, Status
+from gangctl.api.stored import roles_hash
 from gangctl.core.facts.fitness import advice, on_lost_node, reason_of
 from gangctl.core.facts.gang import Gang, once, raised_incarnations
 from gangctl.core.facts.world import Workload

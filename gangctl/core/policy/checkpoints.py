@@ -31,9 +31,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gangctl.api.changes import changed
-from gangctl.api.checkpoint_status import LineageEntry, RecordedStep
 from gangctl.api.gangjob import ApiSource, DirectorySource, Tier
-from gangctl.api.status import Status
+from gangctl.api.status import LineageEntry, RecordedStep, Status
 from gangctl.core.facts.gang import Gang, once, raised_incarnations
 from gangctl.core.facts.layout import numbered
 from gangctl.core.facts.world import Heard, Part

@@ -34,8 +34,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from gangctl.api.changes import changed
-from gangctl.api.fencing import Fencing
-from gangctl.api.status import ENDED, GangPhase, Status
+from gangctl.api.status import ENDED, Fencing, GangPhase, Status
 from gangctl.core.facts import barrier
 from gangctl.core.facts.barrier import assign
 from gangctl.core.facts.fitness import SETTLING_SECONDS, counts_since, never_heard_counts_since

@@ -25,9 +25,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from gangctl.api.changes import changed
-from gangctl.api.checkpoint_status import RequestedStep
 from gangctl.api.gangjob import GangJob, Spec
-from gangctl.api.status import GangPhase, Status
+from gangctl.api.status import GangPhase, RequestedStep, Status
 from gangctl.core.facts import finished
 from gangctl.core.facts.gang import Gang, once
 from gangctl.core.facts.world import Replica

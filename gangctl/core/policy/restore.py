@@ -31,9 +31,9 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
-from gangctl.api.checkpoint_status import RejectedStep, RestorePoint
 from gangctl.api.gangjob import DirectorySource, Spec, Tier
 from gangctl.api.incident import Cause
+from gangctl.api.status import RejectedStep, RestorePoint
 from gangctl.core.facts.faults import is_missing_for_most, is_unseen_by_most, unseen_by
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.progress import highest_step

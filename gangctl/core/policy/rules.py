@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 from gangctl.api.gangjob import Action, OnDeviceHealth, Roles, Rule, RuleLevel, Spec
 from gangctl.api.reasons import Reason
-from gangctl.api.roles_hash import roles_hash
 from gangctl.api.signals import signal_name
+from gangctl.api.stored import roles_hash
 from gangctl.core.facts.evidence import Fault, default
 from gangctl.core.facts.finished import finished
 from gangctl.core.facts.gang import Gang

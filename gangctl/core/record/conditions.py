@@ -48,13 +48,12 @@ from functools import partial
 from typing import Any, Final, Literal
 
 from gangctl.api.changes import changed
-from gangctl.api.conditions import ConditionType
 from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import Incident, Output
 from gangctl.api.model import sentence
 from gangctl.api.reasons import Reason
 from gangctl.api.signals import signal_name
-from gangctl.api.status import ENDED, Condition, GangPhase, RoleStatus, Spent, Status
+from gangctl.api.status import ENDED, Condition, ConditionType, GangPhase, RoleStatus, Spent, Status
 from gangctl.core.facts import progress
 from gangctl.core.facts.barrier import awaiting_as_one
 from gangctl.core.facts.finished import attempt_with_workers, finished, record, recorded_places

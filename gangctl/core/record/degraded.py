@@ -20,7 +20,7 @@ from typing import Final
 from gangctl.api.escaping import escaped
 from gangctl.api.gangjob import Launch, Role
 from gangctl.api.reasons import Reason
-from gangctl.api.start import ForkStart, ModulesPreload
+from gangctl.api.roles import ForkStart, ModulesPreload
 from gangctl.api.status import GangPhase
 from gangctl.core.facts import fitness, progress
 from gangctl.core.facts.evidence import Fault

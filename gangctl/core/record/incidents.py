@@ -32,10 +32,9 @@ from collections.abc import Iterator, Mapping
 from typing import Final, Literal, NamedTuple
 
 from gangctl.api.changes import changed
-from gangctl.api.checkpoint_status import RestorePoint
 from gangctl.api.incident import Cause, Incident, IncidentLevel, KeptSignal, LedgerEntry, PhaseMilliseconds, Stacks
 from gangctl.api.reasons import Reason
-from gangctl.api.status import Status
+from gangctl.api.status import RestorePoint, Status
 from gangctl.core.facts.barrier import assign
 from gangctl.core.facts.evidence import Fault, Strength, default, strength
 from gangctl.core.facts.gang import Gang

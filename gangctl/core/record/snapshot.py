@@ -10,8 +10,7 @@ from typing import Final
 
 from gangctl.api.changes import changed
 from gangctl.api.gangjob import GangJob
-from gangctl.api.snapshot import MemberSnapshot, Snapshot
-from gangctl.api.status import ENDED
+from gangctl.api.status import ENDED, MemberSnapshot, Snapshot
 from gangctl.core.facts.finished import need_no_pod
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.layout import Member, Numbering, numbered

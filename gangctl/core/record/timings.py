@@ -38,9 +38,8 @@ from collections.abc import Iterable, Mapping
 from typing import Final, Literal, NamedTuple
 
 from gangctl.api.changes import changed
-from gangctl.api.checkpoint_status import RestorePoint
 from gangctl.api.incident import Incident, IncidentMember, PhaseMilliseconds, WarmStart
-from gangctl.api.status import GangPhase, Status
+from gangctl.api.status import GangPhase, RestorePoint, Status
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.progress import highest_step, pace
 from gangctl.core.facts.trace_context import began

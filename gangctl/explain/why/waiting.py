@@ -10,11 +10,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final
 
-from gangctl.api.conditions import ConditionType
 from gangctl.api.escaping import escaped
 from gangctl.api.gangjob import GangJob
 from gangctl.api.reasons import Reason
-from gangctl.api.status import ENDED, Condition, GangPhase
+from gangctl.api.status import ENDED, Condition, ConditionType, GangPhase
 from gangctl.core.facts.finished import recorded_places
 from gangctl.core.facts.fitness import advice, reason_of
 from gangctl.core.facts.gang import Gang

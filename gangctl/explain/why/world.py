@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gangctl.api.snapshot import MemberSnapshot
+from gangctl.api.status import MemberSnapshot
 from gangctl.core.facts.world import Pod
 from gangctl.kubernetes.objects import Node, WholePod
 

@@ -21,7 +21,7 @@ from gangctl.api.gangjob import GangJob, Windowed
 from gangctl.api.status import ENDED, GangPhase, Spent
 from gangctl.cluster import clock
 from gangctl.core.record.conditions import goodput, spent_until, warned_of
-from gangctl.telemetry.metrics.labels import PHASES, known
+from gangctl.telemetry.metrics.exposition import PHASES, known
 
 BUCKETS: Final = tuple(Spent.model_fields)
 LOW: Final = 0.8

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import Incident, IncidentLevel, PhaseMilliseconds
 from gangctl.core.record.incidents import node_faults
-from gangctl.telemetry.metrics.labels import Nodes, reason_of
+from gangctl.telemetry.metrics.exposition import Nodes, reason_of
 
 SECONDS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
 """From a restart of processes (a second) to a pod that waits for a node (half an hour)."""

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gangctl.api.gangjob import GangJob
-from gangctl.api.snapshot import MemberSnapshot
+from gangctl.api.status import MemberSnapshot
 from gangctl.core.facts.world import Pod, StartFailure
 from gangctl.explain.why.answer import answer
 from gangctl.explain.why.findings import Finding, Kind

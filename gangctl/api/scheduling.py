@@ -1,0 +1,86 @@
+"""Where the pods of a gang are placed, whether they are scheduled together, and how a group rolls."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, Tag
+
+from gangctl.api.model import Model, PositiveSeconds, Seconds, kind
+
+# Where pods are placed, and which ports ranks use for their rendezvous.
+
+
+class NoPlacement(Model):
+    """The pod template alone decides."""
+
+    strategy: Literal["None"] = "None"
+
+
+class Placement(Model):
+    """Pods share one topology domain (Pack) or use several (Spread)."""
+
+    strategy: Literal["Pack", "Spread"]
+    mode: Literal["Preferred", "Required"] = "Preferred"
+    """Preferred: the scheduler tries to satisfy the strategy. Required: a pod stays pending until it can be
+    satisfied."""
+    topology_key: Annotated[str, Field(min_length=1, max_length=316)] = "kubernetes.io/hostname"
+    """Node label that identifies the topology domain, such as a rack or a zone."""
+
+
+PlacementPolicy = Annotated[
+    Annotated[NoPlacement, Tag("None")] | Annotated[Placement, Tag("Pack")] | Annotated[Placement, Tag("Spread")],
+    kind("strategy", "None"),
+]
+
+
+class Network(Model):
+    """Port range in which the supervisor of rank 0 picks a free MASTER_PORT for each attempt."""
+
+    base_port: Annotated[int, Field(ge=1024, le=64_000)] = 29_400
+    """First port of the range."""
+    port_count: Annotated[int, Field(ge=1, le=1024)] = 64
+    """Number of ports in the range. Each attempt uses another free port."""
+
+
+# Whether the scheduler places the pods of a gang together or not at all.
+
+
+class NoGangScheduling(Model):
+    """Each pod is scheduled by itself, or as the template asks another scheduler."""
+
+    type: Literal["None"] = "None"
+
+
+class PodGroupScheduling(Model):
+    """gangctl creates a PodGroup, and no pod gets a node until all required members fit.
+
+    Needs Kubernetes 1.36 with the feature gates GenericWorkload and GangScheduling.
+    """
+
+    type: Literal["PodGroup"]
+
+
+GangScheduling = Annotated[
+    Annotated[NoGangScheduling, Tag("None")] | Annotated[PodGroupScheduling, Tag("PodGroup")],
+    kind("type", "None"),
+]
+
+
+# Rolling: how many gangs of a group may be unavailable at once because of planned restarts.
+
+
+class Rolling(Model):
+    """Planned restarts of the gangs of a group go in turn, as in the rolling update of a Deployment."""
+
+    group: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$", max_length=63)]
+    """Name of the group: all GangJobs of the namespace with the same value."""
+    max_unavailable: Annotated[int, Field(ge=1, le=10_000)] = 1
+    """Number of gangs of the group, including this gang, that may be unavailable when its planned restart begins. Gangs
+    that are unavailable after a fault count."""
+    min_ready_seconds: Seconds = 40
+    """Seconds after the start of an attempt after which a gang whose required pods are ready counts as available. Must
+    exceed the time that the readinessProbe takes to fail (periodSeconds times failureThreshold, plus
+    timeoutSeconds)."""
+    progress_deadline_seconds: PositiveSeconds = 600
+    """Seconds after which the condition Degraded reports a planned restart that still waits for its group."""
