@@ -15,7 +15,7 @@ from gangctl.api.reasons import Reason
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What all Events with the same reason have in common."""
+    """The properties that all Events with the same reason share."""
 
     action: str
     """What the controller does, for the Event's ``action``: in CamelCase, starting with a verb."""
@@ -177,6 +177,6 @@ def action(reason: str) -> str:
 
 
 def is_warning(reason: str) -> bool:
-    """Whether the type of an Event with this reason is Warning."""
+    """Return whether the type of an Event with this reason is Warning."""
     told = _NAMED.get(reason)
     return told is not None and told.is_warning

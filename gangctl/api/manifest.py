@@ -222,7 +222,7 @@ def _located(loc: tuple[str | int, ...]) -> tuple[Location, Schema, Schema]:
 
 
 def _unknown_fields(value: Any) -> Iterator[UnknownField]:
-    """Of all pod templates, as far as they are where they belong."""
+    """The problems of all pod templates, as far as they are where they belong."""
     spec = value.get("spec")
     roles = spec.get("roles") if isinstance(spec, dict) else None
     for at, role in enumerate(roles if isinstance(roles, list) else ()):

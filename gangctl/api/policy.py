@@ -1,4 +1,4 @@
-"""What counts as success, and which action each fault leads to."""
+"""The policies of success and failure: what counts as success, and which action each fault leads to."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def shown(value: Any) -> str:
 
 
 def allowed(node: Mapping[str, Any]) -> str:
-    """What the schema of a field allows, as a noun phrase."""
+    """The values that the schema of a field allows, as a noun phrase."""
     match node:
         case {"enum": values}:
             good = [str(one) for one in values if one not in node.get(REFUSED, ())]

@@ -95,7 +95,7 @@ class Recovery(Model):
     """Seconds that a gang is held before it fails. Needs onExhausted Hold. If absent, there is no limit."""
 
 
-# Where checkpoints are stored, and when gangctl falls back to an older one.
+# Checkpoints: where they are stored, and when gangctl falls back to an older one.
 
 
 class DirectorySource(Model):
@@ -183,7 +183,7 @@ class Checkpoint(Model):
     preferred."""
 
 
-# How progress is measured, and when missing progress counts as a hang.
+# Progress: how it is measured, and when missing progress counts as a hang.
 
 
 def _finds_step(pattern: str) -> bool:
@@ -272,7 +272,7 @@ class Progress(Model):
     Hang."""
 
 
-# What a user asks for with a restart: which restore point the next attempt starts from.
+# Requested restarts: which restore point the next attempt starts from.
 
 
 class RestartFrom(Model):

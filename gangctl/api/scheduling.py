@@ -8,7 +8,7 @@ from pydantic import Field, Tag
 
 from gangctl.api.model import Model, PositiveSeconds, Seconds, kind
 
-# Where pods are placed, and which ports ranks use for their rendezvous.
+# Placement: where pods run, and which ports ranks use for their rendezvous.
 
 
 class NoPlacement(Model):
@@ -43,7 +43,7 @@ class Network(Model):
     """Number of ports in the range. Each attempt uses another free port."""
 
 
-# Whether the scheduler places the pods of a gang together or not at all.
+# Gang scheduling: the scheduler places the pods of a gang together or not at all.
 
 
 class NoGangScheduling(Model):

@@ -38,7 +38,7 @@ class ConditionType(StrEnum):
     """The gang has ended without success."""
 
 
-# Fencing: what supervisors are told to do without a controller, as the status keeps it.
+# Fencing: what supervisors do without a controller, as the status keeps it.
 
 
 class Fencing(Model):
@@ -56,7 +56,7 @@ class Fencing(Model):
     """Longest stop grace period in seconds that it can still use."""
 
 
-# Who has finished, in a status: ranges instead of names, so that 10,000 members have room.
+# Finished members: ranges instead of names, so that 10,000 members have room.
 
 
 class FinishedRole(Model):
@@ -79,7 +79,7 @@ class Finished(Model):
     """Roles with such members."""
 
 
-# What a status has of the times between steps, from which a deadline is computed.
+# Step gaps: times between steps, from which a deadline is computed.
 
 
 class StepGaps(Model):
@@ -93,7 +93,7 @@ class StepGaps(Model):
     """Highest step of earlier attempts. Until an attempt passes it, timeoutSeconds applies."""
 
 
-# The part of the status that is about checkpoints: which one is restored, which exist, and which do not any more.
+# Checkpoints: which step is restored, which steps exist, and which don't exist any more.
 
 
 class LineageEntry(Model):
@@ -343,7 +343,7 @@ class HeldRank(Model):
 
 
 REVISION: Final = 1
-"""Of the status. A release that adds a field which an older one must not lose raises it and writes it to
+"""The revision of the status. A release that adds a field which an older one must not lose raises it and writes it to
 ``readable_from``."""
 
 

@@ -96,7 +96,7 @@ _CONTAINER: Final = ("name", "image", "command", "args")
 _PROBES: Final = ("livenessProbe", "startupProbe")
 """Only that there is one matters."""
 _FASTEST: Final = 1
-"""Of zlib's levels: an environment of 1 MB takes a few milliseconds."""
+"""The level of zlib: an environment of 1 MB takes a few milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +188,7 @@ def _text(plain: list[dict[str, Any]]) -> str:
     return json.dumps(plain, sort_keys=True, separators=(",", ":"))
 
 
-# Kinds that aren't GangJobs: what is said of them where a GangJob is expected.
+# Kinds of other tools: the advice where a GangJob is expected.
 
 
 CONVERTIBLE: Final = frozenset({"Job", "JobSet", "PyTorchJob", "TrainJob"})
@@ -196,7 +196,7 @@ CONVERTIBLE: Final = frozenset({"Job", "JobSet", "PyTorchJob", "TrainJob"})
 
 
 def is_foreign(document: Any) -> bool:
-    """Whether it says by its kind and apiVersion that it is of another tool, whose fields are others."""
+    """Return whether kind and apiVersion are those of another tool, which has other fields."""
     if not isinstance(document, dict):
         return False
     kind, version = document.get("kind"), document.get("apiVersion")
@@ -206,7 +206,7 @@ def is_foreign(document: Any) -> bool:
 
 
 def advice(documents: Sequence[Any], filename: str) -> str:
-    """What to do with documents of which none is a GangJob."""
+    """The advice for documents of which none is a GangJob."""
     items = [one for document in documents for one in _items(document)]
     if any(isinstance(one, dict) and one.get("kind") in CONVERTIBLE for one in items):
         return f"gangctl convert {filename} makes a GangJob of it"

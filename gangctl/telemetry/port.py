@@ -1,4 +1,4 @@
-"""What the loop reports to traces and metrics.
+"""The port of telemetry: what the loop reports to traces and metrics.
 
 The rule: no method waits or raises, so no decision depends on telemetry.
 """

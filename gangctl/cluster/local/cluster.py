@@ -77,7 +77,7 @@ class LocalCluster:
         return tuple(self._gangs)
 
     def exists(self, uid: str) -> bool:
-        """Whether the gang is stored; of one that can't be read any more, the last readable version counts."""
+        """Return whether the gang is stored. If it can't be read any more, the last readable version counts."""
         return uid in self._gangs
 
     def gang(self, uid: str) -> GangJob | None:
@@ -177,7 +177,7 @@ class LocalCluster:
             await pod.delete(delete.grace_seconds)
 
     async def printed(self, job: GangJob, query: ReadOutput) -> Printed:
-        """What a worker printed last in an attempt; see the port."""
+        """The last lines of a worker in an attempt; see the port."""
         gang = self._gangs.get(job.metadata.uid)
         name = pod_name(job.metadata.name, query.member, query.incarnation)
         if gang is None:

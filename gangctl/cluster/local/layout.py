@@ -54,7 +54,7 @@ class PodFolder:
 
     @property
     def state_file(self) -> Path:
-        """What the supervisor keeps for its next session."""
+        """The state that the supervisor keeps for its next session."""
         return self.path / "supervisor.json"
 
     @property
@@ -69,7 +69,7 @@ class PodFolder:
 
     @property
     def caches(self) -> Path:
-        """What compilers of the workers keep, of all pods of the gang."""
+        """The caches of the workers' compilers, for all pods of the gang."""
         return GangFolder(self.path.parents[1]).caches
 
     @property
@@ -84,7 +84,7 @@ class PodFolder:
 
     @property
     def supervisor_log(self) -> Path:
-        """What the supervisor has to say."""
+        """The log of the supervisor."""
         return self.path / "supervisor.log"
 
 

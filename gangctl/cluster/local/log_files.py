@@ -198,7 +198,7 @@ def _size(path: Path) -> int:
         return 0
 
 
-# What workers printed last, read from the ends of their logs.
+# Worker output: the last lines of workers, read from the ends of their logs.
 #
 # A log goes on over attempts. So the size of each is noted when an attempt starts, before its processes do: what the
 # attempt printed lies between two sizes. It may have been rotated since: then the older part comes before it. Sizes are
@@ -209,7 +209,7 @@ def _size(path: Path) -> int:
 READ: Final = 1 << 16
 """Bytes of the end of a log that are read."""
 _KEPT: Final = 2
-"""Attempts of a pod whose begins are kept."""
+"""Attempts of a pod that are remembered."""
 
 
 class _Begin(NamedTuple):
@@ -221,7 +221,7 @@ class _Begin(NamedTuple):
 
 
 class WorkerOutput:
-    """The begin of the newest attempts in each log."""
+    """Where the newest attempts begin in each log."""
 
     def __init__(self) -> None:
         self._begins: dict[Path, dict[int, _Begin]] = {}
@@ -240,7 +240,7 @@ class WorkerOutput:
                 del known[old]
 
     def printed(self, pod: PodFolder, attempt: int, rank: int | None = None) -> Printed:
-        """What the worker of a pod printed last in an attempt; nothing if that can't be told."""
+        """The last lines of a pod's worker in an attempt; none if they can't be found."""
         begins = dict(self._begins.get(pod.worker_log, {}))
         try:
             with pod.worker_log.open("rb") as newer:
@@ -252,7 +252,7 @@ class WorkerOutput:
 
 
 def _part(log: Path, newer: BinaryIO, begins: dict[int, _Begin], attempt: int) -> bytes:
-    """The end of what the attempt wrote, without the rest of a line. Places count from the begin of the older part."""
+    """The end of what the attempt wrote, in whole lines. Places count from the beginning of the older part."""
     older = stamp(rotated(log))
     before = 0 if older is None else older.size
     size = before + newer.seek(0, os.SEEK_END)

@@ -50,7 +50,7 @@ def process_of(pid: int) -> Process | None:
 
 
 def is_alive(process: Process) -> bool:
-    """Whether the process still runs and is no zombie."""
+    """Return whether the process still runs and isn't a zombie."""
     found = _stat(process.pid)
     return (
         found is not None and not found.ended and found.start_time == process.start_time and process.boot == boot_id()
@@ -88,7 +88,7 @@ def spawn(command: Sequence[str], environment: Mapping[str, str], directory: Pat
 
 
 async def ended(process: Process) -> int | None:
-    """Wait for the end of a process. Return its exit code (negative: the signal), or None if it is no child of ours."""
+    """Wait for the end of a process. Return its exit code (negative: the signal), or None if it isn't our child."""
     with suppress(ProcessLookupError):
         descriptor = os.pidfd_open(process.pid)
         try:

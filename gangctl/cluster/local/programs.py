@@ -98,7 +98,7 @@ def refusals(job: GangJob, here: Path | None = None) -> tuple[str, ...]:
 
 
 def _of_system(own: Command, path: str) -> list[str]:
-    """What the system says of a process with these words and this environment, in this directory."""
+    """The system's objection to a process with these words and this environment in this directory."""
     words = tuple(map(_encoded, ("/bin/sh", "-c", ":", *own.words)))
     environment = {_encoded(name): _encoded(value) for name, value in {**os.environ, **own.environment}.items()}
     there = _encoded(str(own.directory))

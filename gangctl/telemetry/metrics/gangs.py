@@ -31,13 +31,13 @@ _MILLISECONDS: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one gang adds, as of its stored object. Durations are in whole milliseconds, so that sums stay exact."""
+    """The share of one gang, as of its stored object. Durations are in whole milliseconds, so that sums stay exact."""
 
     namespace: str
     phase: GangPhase
     phase_time: float
     has_stepped: bool
-    """Whether it ever reported a training step; otherwise its goodput is not known."""
+    """True if it ever reported a training step; otherwise its goodput is not known."""
     spent: tuple[int, ...]
     """Milliseconds by bucket, up to ``accounted``."""
     growth: tuple[int, ...]
