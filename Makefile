@@ -15,7 +15,7 @@ SOURCES := gangctl sidecar/gangsidecar sidecar/static client/gangclient tests be
 E2E_DIR := $(or $(TMPDIR),/tmp)/gangctl-e2e
 
 # What starts no process of ours and waits for no clock.
-PURE := tests/api tests/core tests/explain tests/simulation tests/sidecar/machine tests/cluster/kube/pod tests/cluster/kube/watch
+PURE := tests/api tests/core tests/words tests/explain tests/simulation tests/sidecar/machine tests/cluster/kube/pod tests/cluster/kube/watch
 # An annex's tests run if the annex has changed since main, always in CI (where that can't be known), and at night.
 ANNEXES := $(wildcard tests/annexes/[a-z]*)
 BASE = $(or $(shell git merge-base HEAD origin/main 2>/dev/null),HEAD)

@@ -152,9 +152,7 @@ class Connection:
             await self._wakeup.wait()
             self._wakeup.clear()
             while self._waiting:
-                if (
-                    not self._gate.is_open
-                ):  # The process was frozen since the message was made, or the receiver was slow.
+                if not self._gate.is_open:  # It was frozen since the message was made, or the receiver was slow.
                     self.abort()
                     return
                 # One at a time: while a slow receiver takes it, newer messages can still replace the others.
