@@ -12,7 +12,7 @@ import pytest
 
 from gangctl.api.gangjob import GangJob
 from gangctl.cluster.errors import Retryable
-from gangctl.controller.actions import AT_ONCE, OutputReader
+from gangctl.controller.actions import LOGS_AT_ONCE, OutputReader
 from gangctl.core.facts.printed import OutputRead, Printed, ReadOutput
 from tests.controller.fake_cluster import FakeCluster
 from tests.controller.fake_sidecars import job
@@ -106,9 +106,9 @@ async def test_a_gang_that_is_gone_is_forgotten() -> None:
 
 async def test_many_gangs_that_fail_at_once_do_not_read_all_logs_at_once() -> None:
     async with reading() as here:
-        for number in range(3 * AT_ONCE):
+        for number in range(3 * LOGS_AT_ONCE):
             one = JOB.model_copy(update={"metadata": JOB.metadata.model_copy(update={"uid": f"uid-{number}"})})
             here.reader.want(here.tasks, one, [FIRST])
-        await until_async("some are asked", lambda: len(here.logs.done) == AT_ONCE)
+        await until_async("some are asked", lambda: len(here.logs.done) == LOGS_AT_ONCE)
         here.logs.gate.set()
-        await until_async("all are answered", lambda: len(here.woken) == 3 * AT_ONCE)
+        await until_async("all are answered", lambda: len(here.woken) == 3 * LOGS_AT_ONCE)

@@ -21,7 +21,11 @@ def test_no_other_file_lists_the_phases() -> None:
     listed = subprocess.run(["git", "ls-files", "gangctl"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     found = {}
     for path in listed.split():
-        if path.endswith((".py", ".js", ".css")) and path not in {"gangctl/story/phases.py", MEASURING} and (ROOT / path).exists():
+        if (
+            path.endswith((".py", ".js", ".css"))
+            and path not in {"gangctl/story/phases.py", MEASURING}
+            and (ROOT / path).exists()
+        ):
             text = (ROOT / path).read_text(encoding="utf-8").lower()
             quoted = set(re.findall(r"[\"'.`]([a-z][a-z _-]+)[\"' {`]", text))
             found[path] = sorted(quoted & NAMES)
