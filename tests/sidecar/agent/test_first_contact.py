@@ -14,6 +14,7 @@ from gangsidecar.agent.uplink import MOST, FirstContact
 from tests.moved_clock import MovedClock
 from tests.ports import free_port
 from tests.sidecar.agent.sidecars import controller, sidecar, until
+from tests.wait import until_async
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,7 +32,8 @@ async def test_a_sidecar_that_cannot_read_its_token_ends_once_with_the_reason(di
         )
         async with sidecar(directory, above.url, "--termination-log", str(message)) as again:
             await above.connected()
-            assert (directory / "contact").read_text().splitlines()[-1] == "connected"
+            contact = directory / "contact"  # It is written a moment after the controller has the connection.
+            await until_async("it is written", lambda: contact.read_text().splitlines()[-1] == "connected")
             assert await again.terminate() == 0
 
 
