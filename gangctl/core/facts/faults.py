@@ -1,7 +1,5 @@
 """Faults: all evidence against an attempt, from reports, containers, pods, nodes and devices.
 
-Faults: what is wrong with the attempt, from reports, pods, nodes and devices.
-
 The rule: every fault names one member and one moment; the cause is the strongest fault, and among equals the earliest.
 None of these is a fault: a worker that was told to stop, a worker of an older attempt, a spare's pod, what happens to a
 member that already waits for the next attempt, what happens to one that has finished, and silence (``fitness.py``): a

@@ -1,7 +1,5 @@
 """The world as decide() sees it: pods, nodes, devices, queues, and the reports of the sidecars. Frozen values.
 
-What a node shows, as decide() sees it: signals, a cordon, devices that are missing. Frozen values.
-
 What the queue that a gang names says: whether the gang may have its pods now. Frozen values.
 
 The rule: only the queue admits. Where it isn't known what the queue says, nothing starts and nothing stops.

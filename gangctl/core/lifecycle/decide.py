@@ -1,7 +1,5 @@
 """Decide: from the job and one look at the world to the next status, what to do after it is durable, and why.
 
-Decide: from the job and one look at the world to the next status, what to do after it is durable, and why.
-
 The rule: decide is pure and total. The same inputs give the same plan, doing a plan twice does no harm, and a fresh
 controller continues from the stored status, the pods and the members' reports alone. ``table.py`` is the lifecycle as a
 table; what each phase decides is in the file of its name.

@@ -1,7 +1,5 @@
 """Plans: the next status, what to do after it is durable, and why.
 
-The plan that decide() returns: the next status, what to do after it is durable, and why.
-
 Builds plans: what every decision that writes, or that waits, has in common.
 
 The rule: a plan that writes says why in its message, its conditions and its first event, all in the same words.

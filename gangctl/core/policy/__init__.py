@@ -1,1 +1,1 @@
-"""Policies: what to do about the facts, one policy a file."""
+"""Policies: what to do about the facts."""
