@@ -281,7 +281,7 @@ def _attributes(job: GangJob, incident: Incident) -> Attributes:
             ("gang.attempt.from", incident.attempt - 1),
             ("gang.attempt.to", incident.attempt),
             ("gang.cause.reason", cause.reason),
-            ("gang.cause.message", cause.message or None),
+            ("gang.cause.message", cause.seen() or None),
             ("gang.cause.member", cause.member or None),
             ("gang.cause.rank", cause.rank),
             ("gang.cause.exit_code", cause.exit_code),

@@ -9,6 +9,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 
+from gangctl.api.changes import changed
 from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import Incident, IncidentMember, PhaseMilliseconds, WarmStart
 from gangctl.api.status import GangPhase
@@ -93,6 +94,13 @@ def test_the_span_of_the_member_at_fault_has_failed_unless_the_restart_was_plann
     assert named(incident_spans(job(made), made))["member.stop"].failed == "exit code 3"
     planned = made.model_copy(update={"planned": True})
     assert not named(incident_spans(job(planned), planned))["member.stop"].failed
+
+
+def test_the_root_has_the_words_of_the_framework_with_what_was_seen() -> None:
+    made = incident()
+    asked = changed(made, cause=changed(made.cause, message="the framework asked for a restart", words="a slow link"))
+    root = dict(incident_spans(job(asked), asked)[0].attributes)
+    assert root["gang.cause.message"] == "the framework asked for a restart: a slow link"
 
 
 def test_the_root_says_how_the_workers_were_started() -> None:
