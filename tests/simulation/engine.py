@@ -8,7 +8,7 @@ from typing import Any
 
 from gangctl.api.gangjob import GangJob, Spec
 from gangctl.api.incident import PhaseMilliseconds
-from gangctl.api.status import RoleStatus, Status
+from gangctl.api.status import Condition, ConditionType, RoleStatus, Status
 from gangctl.core.facts.world import Observed
 from gangctl.core.lifecycle.decide import decide
 from gangctl.core.lifecycle.plan import Plan
@@ -125,6 +125,9 @@ def remembering() -> Engine:
     return Engine(step, plan, keep, stored, searching=True)
 
 
+REFUSED = Condition(type=ConditionType.ACCEPTED, status="False", reason="", last_transition_time=0.0)
+
+
 def for_machines(status: Status) -> Status:
     """A status without what is in it for people only: worlds that differ in nothing else are one."""
     incidents = tuple(
@@ -132,12 +135,13 @@ def for_machines(status: Status) -> Status:
             update={
                 "milliseconds": PhaseMilliseconds(),
                 "members": (),
-                "cause": incident.cause.model_copy(update={"message": ""}),
+                "cause": incident.cause.model_copy(update={"message": "", "said": None}),
             }
         )
         for incident in status.incidents
     )
     roles = tuple(RoleStatus(name=role.name, desired=role.desired) for role in status.roles)
-    return status.model_copy(
-        update={"message": "", "conditions": (), "ready": "", "roles": roles, "incidents": incidents}
-    )
+    # A leader that doesn't know yet whether the cluster takes the gang's pods goes by what is stored of it.
+    refused = any(each.type == ConditionType.ACCEPTED and each.status == "False" for each in status.conditions)
+    update = {"message": "", "said": None, "warning": None, "refusal": None, "ready": "", "roles": roles}
+    return status.model_copy(update={**update, "conditions": (REFUSED,) if refused else (), "incidents": incidents})
