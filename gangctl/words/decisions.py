@@ -6,22 +6,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from gangctl.api.model import sentence
-from gangctl.words.message import Message, message
+from gangctl.words.message import message
 from gangctl.words.text import counted, listed
 
 _STAYS: Final = "attempt and restore point stay"
 _HOW_ON: Final = "change restartToken, or set suspend to true and back, to go on"
-
-
-@message
-def as_stored(text: str) -> str:
-    """Return the sentence that the status has already."""
-    return text
-
-
-def as_message(text: str) -> Message:
-    """Return the text itself if it is a message."""
-    return text if isinstance(text, Message) else as_stored(text)
 
 
 # A gang begins
@@ -90,11 +79,6 @@ def cause_corrected(attempt: int, cause: str, charged: bool) -> str:
 @message
 def attempt_ended(attempt: int, cause: str) -> str:
     return f"attempt {attempt} ended: {cause}"
-
-
-@message
-def incident_summary(attempt: int, cause: str) -> str:
-    return f"attempt {attempt}: {cause}"
 
 
 # Pods are replaced

@@ -23,6 +23,8 @@ LONGEST: Final = 256
 """Characters of a parameter in a status."""
 MOST: Final = 8
 """Entries of a list in a status; the rest is counted."""
+MEMBERS: Final = 10_000
+"""Of the largest gang: a list in a status that claims more has none."""
 
 
 class Message(str):
@@ -34,16 +36,21 @@ class Message(str):
     parameters: dict[str, object]
     """Without those that have their default."""
 
+    @classmethod
+    def stored(cls, text: str, said: Said | None) -> Message:
+        """Return a text of a status as the message that it was."""
+        made = cls(text)
+        made.name, made.parameters = ("", {}) if said is None else (said.name, dict(said.parameters))
+        return made
+
     def said(self) -> Said:
         """Return what a status keeps of it."""
-        return Said(name=self.name, parameters=_json(self)["parameters"])
+        return Said(**_json(self))
 
     def is_same(self, said: Said | None) -> bool:
         """Return whether a status says the same already, in whatever words."""
-        return said is not None and (self.name, value_of(_json(self)["parameters"])) == (
-            said.name,
-            value_of(said.parameters),
-        )
+        own = self.said()
+        return said is not None and (own.name, value_of(own.parameters)) == (said.name, value_of(said.parameters))
 
     def shown(self) -> str:
         """Return name and parameters in one line."""
@@ -83,11 +90,11 @@ def said_again(
 ) -> Message | None:
     """Return what a status says, with the parameters that ``update`` adds to those of each message in it.
 
-    None if this release doesn't know the sentence.
+    None if this release doesn't know the sentence, or makes none of such parameters.
     """
     try:
         again = _again({"name": said.name, "parameters": said.parameters}, update)
-    except (KeyError, TypeError, ValueError):
+    except (ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError):
         return None
     return again if isinstance(again, Message) else None
 
@@ -99,7 +106,7 @@ def _again(value: Any, update: Callable[[str, Mapping[str, Any]], dict[str, Any]
             given = {key: _again(each, update) for key, each in parameters.items()}
             return function(**(dict.fromkeys(needed) | given | update(name, given)))
         case {"first": list(first), "more": int(more)}:
-            return [*first, *[""] * more]  # A sentence shows fewer than these, and their number.
+            return [*first, *[""] * min(more, MEMBERS)]  # A sentence shows fewer than these, and their number.
         case list():
             return [_again(each, update) for each in value]
         case _:
@@ -120,6 +127,8 @@ def _json(value: Any) -> Any:
             return {"first": [_json(each) for each in value[:MOST]], "more": len(value) - MOST}
         case Sequence():
             return [_json(each) for each in value]
+        case Mapping():  # It comes from a status.
+            return value
     raise TypeError(f"{value!r} isn't a parameter of a message")
 
 
@@ -141,6 +150,8 @@ def _shown(value: object) -> str:
             known = {key: each for key, each in given if key not in DERIVED and each not in (None, [])}
             shown = ", ".join(f"{key}={_shown(each)}" for key, each in known.items())
             return f"{value.name}({shown})" if shown else value.name
+        case {"name": str(name), "parameters": dict(parameters)}:
+            return _shown(Message.stored("", Said(name=name, parameters=parameters)))
         case str():
             return value if value.replace("-", "").replace("_", "").isalnum() else f"'{value}'"
         case float():

@@ -18,12 +18,13 @@ from gangctl.controller.page.routes import PATH, Page, Refusal, Source, allowed
 from gangctl.core.facts.world import Observed
 from gangctl.core.lifecycle.plan import Plan
 from tests.controller.fake_cluster import FakeCluster, running
+from tests.messages import words
 from tests.wait import SECONDS
 
 
 def nothing(_now: float, _job: GangJob, _observed: Observed) -> Plan:
     """A core that leaves everything as it is."""
-    return Plan(because="nothing happens")
+    return Plan(because=words("nothing happens"))
 
 
 @dataclass

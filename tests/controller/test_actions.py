@@ -26,6 +26,7 @@ from gangctl.core.policy.pods import CreatePod, DeletePod
 from gangctl.telemetry.port import TelemetryFanout
 from tests.controller.fake_cluster import FakeCluster, running
 from tests.controller.test_loop import CREATE, DELETE, attempt_after
+from tests.messages import words
 from tests.wait import until_async
 
 NEXT = CreatePod("worker-0", 1)
@@ -66,7 +67,7 @@ def wanting(*stages: tuple[Action, ...]) -> Callable[[float, GangJob, Observed],
         wanted = stages[min(attempt, len(stages)) - 1]
         there = {(pod.member, pod.incarnation) for pod in observed.pods}
         return Plan(
-            "on",
+            words("on"),
             status,
             tuple(
                 one for one in wanted if not isinstance(one, CreatePod) or (one.member, one.incarnation) not in there
@@ -172,7 +173,9 @@ async def test_a_gang_is_deleted_after_its_pods() -> None:
 
     def decide(_now: float, stored: GangJob, observed: Observed) -> Plan:
         left = tuple(DELETE for pod in observed.pods if not pod.deleting)
-        return Plan("it ended", attempt_after(stored, 1) if not stored.status.attempt else None, (*left, DeleteGang()))
+        return Plan(
+            words("it ended"), attempt_after(stored, 1) if not stored.status.attempt else None, (*left, DeleteGang())
+        )
 
     async with running(world, decide) as here:
         await until_async("the deletion of the pod begins", lambda: world.began == [DELETE])
@@ -202,7 +205,7 @@ async def test_a_gang_of_ten_thousand_pods_delays_no_recovery() -> None:
     def decide(_now: float, stored: GangJob, observed: Observed) -> Plan:
         there = {pod.member for pod in observed.pods}
         wanted = first if stored.status.phase is GangPhase.PENDING else (NEXT,)
-        return Plan("on", None, tuple(create for create in wanted if create.member not in there))
+        return Plan(words("on"), None, tuple(create for create in wanted if create.member not in there))
 
     def release_one_and_look() -> bool:
         world.gates[next(ended)].set()
@@ -238,7 +241,7 @@ async def test_a_gang_whose_requests_are_slow_does_not_stop_another() -> None:
 
     def decide(_now: float, stored: GangJob, observed: Observed) -> Plan:
         wanted = first if stored.metadata.uid == "uid-g" else () if observed.pods else (NEXT,)
-        return Plan("on", attempt_after(stored, 1) if not stored.status.attempt else None, wanted)
+        return Plan(words("on"), attempt_after(stored, 1) if not stored.status.attempt else None, wanted)
 
     async with running(world, decide):
         await until_async("the other gang has its pod", lambda: NEXT in world.done)

@@ -14,6 +14,7 @@ from gangctl.core.lifecycle.plan import Plan
 from gangctl.core.policy import brake
 from tests.controller.fake_cluster import FakeCluster, running
 from tests.controller.fake_sidecars import job
+from tests.messages import words
 from tests.wait import until_async
 
 GANGS = ("uid-a", "uid-b", "uid-c")
@@ -43,7 +44,7 @@ async def test_the_brake_goes_on_for_all_gangs_and_off_again(caplog: pytest.LogC
 
     def decide(_now: float, stored: GangJob, observed: Observed) -> Plan:
         seen[stored.metadata.uid] = observed
-        return Plan("nothing to do")
+        return Plan(words("nothing to do"))
 
     world = FakeCluster(jobs={uid: gang(uid) for uid in GANGS}, shown={uid: (pod(uid),) for uid in GANGS})
     began = world.since
@@ -64,7 +65,7 @@ async def test_gangs_that_cannot_be_read_do_not_hold_the_brake() -> None:
 
     def decide(_now: float, stored: GangJob, observed: Observed) -> Plan:
         seen[stored.metadata.uid] = observed
-        return Plan("nothing to do")
+        return Plan(words("nothing to do"))
 
     world = FakeCluster(jobs={uid: gang(uid) for uid in GANGS}, shown={uid: (pod(uid),) for uid in GANGS})
     async with running(world, decide) as here:

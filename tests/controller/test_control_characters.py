@@ -23,6 +23,7 @@ from gangctl.telemetry import logs
 from tests.controller.fake_cluster import FakeCluster, running
 from tests.core import given
 from tests.core.world import World
+from tests.messages import words
 from tests.wait import until_async
 
 HOSTILE = "[red]x[/red] \x1b[2J\x9b31m\r\n2026-01-01T00:00:00Z error fake\u202e\u2028:smile: <b>"
@@ -95,7 +96,7 @@ async def test_a_message_with_line_breaks_stays_on_one_line_of_the_log(style: st
     _, plan = requested()
 
     def decide(_now: float, stored: GangJob, _observed: object) -> Plan:
-        return plan if stored.status.attempt == 0 else Plan("nothing to do")
+        return plan if stored.status.attempt == 0 else Plan(words("nothing to do"))
 
     file = tmp_path / "log"
     handler = logging.FileHandler(file, encoding="utf-8")

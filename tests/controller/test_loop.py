@@ -19,11 +19,12 @@ from gangctl.core.policy.pods import CreatePod, DeletePod
 from gangsidecar import wire
 from tests.controller.fake_cluster import FakeCluster, Running, running
 from tests.controller.fake_sidecars import job, report
+from tests.messages import words
 from tests.wait import until_async
 
 CREATE = CreatePod("worker-0", 0)
 DELETE = DeletePod("g-worker-0-0", "pod-worker-0")
-EVENT = Event(EventType.NORMAL, "Running", "it runs")
+EVENT = Event(EventType.NORMAL, "Running", words("it runs"))
 
 
 def attempt_after(stored: GangJob, attempt: int) -> Status:
@@ -33,8 +34,8 @@ def attempt_after(stored: GangJob, attempt: int) -> Status:
 def once(_now: float, stored: GangJob, observed: Observed) -> Plan:
     """Attempt 1, one pod, one event."""
     if stored.status.attempt == 0:
-        return Plan("it begins", attempt_after(stored, 1), (CREATE,), (EVENT,))
-    return Plan("nothing is written", actions=() if observed.pods else (CREATE,))
+        return Plan(words("it begins"), attempt_after(stored, 1), (CREATE,), (EVENT,))
+    return Plan(words("nothing is written"), actions=() if observed.pods else (CREATE,))
 
 
 async def test_the_status_is_written_first_then_pods_and_events() -> None:
@@ -56,7 +57,9 @@ async def test_nothing_is_sent_created_deleted_or_emitted_while_a_write_hangs() 
         return writing
 
     def decide(_now: float, stored: GangJob, _observed: Observed) -> Plan:
-        return Plan("on", attempt_after(stored, 9), (CREATE, DELETE, AskScan("pod-0", wire.Scan(9, ()))), (EVENT,))
+        return Plan(
+            words("on"), attempt_after(stored, 9), (CREATE, DELETE, AskScan("pod-0", wire.Scan(9, ()))), (EVENT,)
+        )
 
     world = FakeCluster(before_write=hang, shown={"uid-g": (Pod("g-worker-0-0", "pod-worker-0", "worker-0", 0),)})
     async with running(world, decide) as here:
@@ -85,7 +88,7 @@ async def test_members_get_the_directives_of_the_old_object_while_a_write_hangs(
 
     def decide(_now: float, stored: GangJob, observed: Observed) -> Plan:
         wanted = 1 + len(observed.heard)
-        return Plan("on", attempt_after(stored, wanted) if wanted > stored.status.attempt else None)
+        return Plan(words("on"), attempt_after(stored, wanted) if wanted > stored.status.attempt else None)
 
     async with running(FakeCluster(before_write=hang_at_two), decide) as here:
         await until_async("the first status is stored", lambda: here.world.done)
@@ -106,7 +109,7 @@ async def test_a_gang_has_one_round_at_a_time_and_changes_meanwhile_cause_one_mo
         nonlocal rounds
         rounds += 1
         assert len(observed.heard) in {0, 4}
-        return Plan("on", attempt_after(stored, 1) if stored.status.attempt == 0 else None)
+        return Plan(words("on"), attempt_after(stored, 1) if stored.status.attempt == 0 else None)
 
     async with running(FakeCluster(before_write=lambda _: writing), decide) as here:
         await until_async("the first round begins", lambda: rounds == 1)
@@ -127,7 +130,7 @@ async def test_a_plan_can_ask_for_another_round_later() -> None:
 
     def decide(now: float, _stored: GangJob, _observed: Observed) -> Plan:
         looks.append(now)
-        return Plan("later", requeue_after=0.05 if len(looks) < 3 else None)
+        return Plan(words("later"), requeue_after=0.05 if len(looks) < 3 else None)
 
     async with running(FakeCluster(), decide):
         await until_async("three rounds have begun", lambda: len(looks) == 3)
@@ -141,8 +144,8 @@ async def test_the_report_of_a_vanished_pod_is_kept_while_decisions_await_it() -
     def decide(_now: float, stored: GangJob, observed: Observed) -> Plan:
         seen.append((len(observed.pods), len(observed.heard)))
         if stored.status.awaited != awaited():
-            return Plan("awaited", stored.status.model_copy(update={"awaited": awaited()}))
-        return Plan("nothing")
+            return Plan(words("awaited"), stored.status.model_copy(update={"awaited": awaited()}))
+        return Plan(words("nothing"))
 
     world = FakeCluster(shown={"uid-g": (Pod("g-worker-0-0", "pod-0", "worker-0", 0),)})
     async with running(world, decide) as here:
@@ -211,7 +214,7 @@ async def test_the_real_core_brings_a_new_gang_to_running() -> None:
 
 async def test_a_gang_that_a_plan_deletes_is_not_reconciled_any_more() -> None:
     def decide(_now: float, _stored: GangJob, _observed: Observed) -> Plan:
-        return Plan("it ended long ago", actions=(DeleteGang(),), requeue_after=0.01)
+        return Plan(words("it ended long ago"), actions=(DeleteGang(),), requeue_after=0.01)
 
     world = FakeCluster()
     async with running(world, decide) as here:
@@ -225,7 +228,7 @@ async def test_a_round_sees_why_the_cluster_refuses_pods() -> None:
 
     def decide(_now: float, _stored: GangJob, observed: Observed) -> Plan:
         seen.append(observed.refused)
-        return Plan("nothing to do")
+        return Plan(words("nothing to do"))
 
     world = FakeCluster(refused=("exceeded quota",))
     async with running(world, decide):
@@ -261,7 +264,7 @@ async def test_a_gang_that_cannot_be_read_is_told_of_once_for_each_reason() -> N
         here.wakes.wake("uid-g")
         await until_async("the round is over", lambda: not here.wakes.is_set("uid-g"))
 
-    async with running(world, lambda *_: Plan("nothing to do")) as here:
+    async with running(world, lambda *_: Plan(words("nothing to do"))) as here:
         await until_async("it is told", lambda: len(told()) == 1)
         assert told()[0].endswith("no fault is mended. status.phase: it is Dancing")
         await look(here)
@@ -286,7 +289,7 @@ async def test_a_gang_that_is_woken_all_the_time_takes_at_most_a_quarter_of_the_
             shares.append(held / (began - first))  # of the time until now: each decision has had its pause
         time.sleep(0.01)  # As the decision about a large gang does.
         held += time.monotonic() - began
-        return Plan("there is always more", requeue_after=0.0)
+        return Plan(words("there is always more"), requeue_after=0.0)
 
     async with running(FakeCluster(), decide):
         await until_async("many decisions were made", lambda: len(shares) > 30)
@@ -309,7 +312,7 @@ async def test_gangs_of_one_namespace_hold_up_no_decision_in_another() -> None:
         until = time.thread_time() + 2 * TURN_SECONDS
         while time.thread_time() < until:
             pass
-        return Plan("nothing is written")
+        return Plan(words("nothing is written"))
 
     async with running(world, decide):
         await until_async("all are decided about", lambda: len(order) >= 30)

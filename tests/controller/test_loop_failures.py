@@ -19,6 +19,7 @@ from gangctl.words.decisions import unstored
 from tests.controller.fake_cluster import FakeCluster, running
 from tests.controller.fake_sidecars import job
 from tests.controller.test_loop import CREATE, attempt_after, once
+from tests.messages import words
 from tests.wait import until_async
 
 
@@ -120,7 +121,7 @@ async def test_a_failed_pod_creation_is_retried_later_and_delays_nothing_else() 
         there = {pod.member for pod in observed.pods}
         wanted = tuple(CreatePod(name, 0) for name in ("worker-0", "worker-1") if name not in there)
         next_attempt = attempt_after(stored, 1) if stored.status.attempt == 0 else None
-        return Plan("pods", next_attempt, wanted)
+        return Plan(words("pods"), next_attempt, wanted)
 
     world = FakeCluster(before_create=fail)
     async with running(world, decide) as here:
@@ -144,7 +145,7 @@ async def test_an_action_that_fails_again_and_again_is_told_once() -> None:
 
     def decide(_now: float, stored: GangJob, observed: Observed) -> Plan:
         next_attempt = attempt_after(stored, 1) if stored.status.attempt == 0 else None
-        return Plan("pods", next_attempt, () if observed.pods else (CREATE,))
+        return Plan(words("pods"), next_attempt, () if observed.pods else (CREATE,))
 
     world = FakeCluster(before_create=fail)
     async with running(world, decide):

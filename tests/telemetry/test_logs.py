@@ -17,6 +17,7 @@ from gangctl.telemetry import logs
 from tests.controller.fake_cluster import FakeCluster, running
 from tests.controller.fake_sidecars import job
 from tests.controller.test_loop import once
+from tests.messages import words
 from tests.telemetry.traced_restart import restarted
 from tests.wait import until_async
 
@@ -54,14 +55,14 @@ def restarts() -> tuple[FakeCluster, Plan]:
     before, after, *_ = restarted()
     metadata = before.metadata.model_copy(update={"resource_version": "1"})
     world = FakeCluster(jobs={"uid-g": before.model_copy(update={"metadata": metadata})})
-    return world, Plan(after.status.message, after.status, (CreatePod("worker-0", 0),))
+    return world, Plan(words(after.status.message), after.status, (CreatePod("worker-0", 0),))
 
 
 async def test_every_line_of_a_round_has_namespace_gang_attempt_and_trace(log: Log) -> None:
     world, plan = restarts()
 
     def decide(_now: float, stored: GangJob, _observed: object) -> Plan:
-        return plan if stored.status.attempt == 1 else Plan("nothing to do", actions=plan.actions)
+        return plan if stored.status.attempt == 1 else Plan(words("nothing to do"), actions=plan.actions)
 
     def fail(_create: CreatePod) -> None:
         raise Retryable("no room")
@@ -89,7 +90,7 @@ async def test_a_text_line_ends_with_gang_attempt_and_trace(log: Log) -> None:
     world, plan = restarts()
 
     def decide(_now: float, stored: GangJob, _observed: object) -> Plan:
-        return plan if stored.status.attempt == 1 else Plan("nothing to do")
+        return plan if stored.status.attempt == 1 else Plan(words("nothing to do"))
 
     async with running(world, decide):
         await until_async("the decision is logged", lambda: any("Gathering" in line for line in log.lines()))
@@ -121,9 +122,9 @@ async def test_a_repeated_decision_is_logged_once(log: Log) -> None:
     def decide(_now: float, stored: GangJob, _observed: object) -> Plan:
         version = int(stored.metadata.resource_version)
         if version >= 6:
-            return Plan("done")
+            return Plan(words("done"))
         status = stored.status.model_copy(update={"observed_time": float(version)})
-        return Plan("attempt 3 runs" if version != 4 else "a worker is late", status)
+        return Plan(words("attempt 3 runs" if version != 4 else "a worker is late"), status)
 
     async with running(world, decide):
         await until_async("version 6 is stored", lambda: world.jobs["uid-g"].metadata.resource_version == "6")

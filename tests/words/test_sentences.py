@@ -13,8 +13,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import gangctl.words
+from gangctl.api.said import Said
 from gangctl.words.message import Message, message, said_again
 from gangctl.words.waits import State
 
@@ -94,3 +97,23 @@ def test_of_many_members_a_status_keeps_the_first_and_their_number() -> None:
     made = gone([f"worker-{number}" for number in range(10_000)])
     assert len(made.said().model_dump_json()) < 300
     assert said_again(made.said()) == "worker-0 and 9999 more are gone"
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False) | st.text(max_size=9),
+    lambda some: st.lists(some, max_size=3) | st.dictionaries(st.sampled_from(["name", "first", "more", "x"]), some),
+    max_leaves=6,
+)
+
+
+@pytest.mark.parametrize("function", [function for _, function in sentences()], ids=[name for name, _ in sentences()])
+@given(data=st.data())
+def test_what_a_status_claims_to_have_said_raises_nothing(function: Any, data: st.DataObject) -> None:
+    parameters = {name: data.draw(JSON) for name in signature(function).parameters}
+    made = said_again(Said(name=function.__name__, parameters=parameters))
+    assert made is None or isinstance(made, Message)
+
+
+def test_a_list_in_a_status_that_claims_too_many_members_makes_no_long_list() -> None:
+    claimed = {"members": {"first": ["worker-0"], "more": 10**15}}
+    assert "9996 more" in str(said_again(Said(name="get_new_pods", parameters=claimed)))

@@ -29,7 +29,7 @@ from gangctl.core.facts.trace_context import trace_of
 from gangctl.core.facts.world import Observed
 from gangctl.core.lifecycle import transitions
 from gangctl.core.lifecycle.gathering import gathering
-from gangctl.core.lifecycle.plan import Event, EventType, Plan, with_acceptance, with_finished, write
+from gangctl.core.lifecycle.plan import Event, EventType, Plan, with_acceptance, with_finished, with_look_by, write
 from gangctl.core.lifecycle.resting import finished, held, is_to_be_suspended, new, succeed, suspend, suspended
 from gangctl.core.lifecycle.running import running
 from gangctl.core.lifecycle.table import ACTIVE
@@ -67,10 +67,7 @@ def _decided(gang: Gang) -> Plan:
     if gang.status.phase in ACTIVE and is_to_be_suspended(gang):
         return suspend(gang)
     plan = with_acceptance(gang, _of_phase(gang))
-    if deadline is None:
-        return plan
-    left = max(0.05, deadline - gang.now)
-    return replace(plan, requeue_after=left if plan.requeue_after is None else min(left, plan.requeue_after))
+    return plan if deadline is None else with_look_by(gang, plan, deadline)
 
 
 def _of_phase(gang: Gang) -> Plan:
@@ -118,5 +115,4 @@ def with_output(before: Gang, gang: Gang, plan: Plan) -> Plan:
     due = gang.status.phase_time + _PATIENCE.get(gang.status.phase, 0.0)
     if gang.now >= due:
         return replace(plan, because=text, status=gang.status, events=events)
-    left = max(0.05, due - gang.now)
-    return replace(plan, requeue_after=left if plan.requeue_after is None else min(left, plan.requeue_after))
+    return with_look_by(gang, plan, due)

@@ -32,7 +32,7 @@ from gangctl.core.policy.admission import TellQueue
 from gangctl.core.policy.cause import describe
 from gangctl.core.policy.pods import CreatePod, DeletePod
 from gangctl.core.record import conditions
-from gangctl.core.record.conditions import summarised, with_conditions, with_message
+from gangctl.core.record.conditions import summarised, with_conditions, with_message, with_new_message
 from gangctl.core.record.degraded import degraded
 from gangctl.core.record.incidents import node_faults, told_of, with_stacks
 from gangctl.words import decisions, waits
@@ -71,8 +71,7 @@ class Event:
 
     type: EventType
     reason: str
-    message: str
-    """A :class:`~gangctl.words.message.Message` of the core."""
+    message: Message
     member: str = ""
     pod: str = ""
     """Name of the pod that it is about, which may be gone by now; empty if it is about none."""
@@ -86,8 +85,7 @@ class Event:
 class Plan:
     """A decision. ``status`` is absent if nothing durable changes."""
 
-    because: str
-    """A :class:`~gangctl.words.message.Message` of the core."""
+    because: Message
     status: Status | None = None
     actions: tuple[Action, ...] = ()
     events: tuple[Event, ...] = ()
@@ -112,7 +110,7 @@ def write(
     refused = admission.refusal(gang, status)
     if refused is not None and status.phase is GangPhase.PENDING and not admission.creates(gang, status):
         reason, because = Reason.TEMPLATE_REFUSED, refused
-    status = with_stacks(gang, summarised(gang, _with_words(status, because)))
+    status = with_stacks(gang, summarised(gang, with_message(status, because)))
     generation = gang.job.metadata.generation
     warned = degraded(gang, status.phase)
     status = with_conditions(gang.job, status, gang.now, reason, warned, refused=refused)
@@ -125,12 +123,6 @@ def write(
         events=(*(_completed(gang, status, one) for one in (event, *events)), *handed_over(gang, status)),
         requeue_after=requeue_after,
     )
-
-
-def _with_words(status: Status, because: Message) -> Status:
-    if because.name == decisions.as_stored.__name__:
-        return status
-    return changed(status, message=str(because), said=because.said())
 
 
 def _completed(gang: Gang, status: Status, event: Event) -> Event:
@@ -157,8 +149,14 @@ def _completed(gang: Gang, status: Status, event: Event) -> Event:
 def wait(gang: Gang, because: Message, times: Iterable[float | None], actions: Iterable[Action] = ()) -> Plan:
     """The plan that changes nothing durable, and looks again at the first of ``times``."""
     known = [time for time in times if time is not None and time > gang.now]  # What has passed is decided on now.
-    after = max(0.05, min(known) - gang.now) if known else None
-    return Plan(because=because, actions=tuple(actions), requeue_after=after)
+    plan = Plan(because=because, actions=tuple(actions))
+    return with_look_by(gang, plan, min(known)) if known else plan
+
+
+def with_look_by(gang: Gang, plan: Plan, time: float) -> Plan:
+    """The plan that decides again at this time at the latest."""
+    left = max(0.05, time - gang.now)
+    return replace(plan, requeue_after=left if plan.requeue_after is None else min(left, plan.requeue_after))
 
 
 def with_finished(gang: Gang, plan: Plan) -> Plan:
@@ -171,8 +169,7 @@ def with_finished(gang: Gang, plan: Plan) -> Plan:
     due = conditions.finished_due_at(gang)
     if gang.now >= due:
         return replace(plan, status=summarised(gang, status))
-    left = max(0.05, due - gang.now)
-    return replace(plan, requeue_after=left if plan.requeue_after is None else min(left, plan.requeue_after))
+    return with_look_by(gang, plan, due)
 
 
 def with_acceptance(gang: Gang, plan: Plan) -> Plan:
@@ -186,7 +183,7 @@ def with_acceptance(gang: Gang, plan: Plan) -> Plan:
     because = waits.pods_accepted() if refused is None else refused
     pending = status.phase is GangPhase.PENDING
     if pending:
-        status = with_message(status, refused or decisions.as_message(plan.because))
+        status = with_new_message(status, refused or plan.because)
     kept = Reason.QUEUED if admission.is_told_waiting(gang.status) else None
     shown = reason if refused is not None and pending else kept
     status = with_conditions(gang.job, status, gang.now, shown, refused=refused)

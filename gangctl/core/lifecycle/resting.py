@@ -39,7 +39,7 @@ from gangctl.core.policy import admission, checkpoints, pods, requests
 from gangctl.core.policy.cause import requested
 from gangctl.core.policy.deadlines import hold_timeout
 from gangctl.core.record import incidents, timings
-from gangctl.core.record.conditions import progressed
+from gangctl.core.record.conditions import progressed, stored_message
 from gangctl.words import decisions, waits
 from gangctl.words.message import Message
 
@@ -107,7 +107,7 @@ def suspended(gang: Gang) -> Plan:
     status = checkpoints.remembered(gang, pods.refreshed(gang, gang.status))
     if status is not gang.status:
         reason = Reason.QUEUED if admission.is_told_waiting(gang.status) else Reason.SUSPENDED
-        return write(gang, status, reason, decisions.as_stored(gang.status.message), requeue_after=1.0)
+        return write(gang, status, reason, stored_message(gang.status), requeue_after=1.0)
     if status.given_back and (_is_asked_for(gang) or requests.is_new(gang.spec, status)):
         status = changed(status, given_back=False)
         return write(gang, status, Reason.SUSPENDED, decisions.goes_on(), requeue_after=1.0)
@@ -174,7 +174,7 @@ def held(gang: Gang) -> Plan:
     if end is not None and gang.now >= end:
         because = decisions.hold_timeout_passed(gang.spec.recovery.hold_timeout_seconds or 0)
         return write(gang, transitions.fail_held(gang, status), Reason.HOLD_TIMEOUT, because)
-    return wait(gang, decisions.as_stored(status.message), [end], pods.actions(gang, status, create=False))
+    return wait(gang, stored_message(status), [end], pods.actions(gang, status, create=False))
 
 
 # Succeeded and Failed
@@ -204,4 +204,4 @@ def finished(gang: Gang) -> Plan:
     overdue = pods.overdue_at(gang, gang.spec.recovery.stop_grace_period_seconds)
     left = any(not pod.terminated for pod in gang.observed.pods)
     times = [overdue if left and overdue > gang.now else None, kept]
-    return wait(gang, decisions.as_stored(gang.status.message), times, pods.endings(gang, all_of_them=False))
+    return wait(gang, stored_message(gang.status), times, pods.endings(gang, all_of_them=False))

@@ -26,7 +26,7 @@ from gangctl.core.policy import admission, checkpoints, pods, requests
 from gangctl.core.policy.cause import Finding, describe, first_cause, requested, settle
 from gangctl.core.policy.recovery import level_of
 from gangctl.core.record import incidents, timings
-from gangctl.core.record.conditions import progressed, summarised, warned_of, with_conditions, with_message
+from gangctl.core.record.conditions import progressed, summarised, warned_of, with_conditions, with_new_message
 from gangctl.core.record.degraded import degraded, is_news, next_silence
 from gangctl.words import decisions
 from gangctl.words.faults import token_changed
@@ -101,12 +101,12 @@ def note(gang: Gang, hung: Fault | None) -> Plan:
     reason, text = Reason.RUNNING, decisions.attempt_runs(status.attempt)
     if requests.waits_for(gang):  # The gangs that it waits for may change often: that is written with the summary.
         reason, text = Reason.RESTART_WAITS, requests.turn(gang)
-        status = with_message(status, text)
+        status = with_new_message(status, text)
     warned = degraded(gang, gang.status.phase, hung)
     if warned is not None and warned[0] is Reason.HANG:
-        status = with_message(status, warned[1])
+        status = with_new_message(status, warned[1])
     elif warned_of(gang.status) == Reason.HANG:
-        status = with_message(status, text)
+        status = with_new_message(status, text)
     due = gang.status.observed_time + SUMMARY_SECONDS
     told = summarised(gang, status)
     is_new = changed(told, observed_time=gang.status.observed_time) != gang.status

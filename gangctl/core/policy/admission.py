@@ -35,7 +35,6 @@ from gangctl.core.facts.fitness import advice, on_lost_node, reason_of
 from gangctl.core.facts.gang import Gang, once, raised_incarnations
 from gangctl.core.facts.world import Workload
 from gangctl.core.policy import recovery
-from gangctl.words.decisions import as_stored
 from gangctl.words.message import Message
 from gangctl.words.waits import cannot_start, pods_refused, queue_awaited, queue_calls_back, refused_while
 
@@ -83,7 +82,7 @@ def refusal(gang: Gang, status: Status) -> Message | None:
     """Return what was seen, what happens next, and what to do; None if the cluster accepts the pods."""
     words, old = gang.observed.refused, stored(status)
     if words is None or status.phase in ENDED:
-        return as_stored(old.message) if old is not None and old.status == "False" else None
+        return Message.stored(old.message, status.refusal) if old is not None and old.status == "False" else None
     why = refused(gang)
     if why is None:
         return None

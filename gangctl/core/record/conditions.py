@@ -64,7 +64,6 @@ from gangctl.core.facts.progress import first_step, highest_step
 from gangctl.core.facts.trace_context import trace_of
 from gangctl.core.policy.restore import highest
 from gangctl.core.record.incidents import told_of
-from gangctl.words.decisions import as_stored
 from gangctl.words.message import Message, said_again
 
 # Conditions
@@ -86,10 +85,18 @@ PHASE_REASONS = {
 
 
 def with_message(status: Status, message: Message) -> Status:
-    """Return the status with this message; the same object if it says that already, in whatever words."""
-    if message.is_same(status.said):
-        return status
+    """Return the status with this message."""
     return changed(status, message=str(message), said=message.said())
+
+
+def stored_message(status: Status) -> Message:
+    """Return the message that the status has."""
+    return Message.stored(status.message, status.said)
+
+
+def with_new_message(status: Status, message: Message) -> Status:
+    """Return the status with this message; the same object if it says that already, in whatever words."""
+    return status if message.is_same(status.said) else with_message(status, message)
 
 
 def with_message_again(gang: Gang, status: Status) -> Status:
@@ -106,7 +113,7 @@ def with_message_again(gang: Gang, status: Status) -> Status:
     text = _with_trace(gang.job, again, told_of(status))
     kept = {ConditionType.ACCEPTED, *([ConditionType.DEGRADED] if warning(status) else [])}
     told = (each if each.type in kept else changed(each, message=text) for each in status.conditions)
-    return changed(status, message=str(again), said=again.said(), conditions=tuple(told))
+    return with_message(changed(status, conditions=tuple(told)), again)
 
 
 def with_conditions(
@@ -123,12 +130,11 @@ def with_conditions(
     ``reason`` is more exact than the phase's; ``degraded`` says what a user should look at, ``refused`` why the cluster
     takes no pods of the gang.
     """
-    stored = refused is not None and refused.name == as_stored.__name__
     return changed(
         status,
         conditions=_conditions(job, status, now, reason, degraded, refused=refused or ""),
         warning=None if degraded is None else degraded[1].said(),
-        refusal=status.refusal if stored else None if refused is None else refused.said(),
+        refusal=None if refused is None else refused.said(),
     )
 
 

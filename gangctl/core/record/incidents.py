@@ -41,9 +41,9 @@ from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.progress import first_step
 from gangctl.core.facts.trace_context import follows_at_once, trace_id, trace_of
 from gangctl.core.policy import recovery
-from gangctl.core.policy.cause import Settlement, describe, judged
+from gangctl.core.policy.cause import Settlement, judged
 from gangctl.core.record import timings
-from gangctl.words.decisions import incident_summary, signal_kept
+from gangctl.words.decisions import signal_kept
 from gangctl.words.message import Message
 from gangsidecar.wire import Phase
 
@@ -220,11 +220,6 @@ def _explains(gang: Gang, last: Incident, fault: Fault) -> bool:
         return True
     entry = gang.replaced.get(fault.member)
     return fault.strength >= Strength.NODE and (entry is None or entry.attempt < last.attempt)
-
-
-def summary(incident: Incident) -> Message:
-    """Return the incident in one line."""
-    return incident_summary(incident.attempt, describe(incident.cause))
 
 
 def _followed(gang: Gang) -> str:

@@ -16,6 +16,7 @@ from gangctl.core.lifecycle.plan import Event, EventType
 from tests.cluster.kube.events.eventcases import JOB, PENDING, TRACE
 from tests.core import given
 from tests.core.world import World
+from tests.messages import words
 
 
 def built(event: Event, job: GangJob = JOB) -> dict[str, Any]:
@@ -67,7 +68,7 @@ def test_an_event_on_a_node_is_where_kubectl_describe_node_finds_it() -> None:
 
 def test_the_note_ends_with_the_trace_id_and_the_annotation_has_it() -> None:
     for message in ("worker-0 ended with 3", f"worker-0 ended with 3 (trace {TRACE})"):
-        made = built(replace(PENDING, message=message, trace_id=TRACE))
+        made = built(replace(PENDING, message=words(message), trace_id=TRACE))
         assert made["note"] == f"worker-0 ended with 3 (trace {TRACE})"
         assert made["metadata"]["annotations"] == {ANNOTATION_TRACE_ID: TRACE}
     assert "annotations" not in built(PENDING)["metadata"]
@@ -75,14 +76,14 @@ def test_the_note_ends_with_the_trace_id_and_the_annotation_has_it() -> None:
 
 @pytest.mark.parametrize("text", ["ü" * 1000, "a" * 1100, "👩‍💻" * 300, "\x1b" * 900, "a" * 980 + "漢" * 9])
 def test_a_long_note_is_cut_and_keeps_its_trace_id(text: str) -> None:
-    note = built(replace(PENDING, message=text, trace_id=TRACE))["note"]
+    note = built(replace(PENDING, message=words(text), trace_id=TRACE))["note"]
     assert len(note.encode()) <= NOTE_BYTES
     assert note.endswith(f"… (trace {TRACE})")
     assert NOTE_BYTES - len(note.encode()) < 16
 
 
 def test_a_note_escapes_control_characters() -> None:
-    note = built(replace(PENDING, message="a\x1b[2Jb\r\nc\u202ed [red]e[/red] <b>"))["note"]
+    note = built(replace(PENDING, message=words("a\x1b[2Jb\r\nc\u202ed [red]e[/red] <b>")))["note"]
     assert note == r"a\x1b[2Jb\x0d\x0ac\u202ed [red]e[/red] <b>"
 
 
@@ -98,7 +99,7 @@ def test_the_object_name_depends_on_the_content_only() -> None:
         name(job=other),
         name(event=replace(PENDING, type=EventType.WARNING)),
         name(event=replace(PENDING, reason=Reason.GATHERING)),
-        name(event=replace(PENDING, message="attempt 1 waits for worker-1 to be ready")),
+        name(event=replace(PENDING, message=words("attempt 1 waits for worker-1 to be ready"))),
         name(event=replace(PENDING, pod="g-worker-0-0")),
         name(event=replace(PENDING, pod="g-worker-0-0"), uid="x"),
         name(event=replace(PENDING, trace_id=TRACE)),
@@ -109,7 +110,7 @@ def test_the_object_name_depends_on_the_content_only() -> None:
 def test_the_largest_event_is_small() -> None:
     made = event_object(
         JOB,
-        replace(PENDING, message="漢" * 2000, trace_id=TRACE, member="worker-0"),
+        replace(PENDING, message=words("漢" * 2000), trace_id=TRACE, member="worker-0"),
         pod_uid="u" * 36,
         now=1.0,
         instance="test",

@@ -17,6 +17,7 @@ from tests.cluster.kube.events.eventcases import JOB, PENDING, TRACE, events, ha
 from tests.cluster.kube.fakeapi import serving, status
 from tests.cluster.kube.livecluster import GANG, live_cluster
 from tests.cluster.kube.objects import UID, pod
+from tests.messages import words
 from tests.wait import until_async
 
 
@@ -36,7 +37,9 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_an_event_names_its_gang_and_its_pod() -> None:
     async with live_cluster(GANG, ("pods", pod("worker-0", 0))) as one:
-        restarting = Event(EventType.WARNING, Reason.RESTARTING, "worker-0: ended by SIGKILL", pod="g-worker-0-0")
+        restarting = Event(
+            EventType.WARNING, Reason.RESTARTING, words("worker-0: ended by SIGKILL"), pod="g-worker-0-0"
+        )
         await one.cluster.emit(one.job, restarting)
         await until_async(
             "the Event is sent",
@@ -58,10 +61,10 @@ async def test_an_event_names_its_gang_and_its_pod() -> None:
 
 async def test_an_event_about_a_pod_that_is_gone_has_no_uid() -> None:
     async with live_cluster(GANG, ("pods", pod("worker-0", 1))) as one:
-        lost = Event(EventType.WARNING, Reason.RESTARTING, "its node is lost", pod="g-worker-0-0")
+        lost = Event(EventType.WARNING, Reason.RESTARTING, words("its node is lost"), pod="g-worker-0-0")
         await one.cluster.emit(one.job, lost)
         await one.cluster.emit(
-            one.job, Event(EventType.NORMAL, Reason.SPARE_TOOK_RANK, "it goes on", pod="g-worker-0-1")
+            one.job, Event(EventType.NORMAL, Reason.SPARE_TOOK_RANK, words("it goes on"), pod="g-worker-0-1")
         )
         await until_async("both Events are stored", lambda: len(events(one.api)) == 2)
         gone, new = events(one.api)
@@ -125,7 +128,7 @@ async def test_events_are_sent_in_order_when_one_is_retried() -> None:
 
         api.faults.append(fail)
         for at in range(5):
-            one.record(JOB, replace(PENDING, message=f"number {at}"), "")
+            one.record(JOB, replace(PENDING, message=words(f"number {at}")), "")
         await until_async("all Events are sent", lambda: one.counts.sent == 5)
         assert [event["note"] for event in events(api)] == [f"number {at}" for at in range(5)]
 
@@ -135,8 +138,8 @@ async def test_a_flood_of_one_reason_is_filtered_and_blocks_no_other_reason(
 ) -> None:
     async with serving() as (api, client), recording(client) as one:
         for at in range(100):
-            one.record(JOB, replace(PENDING, reason=Reason.RESTARTING, message=f"crash {at}"), "")
-        one.record(JOB, replace(PENDING, reason=Reason.FAILED_BY_RULE, message="the end"), "")
+            one.record(JOB, replace(PENDING, reason=Reason.RESTARTING, message=words(f"crash {at}")), "")
+        one.record(JOB, replace(PENDING, reason=Reason.FAILED_BY_RULE, message=words("the end")), "")
         await until_async("the burst and the other reason are sent", lambda: one.counts.sent == event_module.BURST + 1)
         assert one.counts.left_out == 75
         assert events(api)[-1]["note"] == "the end"
@@ -146,10 +149,10 @@ async def test_a_flood_of_one_reason_is_filtered_and_blocks_no_other_reason(
 async def test_the_next_event_states_how_many_were_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     async with serving() as (api, client), recording(client) as one:
         for at in range(event_module.BURST + 7):
-            one.record(JOB, replace(PENDING, message=f"wait {at}"), "")
+            one.record(JOB, replace(PENDING, message=words(f"wait {at}")), "")
         monkeypatch.setattr(event_module, "REFILL_SECONDS", 1e-9)
-        one.record(JOB, replace(PENDING, message="at last"), "")
-        one.record(JOB, replace(PENDING, message="and on"), "")
+        one.record(JOB, replace(PENDING, message=words("at last")), "")
+        one.record(JOB, replace(PENDING, message=words("and on")), "")
         await until_async("the later Events are sent", lambda: one.counts.sent == event_module.BURST + 2)
         *_, counted, after = (event["note"] for event in events(api))
         assert counted == "at last (7 more with this reason were left out before)"
@@ -162,13 +165,13 @@ async def test_the_queue_and_the_cache_are_bounded(monkeypatch: pytest.MonkeyPat
     async with serving() as (api, client):
         one = EventRecorder(client)
         for at in range(10):
-            one.record(JOB, replace(PENDING, message=f"wait {at}"), "")
+            one.record(JOB, replace(PENDING, message=words(f"wait {at}")), "")
         with pytest.raises(Retryable, match="10 events wait"):
-            one.record(JOB, replace(PENDING, message="one too many"), "")
+            one.record(JOB, replace(PENDING, message=words("one too many")), "")
         assert one.counts.lost == 1
         task = asyncio.create_task(one.run())
         await until_async("all Events are sent", lambda: one.counts.sent == 10)
-        one.record(JOB, replace(PENDING, message="wait 0"), "")  # no longer cached, but stored
+        one.record(JOB, replace(PENDING, message=words("wait 0")), "")  # no longer cached, but stored
         await until_async(
             "the repeat is counted", lambda: sum(event.get("series", {}).get("count", 1) for event in events(api)) == 11
         )
@@ -179,7 +182,7 @@ async def test_the_queue_and_the_cache_are_bounded(monkeypatch: pytest.MonkeyPat
 async def test_a_flush_sends_queued_events_within_its_time_limit() -> None:
     async with serving() as (api, client), recording(client) as one:
         for at in range(5):
-            one.record(JOB, replace(PENDING, message=f"number {at}"), "")
+            one.record(JOB, replace(PENDING, message=words(f"number {at}")), "")
         await one.flush(10)
         assert len(events(api)) == 5
         full, hold = namespace_held(api, "full")

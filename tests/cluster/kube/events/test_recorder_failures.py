@@ -23,6 +23,7 @@ from tests.cluster.kube.events.eventcases import (
     with_status,
 )
 from tests.cluster.kube.fakeapi import serving, status
+from tests.messages import words
 from tests.wait import until_async
 
 
@@ -110,7 +111,7 @@ async def test_queued_events_are_dropped_when_the_process_loses_the_lease(
     async with serving() as (api, client):
         one = EventRecorder(client)
         one.record(JOB, PENDING, "")
-        one.record(JOB, replace(PENDING, message="and more"), "")
+        one.record(JOB, replace(PENDING, message=words("and more")), "")
         one.drop_waiting()
         assert one.counts.lost == 2
         assert caplog.text.count("events dropped from the queue: 2") == 1
@@ -149,7 +150,7 @@ async def test_a_namespace_that_does_not_answer_delays_no_other() -> None:
     async with serving() as (api, client), recording(client) as one:
         full, hold = namespace_held(api, "full")
         for at in range(3):
-            one.record(full, replace(PENDING, message=f"number {at}"), "")
+            one.record(full, replace(PENDING, message=words(f"number {at}")), "")
         await hold.reached.wait()
         one.record(JOB, PENDING, "")
         await until_async("the Event is sent", lambda: one.counts.sent == 1)
@@ -164,12 +165,12 @@ async def test_a_namespace_that_does_not_answer_leaves_capacity_to_others(monkey
     monkeypatch.setattr(event_module, "NAMESPACE_CAPACITY", 2)
     async with serving() as (api, client), recording(client) as one:
         full, hold = namespace_held(api, "full")
-        one.record(full, replace(PENDING, message="is being sent"), "")
+        one.record(full, replace(PENDING, message=words("is being sent")), "")
         await hold.reached.wait()
         for at in range(2):
-            one.record(full, replace(PENDING, message=f"number {at}"), "")
+            one.record(full, replace(PENDING, message=words(f"number {at}")), "")
         with pytest.raises(Retryable, match="3 events wait to be sent, 2 of them in namespace full"):
-            one.record(full, replace(PENDING, message="one too many"), "")
+            one.record(full, replace(PENDING, message=words("one too many")), "")
         one.record(JOB, PENDING, "")
         await until_async("one Event is sent and one is lost", lambda: one.counts == EventCounts(sent=1, lost=1))
         hold.release.set()
