@@ -113,7 +113,7 @@ nightly-e2e: $(VENV)/.dev
 	@$(MAKE) --no-print-directory on-a-cluster E2E="-m nightly"
 
 e2e-queues: $(VENV)/.dev ## Gangs with real queues and schedulers, built first (see e2e/README.md): make e2e-queues E2E="-k kueue"
-	@$(BIN)/pytest e2e/queues --timeout 300 $(E2E)
+	@$(BIN)/pytest e2e/queues --timeout 600 $(E2E)
 
 e2e-frameworks: $(VENV)/.dev ## The examples of frameworks with their real packages, above Debian's PyTorch
 	@$(BIN)/pytest e2e/frameworks --timeout 600 $(E2E)

@@ -58,5 +58,6 @@ def test_two_gangs_that_each_need_most_of_a_cluster_run_one_after_the_other(
     assert nodes_of(second) == []
 
     first.patch(suspend=True)
-    second.runs(1)
+    # Rejected "optimistically" while the first group went, its pods wait until the scheduler looks at all: 5 minutes.
+    second.runs(1, seconds=400)
     assert len(nodes_of(second)) == MEMBERS

@@ -202,12 +202,6 @@ class Role(Model):
             "self.launch != 'Torchrun' || !has(self.processGroup) || self.processGroup != ''",
             ("processGroup", "launch"),
         ),
-        Constraint(
-            "start Fork needs launch Command or PerProcess, because torchrun starts its processes itself",
-            lambda role: role.start.type != "Fork" or role.launch is not Launch.TORCHRUN,
-            "!has(self.start) || self.start.type != 'Fork' || !has(self.launch) || self.launch != 'Torchrun'",
-            ("start", "launch"),
-        ),
     )
     reserved: ClassVar[Mapping[str, Reserved]] = {
         "minReplicas": Reserved({"type": "integer", "format": "int32"}, "elastic gangs; a gang runs with all members"),

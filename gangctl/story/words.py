@@ -126,6 +126,8 @@ def start(incident: Incident) -> str:
         text += f"; forked from a template: {warm.forked}" if warm.forked else ""
     elif warm.forked:
         text = f"Processes forked from a template: {warm.forked} of {count}"
+    elif not count:
+        return f"No process was forked: {warm.obstacle}."
     else:
         text = f"Of {count} processes, none went on or was forked"
     because = f": {warm.obstacle}" if warm.obstacle else ""

@@ -1,9 +1,10 @@
 """Put the supervisor and gangclient together in a folder, and build ``supervisor.pyz``: the supervisor as one file.
 
-Usage: ``python -m gangsidecar.install DIRECTORY [EXECUTABLE]``. It writes ``supervisor.pyz``, ``client/gangclient/``
-and EXECUTABLE, as ``supervisor``: the static one. The build of the sidecar's image makes the folder, and ``supervisor
-install`` copies it into a pod. Local mode makes one in its state directory. Each file is written in one step, so it may
-run again under a running supervisor. Every user may read them. Exit codes: 0, 1 if it can't be done, 2 for bad usage.
+Usage: ``python -m gangsidecar.install DIRECTORY [EXECUTABLE]``. It writes ``supervisor.pyz``, ``client/gangclient/``,
+``hook/`` and EXECUTABLE, as ``supervisor``: the static one. The build of the sidecar's image makes the folder, and
+``supervisor install`` copies it into a pod. Local mode makes one in its state directory. Each file is written in one
+step, so it may run again under a running supervisor. Every user may read them. Exit codes: 0, 1 if it can't be done,
+2 for bad usage.
 
 Local mode runs the archive. On a cluster the same sources are a static executable (sidecar/static), and the worker's
 own interpreter finds in the archive what starts a forked worker. The same sources give the same bytes.
@@ -18,11 +19,13 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from gangsidecar.supervisor.__main__ import FOLDER_MODE, copy, failure
-from gangsidecar.wire import CLIENT_FOLDER, SUPERVISOR_ARCHIVE, SUPERVISOR_PROGRAM
+from gangsidecar.wire import CLIENT_FOLDER, HOOK_FOLDER, SUPERVISOR_ARCHIVE, SUPERVISOR_PROGRAM
 
 CLIENT = "gangclient"
-CONTENT = ("__init__.py", "common.py", "start/*.py", "supervisor/**/*.py", "wire/*.py")
+CONTENT = ("__init__.py", "common.py", "start/**/*.py", "supervisor/**/*.py", "wire/*.py")
 """Files of this package. They import nothing but each other and the standard library."""
+HOOK = ("sitecustomize.py", "gang_handover.py")
+"""What interpreters below a worker's command find first in PYTHONPATH."""
 ENTRY = """\
 import os
 import sys
@@ -63,6 +66,15 @@ def build_archive(destination: Path) -> None:
     temporary.replace(destination)
 
 
+def write_hook(directory: Path) -> None:
+    """Write the folder that comes first in a worker's PYTHONPATH. OSError: it could not be written."""
+    source, target = Path(__file__).parent / "start" / HOOK_FOLDER, directory / HOOK_FOLDER
+    target.mkdir(exist_ok=True)
+    target.chmod(FOLDER_MODE)
+    for name in HOOK:
+        copy(str(source / name), str(target / name), mode=0o644)
+
+
 USAGE = "usage: python -m gangsidecar.install DIRECTORY [EXECUTABLE]\n"
 
 
@@ -79,6 +91,7 @@ def install(directory: Path, executable: Path | None = None) -> None:
         for folder in (package.parent, package, target.parent):
             folder.chmod(FOLDER_MODE)
         copy(str(path), str(target), mode=0o644)
+    write_hook(directory)
     build_archive(directory / SUPERVISOR_ARCHIVE)
     if executable is not None:
         copy(str(executable), str(directory / SUPERVISOR_PROGRAM), mode=0o755)

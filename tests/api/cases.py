@@ -83,14 +83,6 @@ BAD = (
     Bad("a number out of bounds", with_role(replicas=0), "spec.roles[0].replicas", "from 1 to 10000", Check.SCHEMA),
     Bad("a string for a bool", manifest(suspend="true"), "spec.suspend", "expected true or false", Check.SCHEMA),
     Bad(
-        "torchrun forked",
-        with_role(start={"type": "Fork"}, launch="Torchrun"),
-        "spec.roles[0].start",
-        "start Fork needs launch Command or PerProcess",
-        Check.CEL,
-        "start Fork needs launch Command or PerProcess",
-    ),
-    Bad(
         "no modules to preload",
         with_role(start={"type": "Fork", "preload": {"type": "Modules"}}),
         "spec.roles[0].start.preload.modules",

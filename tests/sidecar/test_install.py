@@ -27,7 +27,7 @@ def test_every_uid_can_read_the_supervisor_and_gangclient(tmp_path: Path) -> Non
     assert install(str(tmp_path)).returncode == 0
     program, package = tmp_path / "supervisor.pyz", tmp_path / "client" / "gangclient"
     source = Path(gangclient.__file__).parent
-    assert sorted(tmp_path.iterdir()) == [package.parent, program]
+    assert sorted(tmp_path.iterdir()) == [package.parent, tmp_path / "hook", program]
     files = [path for path in package.rglob("*") if path.is_file()]
     assert {path.relative_to(package): path.read_text() for path in files} == {
         path.relative_to(source): path.read_text() for path in source.rglob("*.py")
@@ -65,7 +65,7 @@ def test_the_executable_is_installed_for_every_uid_in_one_step(tmp_path: Path) -
         assert running.poll() is None
         running.kill()
     assert installed.read_bytes() == program.read_bytes()
-    assert sorted(path.name for path in folder.iterdir()) == ["client", "supervisor", "supervisor.pyz"]
+    assert sorted(path.name for path in folder.iterdir()) == ["client", "hook", "supervisor", "supervisor.pyz"]
 
 
 def test_a_sidecar_without_the_executable_says_so(tmp_path: Path) -> None:

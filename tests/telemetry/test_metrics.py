@@ -63,12 +63,13 @@ def test_forked_and_executed_processes_are_counted_once() -> None:
     restarted = later(running, attempt=2, incidents=(settled(incident(2)),))
     warm = WarmStart(forked=3, executed=1, member="worker-2", obstacle="a thread")
     started = later(restarted, incidents=(settled(incident(2), warm_start=warm),))
-    stepped = later(started, incidents=(settled(incident(2), warm_start=warm, lost_steps=7),))
+    more = warm.model_copy(update={"forked": 5})  # A launcher starts its ranks after itself.
+    stepped = later(started, incidents=(settled(incident(2), warm_start=more, lost_steps=7),))
     metrics.round_began(running)
     assert value(metrics.registry, "gangctl_warm_starts_total", type="Fork") == 0
     for before, after in pairwise((running, restarted, started, stepped)):
         metrics.status_written(before, after, 0.01)
-    assert value(metrics.registry, "gangctl_warm_starts_total", type="Fork") == 3
+    assert value(metrics.registry, "gangctl_warm_starts_total", type="Fork") == 5
     assert value(metrics.registry, "gangctl_warm_starts_total", type="Exec") == 1
 
 

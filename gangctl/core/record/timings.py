@@ -91,15 +91,15 @@ def timed(gang: Gang, status: Status, *, more: bool) -> Status:
     reports = _reports(gang)
     began = last.settled_time or last.time
     took, members = last.milliseconds, last.members
+    runs = {holder: heard for holder, heard in reports.items() if heard.report.phase is Phase.RUNNING}
     if took.start is None:
-        runs = {holder: heard for holder, heard in reports.items() if heard.report.phase is Phase.RUNNING}
         waiting = any(heard.report.phase is Phase.READY for heard in reports.values())
         if not runs or waiting or (more and len(runs) < len(gang.holders)):
             return status
         started = max(heard.phase_since for heard in runs.values())
         took = changed(took, start=milliseconds(started - began))
         members = members_at_start(gang, last, runs)
-        last = changed(last, warm_start=warm_start(last, runs))
+    last = changed(last, warm_start=warm_start(last, runs) or last.warm_start)  # A launcher starts more later.
     firsts = _firsts(reports)
     heard_out = len(firsts) == len(gang.holders) or gang.now >= min(firsts, default=gang.now) + REPORT_SECONDS
     waits = more and not (firsts and heard_out)
@@ -377,7 +377,7 @@ def warm_start(incident: Incident, runs: Mapping[str, Heard]) -> WarmStart | Non
     }
     if not told:
         return None
-    executed = next((name for name, warm in told.items() if warm.executed > 0), "")
+    executed = next((name for name, warm in told.items() if warm.executed > 0 or warm.obstacle), "")
     return WarmStart(
         forked=sum(_processes(warm.forked) for warm in told.values()),
         executed=sum(_processes(warm.executed) for warm in told.values()),

@@ -113,10 +113,9 @@ class IncidentMetrics:
             self._lost_steps.labels(namespace, reason).inc(max(0, new.lost_steps))
         if new.lost_seconds is not None and (old is None or old.lost_seconds is None):
             self._lost_seconds.labels(namespace, reason).inc(max(0.0, new.lost_seconds))
-        if new.warm_start is not None and (old is None or old.warm_start is None):
-            warm = new.warm_start
-            for kind, count in zip(STARTS, (warm.forked, warm.executed, warm.went_on), strict=True):
-                self._starts.labels(namespace, kind).inc(max(0, count))
+        counted = _starts(old)
+        for kind, count in _starts(new).items():
+            self._starts.labels(namespace, kind).inc(max(0, count - counted[kind]))
         self._time(PhaseMilliseconds() if old is None else old.milliseconds, new)
 
     def _time(self, known: PhaseMilliseconds, incident: Incident) -> None:
@@ -132,3 +131,10 @@ class IncidentMetrics:
     def _observe(self, phase: str, incident: Incident, milliseconds: int) -> None:
         exemplar = {"trace_id": incident.trace_id} if incident.trace_id else None
         self._phases.labels(phase, incident.level.value).observe(max(0, milliseconds) / 1000, exemplar)
+
+
+def _starts(incident: Incident | None) -> dict[str, int]:
+    """The number of processes that were started in each way."""
+    warm = None if incident is None else incident.warm_start
+    counts = (0, 0, 0) if warm is None else (warm.forked, warm.executed, warm.went_on)
+    return dict(zip(STARTS, counts, strict=True))

@@ -2,12 +2,11 @@
 
 It runs from the supervisor's archive::
 
-    python [FLAGS] -c ENTER ARCHIVE run IMPORTS COMMAND ...
-    python [FLAGS] -c ENTER ARCHIVE template IMPORTS DESCRIPTOR COMMAND ...
+    python [FLAGS] -c ENTER ARCHIVE IMPORTS DESCRIPTOR COMMAND ...
 
-COMMAND is what follows Python's own flags: a script with its arguments, or ``-m`` and a module. IMPORTS is the file to
-which the worker's imports are appended; empty: nowhere. A template does not run its COMMAND: it shows what it is for in
-lists of processes.
+This starts a template. COMMAND is what follows Python's own flags: a script with its arguments, or ``-m`` and a module.
+The template doesn't run it: it shows what the template is for in lists of processes. A fork gets a COMMAND of its own.
+IMPORTS is the file to which a fork's imports are appended; empty: nowhere.
 
 What CPython does itself is in Modules/main.c (``pymain_run_python``). A traceback, an exit code and an end by SIGINT
 are those of a plain start.
@@ -27,42 +26,33 @@ ENTER = r"""
 import sys
 loaded = frozenset(sys.modules)
 if sys.version_info < (3, 8):
-    import os
-    words = open("/proc/self/cmdline", "rb").read().split(b"\0")[:-1]
-    at = words.index(b"-c")
-    if sys.argv[2] == "template":
-        sys.exit("a template needs Python 3.8 or newer, not " + sys.version.split()[0])
-    os.execvp(words[0], words[:at] + words[at + 5:])
+    sys.exit("a template needs Python 3.8 or newer, not " + sys.version.split()[0])
 sys.path.insert(0, sys.argv[1])
 from gangsidecar.start.entry import main
 main(sys.argv[2:], loaded)
 """
-"""The program that calls :func:`main`. An interpreter that is too old for us executes the COMMAND."""
+"""The program that calls :func:`main`."""
 OURS = "gangsidecar"
 
 
 def main(arguments: list[str], loaded: AbstractSet[str]) -> None:
-    """Start the worker, now or as the child of this process; never returns in a template.
+    """Serve as a template; returns in a fork, and never in the template itself.
 
     ``loaded``: the modules that Python itself had loaded.
     """
     _hide_us()
-    verb, imports, *command = arguments
-    recorder = template = None
-    if imports:
-        from gangsidecar.start.recorder import Recorder  # noqa: PLC0415 - not every worker needs it
+    from gangsidecar.start.recorder import Recorder  # noqa: PLC0415 - each of them imports this module's names
+    from gangsidecar.start.template import Template  # noqa: PLC0415
 
-        recorder = Recorder(imports)
-    if verb == "template":
-        from gangsidecar.start.template import Template  # noqa: PLC0415 - a worker that is executed needs none of it
-
-        sys.argv[:] = Target.of(command[1:]).argv  # As modules that look at it find it in a start.
-        template = Template(int(command[0]), loaded)  # Kept, since freeing it takes a child several milliseconds.
-        command = template.serve()
+    imports, descriptor, *command = arguments
+    recorder = Recorder(imports) if imports else None
+    sys.argv[:] = Target.of(command).argv  # As modules that look at it find it in a start.
+    template = Template(int(descriptor), loaded)  # Kept, since freeing it takes a child several milliseconds.
+    command = template.serve()
     if recorder is not None:
         sys.meta_path.insert(0, recorder)
     if hasattr(sys, "orig_argv"):
-        sys.orig_argv[-len(arguments) - 3 :] = command
+        sys.orig_argv[:] = template.words or [*sys.orig_argv[: -len(arguments) - 3], *command]
     run(Target.of(command))
 
 
@@ -78,24 +68,30 @@ class Target(NamedTuple):
 
     name: str
     """A script, a folder or archive with ``__main__.py``, or (with ``is_module``) a module."""
+    folder: str
+    """The working directory."""
     is_module: bool
     argv: list[str]
 
     @classmethod
-    def of(cls, command: list[str]) -> Target:
-        """Read a script with its arguments, or ``-m`` and a module with its arguments."""
+    def of(cls, command: list[str], folder: str = "") -> Target:
+        """Read a script with its arguments, or ``-m`` and a module with its arguments.
+
+        ``folder``: the working directory; empty: that of this process.
+        """
+        folder = folder or os.getcwd()
         if command[0] == "-m":
-            return cls(command[1], is_module=True, argv=["-m", *command[2:]])
+            return cls(command[1], folder, is_module=True, argv=["-m", *command[2:]])
         # As CPython completes it from 3.9 on (Python/fileutils.c, ``_Py_abspath``).
-        name = command[0] if sys.version_info < (3, 9) else os.path.join(os.getcwd(), command[0])
-        return cls(name, is_module=False, argv=command)
+        name = command[0] if sys.version_info < (3, 9) else os.path.join(folder, command[0])
+        return cls(name, folder, is_module=False, argv=command)
 
     @property
     def first_in_path(self) -> str:
         """The entry that the interpreter puts first into ``sys.path``; empty if none."""
         safe = sys.flags.isolated or getattr(sys.flags, "safe_path", False)
         if self.is_module:
-            return "" if safe else os.getcwd()
+            return "" if safe else self.folder
         if self.is_script:
             return "" if safe else os.path.dirname(os.path.realpath(self.name))
         return self.name if os.path.exists(self.name) else ""  # Also where paths are safe: CPython looks there for it.

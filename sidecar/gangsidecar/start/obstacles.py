@@ -76,6 +76,60 @@ def shares_memory(before: Surroundings) -> str:
     return f"a preloaded module has mapped memory that processes share: {ADVICE}" if found else ""
 
 
+_SAME = (
+    *("exe", "cgroup", "personality", "attr/current"),
+    *(f"ns/{name}" for name in ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")),
+)
+"""Files of a process in /proc: what they are, or say, is inherited, and can't be given to a child."""
+_STATUS = ("Uid:", "Gid:", "Groups:", "NoNewPrivs:", "Seccomp:", "Cap", "TracerPid:")
+_READ_EARLY = ("LD_", "MALLOC_", "GLIBC_", "PYTHON", "LC_", "LANG")
+"""Beginnings of variables that the loader, the C library or the interpreter reads before any program."""
+_BUFFERS = "PYTHONUNBUFFERED"
+
+
+def differs(pid: int, template: Mapping[str, str], environment: Mapping[str, str]) -> str:
+    """Say how another process differs from this one in what a child of this one can't become; empty if it doesn't."""
+    for name in {*template, *environment} - {_BUFFERS, *ONLY_TEMPLATE}:
+        if name.startswith(_READ_EARLY) and template.get(name) != environment.get(name):
+            return f"{name} is not what the template began with"
+    own, other = _inherited(os.getpid()), _inherited(pid)
+    for name, value in own.items():
+        if other[name] != value:
+            return f"{name} is not that of the template ({other[name]!r}, {value!r})"
+    return "it has children" if _has_children(pid) else ""
+
+
+def _inherited(pid: int) -> Dict[str, str]:
+    found = {name: _shown(f"/proc/{pid}/{name}") for name in _SAME}
+    status = _shown(f"/proc/{pid}/status").splitlines()
+    found.update((line.partition(":")[0], line.rstrip()) for line in status if line.startswith(_STATUS))
+    root = os.stat(f"/proc/{pid}/root")
+    found["root"] = f"{root.st_dev}:{root.st_ino}"
+    found["scheduler"] = str(os.sched_getscheduler(pid))
+    found["memory policy"] = " ".join(_shown(f"/proc/{pid}/numa_maps").partition("\n")[0].split()[1:2])
+    return found
+
+
+def _shown(path: str) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:
+        pass
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def _has_children(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
+            return bool(file.read())
+    except OSError:
+        return False
+
+
 def _thread() -> str:
     threads = os.listdir("/proc/self/task")
     if len(threads) == 1:

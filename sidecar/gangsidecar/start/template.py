@@ -7,32 +7,39 @@ left to it (``random``, ``ssl``, ``threading``, ``logging``).
 
 Both sides send lines of JSON. The supervisor asks, and the template or its child answers::
 
-    {"preload": [name, ...], "pace": 0.1}                {"failed": [name and error, ...], "obstacle": "", "by": ""}
+    {"preload": [name, ...], "beside": true}             {"failed": [name and error, ...], "obstacle": "", "by": "",
+                                                          "interpreter": what makes others like it}
     {"fork": {name: value, ...}, "command": [word, ...]} {"pid": 4321, "obstacle": "", "by": ""}
     {"go": true}
 
 With the request for a fork comes a file: the socket on which the child answers, and on which it waits to go on. If
 there are two more, they become its standard output and standard error. An obstacle is answered on the socket, without a
-pid. ``pace`` is the share of the time that imports may take: while the worker trains, they must not take a core from
-it.
+pid. Where the child runs the program of another process, the request has ``"for": {"pid": 4320, "words": [word, ...],
+"numbers": [0, 1, 2], "unbuffered": false}``, and with it come that process's open files; an answer with ``"only":
+true`` says that other forks have no such obstacle. ``beside`` is true while a worker trains: imports must not take
+processors from it.
 """
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import importlib
 import json
 import os
+import resource
+import signal
 import socket
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from gangsidecar.start import obstacles
 from gangsidecar.start.entry import Target
+from gangsidecar.start.hook.gang_handover import interpreter
 from gangsidecar.start.link import PARKING, address, receive, send
 
 STORE_USER = "torch.distributed"
@@ -40,6 +47,14 @@ STORE_USER = "torch.distributed"
 FIRST_RANK_SECONDS = 0.3
 """A rank that waits for longer loses no less than by its own next try."""
 AGAIN_SECONDS = 0.01
+PACE = 0.1
+"""The share of the time that imports may take while other tasks wait."""
+WAITING = 0.05
+"""Tasks that wait for less than this share of the time don't notice it."""
+LOOK_SECONDS = 0.02
+"""Imports take this much of a processor between two looks."""
+PRESSURES = ("/sys/fs/cgroup/cpu.pressure", "/proc/pressure/cpu")
+_KNOWN = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
 
 
 class Template:
@@ -55,6 +70,8 @@ class Template:
         self._pid = os.getpid()
         self._versions: dict[str, obstacles.Version] = {}
         self._failed: dict[str, str] = {}
+        self.words: list[str] = []
+        """In a child that runs the program of another process: that process's command line."""
 
     def serve(self) -> list[str]:
         """Returns the command in a child that may run. In the template it never returns."""
@@ -64,20 +81,21 @@ class Template:
                 os._exit(0)  # What the modules have registered for the end of a worker is not for a template.
             message = json.loads(text)
             if "preload" in message:
-                self._preload(message["preload"], message["pace"])
+                self._preload(message["preload"], beside=message["beside"])
                 continue
-            link, output = socket.socket(fileno=files[0]), files[1:]
+            link, given = socket.socket(fileno=files[0]), files[1:]
             environment = {**self._by_python, **message["fork"]}
-            if self._has_forked(message["command"], environment, link, files):
-                self._become_a_start(environment, link, output)
+            other = Other(**message["for"]) if "for" in message else None
+            if self._has_forked(message["command"], environment, link, files, other):
+                self._become_a_start(environment, link, given, other)
                 return list(message["command"])
             link.close()
-            for file in output:
+            for file in given:
                 os.close(file)
 
-    def _preload(self, names: Sequence[str], pace: float) -> None:
-        pacer = _Pacer(pace)
-        sys.meta_path.insert(0, pacer)
+    def _preload(self, names: Sequence[str], *, beside: bool) -> None:
+        pacer = Pacer()
+        sys.meta_path[:0] = [pacer] if beside else []
         found = by = ""
         for name in names:
             if name in sys.modules or name in self._failed:
@@ -104,10 +122,16 @@ class Template:
             failed=list(self._failed.values())[:10],
             obstacle=found or obstacles.shares_memory(self._before),
             by=by,
+            interpreter=interpreter(),
         )
 
     def _has_forked(
-        self, command: list[str], environment: dict[str, str], link: socket.socket, files: list[int]
+        self,
+        command: list[str],
+        environment: dict[str, str],
+        link: socket.socket,
+        files: list[int],
+        other: Other | None,
     ) -> bool:
         """Fork, if nothing stands against it; True in the child. ``files``: those that came with the request."""
         by, read = obstacles.stale(self._environment, environment)
@@ -115,8 +139,14 @@ class Template:
             obstacles.left_open(self._before, files)
             or obstacles.shares_memory(self._before)
             or obstacles.changed(self._versions)
-            or obstacles.shadowed(Target.of(command).first_in_path, self._loaded)
         )
+        folder = other.folder if other is not None else os.getcwd()
+        only = "" if found else obstacles.shadowed(Target.of(command, folder).first_in_path, self._loaded)
+        if other is not None and not (found or only):
+            only = obstacles.differs(other.pid, self._environment, environment) or other.clashes(files)
+        if only:
+            send(link, obstacle=only, by="", only=other is not None)
+            return False
         try:
             if not found:
                 flush()
@@ -132,7 +162,9 @@ class Template:
             send(link, obstacle=found, by=by)
         return False
 
-    def _become_a_start(self, environment: dict[str, str], link: socket.socket, output: list[int]) -> None:
+    def _become_a_start(
+        self, environment: dict[str, str], link: socket.socket, given: list[int], other: Other | None
+    ) -> None:
         """In the child, whose own child goes on as one of the supervisor, if the supervisor says so."""
         try:
             between = os.getpid()
@@ -141,33 +173,140 @@ class Template:
             while os.getppid() == between:
                 time.sleep(0.0001)  # Until the supervisor is the parent.
             self._connection.close()
-            obstacle = become_a_start(self._environment, environment, output)
+            if other is not None:
+                environment.pop(PARKING, None)
+                link = other.take_files(link, given)
+                other.take_state()
+                self.words = other.words
+            obstacle = become_a_start(self._environment, environment, given if other is None else None)
             send(link, pid=os.getpid(), obstacle=obstacle)
             if receive(link)[0]:
-                os.environ[PARKING] = address(link)
-                link.detach()  # It stays open: on it the worker parks.
+                if other is None:
+                    os.environ[PARKING] = address(link)
+                    link.detach()  # It stays open: on it the worker parks.
+                else:
+                    link.close()
                 wait_for_first_rank(environment)
                 return
         except BaseException as error:  # noqa: BLE001 - no error of ours may be taken for the worker's
             try:
-                send(link, obstacle=f"the fork failed: {type(error).__name__}: {error}"[:200])
+                what = f"the fork failed: {type(error).__name__}: {error}"
+                send(link, obstacle=what[:200], only=other is not None)
             finally:
                 os._exit(0)
         os._exit(0)  # The supervisor has refused this child, or has gone.
 
 
-class _Pacer:
-    """Slows imports down: before each module it waits as long as the time that was used demands."""
+class Other(NamedTuple):
+    """A process whose program a child of this one is to run, as that process would."""
 
-    def __init__(self, pace: float) -> None:
-        self._rest = 1 / pace - 1
-        self._used = time.process_time()
+    pid: int
+    words: list[str]
+    """Its command line."""
+    numbers: list[int]
+    """The numbers of its open files."""
+    unbuffered: bool
+    """It was started with ``-u``."""
+
+    @property
+    def folder(self) -> str:
+        """Its working directory."""
+        return os.readlink(f"/proc/{self.pid}/cwd")
+
+    def clashes(self, ours: Sequence[int]) -> str:
+        """Name a file of a preloaded module that has the number of a file of the program; empty if there is none."""
+        own = set(map(int, os.listdir("/proc/self/fd"))) - {0, 1, 2, *ours}
+        found = sorted(own.intersection(self.numbers))
+        path = next((path for path in map(_path_of, found) if path and not path.startswith(("socket:", "/proc/"))), "")
+        return f"a preloaded module has opened {path} with the number of a file of the program" if path else ""
+
+    def take_files(self, link: socket.socket, files: Sequence[int]) -> socket.socket:
+        """In the child: give these files its numbers; returns the link, which has moved."""
+        above = max([*self.numbers, 2]) + 1
+        moved = [fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, above) for file in (link.fileno(), *files)]
+        for number in {0, 1, 2, link.detach(), *files} - {*self.numbers}:
+            os.close(number)
+        for number, file in zip(self.numbers, moved[1:]):
+            os.dup2(file, number)
+            os.close(file)
+        for name, number in (("stdin", 0), ("stdout", 1), ("stderr", 2)):
+            stream: Any = getattr(sys, name)
+            if number not in self.numbers:
+                setattr(sys, name, None)
+            elif number and stream is not None:
+                by_line = name == "stderr" or self.unbuffered or stream.isatty()
+                stream.reconfigure(line_buffering=by_line, write_through=self.unbuffered)
+        return socket.socket(fileno=moved[0])
+
+    def take_state(self) -> None:
+        """In the child: take what else it has inherited. OSError: something can't be had."""
+        os.chdir(f"/proc/{self.pid}/cwd")
+        with open(f"/proc/{self.pid}/status", encoding="ascii", errors="replace") as file:
+            status = {line.partition(":")[0]: line.partition(":")[2].strip() for line in file}
+        os.umask(int(status["Umask"], 8))
+        for signum in _signals(status["SigIgn"]):
+            signal.signal(signum, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_SETMASK, _signals(status["SigBlk"]))
+        for name in (name for name in dir(resource) if name.startswith("RLIMIT_")):
+            limit = getattr(resource, name)
+            resource.setrlimit(limit, resource.prlimit(self.pid, limit))
+        os.sched_setaffinity(0, os.sched_getaffinity(self.pid))
+        nice = os.getpriority(os.PRIO_PROCESS, self.pid)
+        if nice != os.getpriority(os.PRIO_PROCESS, 0):
+            os.setpriority(os.PRIO_PROCESS, 0, nice)
+        with open(f"/proc/{self.pid}/oom_score_adj", encoding="ascii") as file:
+            score = file.read()
+        with open("/proc/self/oom_score_adj", "r+", encoding="ascii") as file:
+            if file.read() != score:
+                file.write(score)
+
+
+def _signals(mask: str) -> list[int]:
+    return [signum for signum in range(1, signal.NSIG) if int(mask, 16) >> (signum - 1) & 1 and signum in _KNOWN]
+
+
+def _path_of(file: int) -> str:
+    try:
+        return os.readlink(f"/proc/self/fd/{file}")
+    except OSError:
+        return ""
+
+
+class Pacer:
+    """Slows imports down while tasks wait for a processor.
+
+    Before each module it looks how long tasks have waited since the last. If that was noticeable, or can't be known, it
+    sleeps until imports have had :data:`PACE` of the time.
+    """
+
+    def __init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
+        self._at, self._used, self._waited = time.monotonic(), time.process_time(), waited()
 
     def find_spec(self, _name: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None) -> Any:
         """Find nothing."""
-        used = time.process_time()
-        time.sleep(self._rest * (used - self._used))
-        self._used = used
+        passed, used, now = time.monotonic() - self._at, time.process_time() - self._used, waited()
+        if used < LOOK_SECONDS:
+            return
+        if now is None or self._waited is None or now - self._waited > WAITING * passed:
+            time.sleep(used * (1 / PACE - 1))
+        self._begin()
+
+
+def waited() -> float | None:
+    """Return the seconds in which tasks have waited for a processor so far; None if the kernel doesn't count them.
+
+    A container's own group also counts what its limit makes it wait. Source: Documentation/accounting/psi.rst.
+    """
+    for path in PRESSURES:
+        try:
+            with open(path, encoding="ascii") as file:
+                return int(file.readline().rpartition("total=")[2]) / 1e6
+        except (OSError, ValueError):
+            continue
+    return None
 
 
 def set_by_python() -> dict[str, str]:
@@ -180,19 +319,21 @@ def set_by_python() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in given}
 
 
-def become_a_start(template: Mapping[str, str], environment: Mapping[str, str], output: Sequence[int]) -> str:
+def become_a_start(template: Mapping[str, str], environment: Mapping[str, str], output: Sequence[int] | None) -> str:
     """Make the child, in which this is called, like a start with this environment and output.
 
-    Return why it can't be; empty if it is. ``template``: the environment with which the template began.
+    Return why it can't be; empty if it is. ``template``: the environment with which the template began. ``output``:
+    None if the child has its files already.
     """
     os.setsid()
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
-    if null:
-        os.close(null)
-    for to, file in enumerate(output, 1):
-        os.dup2(file, to)
-        os.close(file)
+    if output is not None:
+        null = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(null, 0)
+        if null:
+            os.close(null)
+        for to, file in enumerate(output, 1):
+            os.dup2(file, to)
+            os.close(file)
     stdout: Any = sys.stdout
     variable = "PYTHONUNBUFFERED"
     if environment.get(variable) and not template.get(variable) and stdout is not None:

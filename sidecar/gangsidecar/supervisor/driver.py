@@ -138,7 +138,8 @@ class Driver:
             self._pending.extend(self._workers.start(effect))
         elif isinstance(effect, machine.Signal):
             spared = self._helpers.pids | self._workers.pids_of(set(effect.spared))
-            processes.signal_all(effect.signum, processes.descendants(os.getpid(), spared))
+            below = processes.descendants(os.getpid(), spared)
+            processes.signal_all(effect.signum, [pid for pid in below if pid not in self._workers.stand_ins])
         elif isinstance(effect, machine.SignalOne):
             self._workers.signal(effect.signum, effect.local_rank)
         elif isinstance(effect, machine.Refuse):
@@ -176,7 +177,7 @@ class Driver:
         self._kill_again_ms = min(2 * self._kill_again_ms, LAST_KILL_AGAIN_MS)
 
     def _take_stacks(self, effect: machine.TakeStacks) -> None:
-        without = self._helpers.pids | self._parked
+        without = self._helpers.pids | self._parked | self._workers.stand_ins
         work = partial(_stacks, os.getpid(), without, effect.by_ms - STACKS_MARGIN_MS, effect.first)
         self._helpers.start(work, effect.by_ms, lambda text, _: self._feed(machine.StacksTaken(effect.attempt, text)))
 

@@ -63,11 +63,14 @@ def expand(text: str, environment: dict[str, str]) -> str:
     return _REFERENCE.sub(value, text)
 
 
-def environment(base: dict[str, str], process: wire.Process, pod: str, client: str) -> dict[str, str]:
-    """The supervisor's own environment, the process's on top, the mark, and the client's folder last in PYTHONPATH."""
+def environment(base: dict[str, str], process: wire.Process, pod: str, client: str, hook: str = "") -> dict[str, str]:
+    """The supervisor's own environment, the process's on top, and the mark.
+
+    In PYTHONPATH the hook for warm starts comes first and the client's folder last, where there are such.
+    """
     merged = {**base, **dict(process.env), "GANG_POD_UID": pod, processes.MARK: "1"}
-    if client:
-        merged["PYTHONPATH"] = os.pathsep.join(filter(None, (merged.get("PYTHONPATH", ""), client)))
+    if hook or client:
+        merged["PYTHONPATH"] = os.pathsep.join(filter(None, (hook, merged.get("PYTHONPATH", ""), client)))
     return merged
 
 

@@ -159,6 +159,14 @@ def descendants(pid: int, without: set[int], kill: int | None = None) -> list[in
     return found
 
 
+def is_stopped(pid: int) -> bool:
+    """Return whether a process was stopped, as by SIGSTOP, and not continued."""
+    try:
+        return _stat(pid)[0] == b"T"
+    except (OSError, IndexError):
+        return False
+
+
 def has_living_children(pid: int) -> bool:
     """Return whether a process has descendants; those that have ended, but are not reaped, don't count.
 
@@ -166,10 +174,11 @@ def has_living_children(pid: int) -> bool:
     for its parents.
     """
     alive = not all(map(_has_ended, descendants(pid, set())))
-    return alive or any(_is_below(one, pid) and not _has_ended(one) for one in _pids())
+    return alive or any(is_below(one, pid) and not _has_ended(one) for one in _pids())
 
 
-def _is_below(pid: int, ancestor: int) -> bool:
+def is_below(pid: int, ancestor: int) -> bool:
+    """Return whether a process is a descendant of another."""
     at = parent(pid)
     while at and at != ancestor:
         above = parent(at)

@@ -88,15 +88,16 @@ class Thread:
 
 
 def take(of: int, without: set[int], until_ms: int, first: int | None = None) -> Iterator[str]:
-    """The stacks of everything below the process ``of`` but these children, in pieces of printable ASCII.
+    """The stacks of everything below the process ``of`` but these, in pieces of printable ASCII.
 
     Args:
         of: the supervisor.
-        without: pids of children that belong to no worker or are parked; this process is left out too.
+        without: processes that belong to no worker, are parked, or stand in for another; this one is left out too.
         until_ms: when to be done, on this machine's clock.
         first: the process to begin with, if one is suspected.
     """
-    found = sorted(processes.descendants(of, {*without, os.getpid()}), key=lambda pid: (pid != first, pid))
+    below = processes.descendants(of, {*without, os.getpid()})
+    found = sorted((pid for pid in below if pid not in without), key=lambda pid: (pid != first, pid))
     left = LIMIT
     for at, pid in enumerate(found):
         if left < LEAST or now_ms() >= until_ms:

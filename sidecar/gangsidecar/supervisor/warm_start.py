@@ -1,4 +1,7 @@
-"""Decide when a template is made and what it preloads, and fork workers from it.
+"""Decide when a template is made and what it preloads, and fork from it what starts in a worker.
+
+The worker's command is forked itself if it is Python. Below any other command (a shell, a launcher), each Python that
+starts may hand its program over to a fork (:mod:`gangsidecar.supervisor.handover`).
 
 All of it is about time and memory. The rule: nothing here is ever needed. When there is no template, when it is busy,
 says no or does not answer in time, the worker is executed, and ``obstacle`` says why. A template must never be taken
@@ -6,9 +9,13 @@ for a worker: its pid is among those that are left alone when a worker's tree is
 
 A template is made where it takes time from no start and from no training step. With named modules that is when the
 supervisor begins, since the pod waits for its peers then. What the worker imports (``Auto``) is known after its first
-step; the template then imports slowly, beside the training. It goes when the container's memory is short, and when it
-has hindered a fork in a way that would come again, no other is made. But what was learnt before the module that is to
-blame can be preloaded still: the modules are in the order in which their imports were done.
+step; the template then imports beside the training, slowly while tasks wait for a processor. It goes when the
+container's memory is short, and when it has hindered a fork in a way that would come again, no other is made. But what
+was learnt before the module that is to blame can be preloaded still: the modules are in the order in which their
+imports were done.
+
+What is learnt is the imports of the interpreters that still run when the template is made: those of ``pip install``
+aren't among them.
 """
 
 from __future__ import annotations
@@ -19,7 +26,7 @@ import re
 import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import takewhile
@@ -28,9 +35,11 @@ from typing import Any, NamedTuple
 from gangsidecar import wire
 from gangsidecar.common import log, now_ms
 from gangsidecar.start.entry import ENTER
-from gangsidecar.start.link import ONLY_TEMPLATE, receive, send, send_with
+from gangsidecar.start.link import ONLY_TEMPLATE, WARM_STARTS, receive, send, send_with
 from gangsidecar.supervisor import connections, kernel, processes
 from gangsidecar.supervisor.event_loop import READ, EventLoop
+from gangsidecar.supervisor.handover import EXECUTE, Handovers, Starting
+from gangsidecar.supervisor.persistence import remove
 
 ARCHIVE = (
     os.path.join(os.path.dirname(os.path.abspath(sys.executable)), wire.SUPERVISOR_ARCHIVE)
@@ -39,10 +48,13 @@ ARCHIVE = (
 )
 """The place where the user's interpreter finds the template: the archive beside the static executable, or the file (in
 a checkout the folder) from which this program runs."""
+HOOK = os.path.join(
+    os.path.join(ARCHIVE, "gangsidecar", "start") if os.path.isdir(ARCHIVE) else os.path.dirname(ARCHIVE),
+    wire.HOOK_FOLDER,
+)
+"""The folder whose ``sitecustomize`` lets interpreters ask."""
 AUTO = "Auto"
 """Preload what the worker has imported by its first step."""
-PACE = 0.1
-"""The share of one core that imports may take beside a worker that trains."""
 WITHOUT_STEPS_MS = 60_000
 """A worker that reports no step is taken to have imported what it needs after this long."""
 READY_MS = 900_000
@@ -56,7 +68,8 @@ SHORT_BYTES = 128 << 20
 TEMPLATES = 20
 """After so many templates of one supervisor there is no further one: something that repeats itself ends them."""
 FIRST_START = "the first start imports everything itself; the template is made after its first step"
-NO_PYTHON = "the command does not run a script or a module with Python (python SCRIPT, python -m MODULE)"
+NO_PYTHON = "nothing has run a script or a module with Python yet (python SCRIPT, python -m MODULE)"
+NO_HOOK = "with -I, -E or -S Python doesn't ask for a fork, and what it imports isn't known: name modules in preload"
 OTHER_PYTHON = "the interpreter or its flags differ from those of the template"
 TOO_SLOW = "the template was not ready in time"
 IMPORTING = "the template is still importing"
@@ -65,6 +78,8 @@ LONGEST = 500
 ANSWER_SECONDS = 2.0
 """A child that has not answered by then is given up, and so is the template. The first fork of a large template takes
 half a second on a busy machine, and the imports that an exec costs instead take several."""
+_UNBUFFERED = re.compile("-[^WX-]*u")
+_IGNORES_HOOKS = re.compile("-[^WX-]*[IES]")
 _PYTHON = re.compile(r"python(\d(\.\d+)?t?)?")
 _PLAIN = frozenset("bBdEIOPqRsStuv")
 _WITH_VALUE = frozenset("WX")
@@ -80,40 +95,60 @@ class WarmSettings(NamedTuple):
     environment: dict[str, str]
     """The worker's environment without that of an attempt."""
     imports: str
-    """The file to which the worker's imports are appended."""
+    """The file to which forks append their imports; executed interpreters have one each, with a pid added."""
+    socket: str
+    """The path at which interpreters ask."""
+
+
+class _Executed(NamedTuple):
+    """An interpreter that was executed and records its imports."""
+
+    python: PythonCommand
+    environment: dict[str, str]
+    interpreter: str
 
 
 class WarmStart:
     """Starts the processes of a worker: as forks of a template if there is one that can be forked."""
 
-    def __init__(self, loop: EventLoop, settings: WarmSettings, helpers: set[int]) -> None:
-        """``helpers``: the pids that belong to no worker; the template's is kept there."""
+    def __init__(
+        self, loop: EventLoop, settings: WarmSettings, helpers: set[int], news: Callable[[wire.WarmStart], None]
+    ) -> None:
+        """``helpers``: the pids that belong to no worker; the template's is kept there. ``news``: of the report."""
+        self._news = news
         self._loop = loop
         self._settings = settings
         self._helpers = helpers
         self._template: Template | None = None
-        self._interpreter: list[str] = []
         self._made = 0  # How many templates were made.
         self._trained = 0  # The newest attempt that has made a step.
-        self._asked: set[str] = set()  # The modules that the template was asked to import.
+        self._wished: set[str] = set()  # The modules that the template was asked to import.
         self._blamed: set[str] = set()  # Modules that a template can't import, of those that the worker imports.
         self._no_template = FIRST_START
+        self._of_attempts: set[str] = set()  # Variables that differ between attempts or processes.
+        self._counted: set[int] = set()  # Processes of the newest attempt that count as executed.
+        self._executed: dict[int, _Executed] = {}  # By pid, in the order of their starts.
         self.report = wire.WarmStart(0, 0, 0)  # How the newest attempt was started.
+        self.handovers = Handovers(loop, settings.socket, self._answer)
 
     def begin(self) -> None:
         """The supervisor has begun: nothing trains here yet."""
-        self._preload(pace=1.0)
+        self._preload(beside=False)
         self._look()
 
     def new_attempt(self, attempt: int) -> None:
         """The processes that are started next are of a new attempt."""
         template = self._template
-        self.report = wire.WarmStart(attempt, 0, 0)
+        self._counted.clear()
+        for pid in set(self._executed) - set(self._living()):
+            del self._executed[pid]
+            remove(self._imports(pid))
+        self.report = wire.WarmStart(attempt, 0, 0, NO_PYTHON)
         if template is not None:
             not_imported = "" if self._settings.preload == AUTO else template.not_imported
             self.report = replace(self.report, template_bytes=template.bytes, not_imported=not_imported)
         self._loop.at(now_ms() + WITHOUT_STEPS_MS, partial(self._trains, attempt))
-        if template is not None and template.obstacle == IMPORTING and template.pace > PACE:
+        if template is not None and template.obstacle == IMPORTING and not template.beside:
             template.end(TOO_SLOW)  # It would take the time from the start. Another is made after the first step.
 
     def spawn(
@@ -123,21 +158,47 @@ class WarmStart:
 
         OSError, ValueError: it could not be executed.
         """
-        python, template = parse_python(command), self._template
-        if python is None or template is None:
-            obstacle = self._no_template if python is not None else NO_PYTHON
-        elif python.interpreter != self._interpreter:
-            obstacle = OTHER_PYTHON
-        else:
+        plain, python, template = self._settings.environment, parse_python(command), self._template
+        self._of_attempts.update(name for name, value in environment.items() if plain.get(name) != value)
+        if python is not None and template is not None and python.interpreter == template.words:
             forked = template.fork(python.target, environment, output)
             if forked is not None:
                 self._count(forked=1)
                 return forked
-            obstacle = template.obstacle
-        self._count(obstacle=obstacle)
-        if python is not None and self._learns:
-            command = [*python.interpreter, "-c", ENTER, ARCHIVE, "run", self._settings.imports, *python.target]
-        return connections.spawn_parkable(command, environment, output)
+        started = connections.spawn_parkable(command, environment, output)
+        if python is not None:
+            is_deaf = template is None and any(map(_IGNORES_HOOKS.match, python.interpreter[1:]))
+            self._count_executed(started[0], NO_HOOK if is_deaf else self._obstacle(python.interpreter))
+        return started
+
+    def _answer(self, starting: Starting) -> bytes | int:
+        answer = self._decided(starting)
+        self._news(self.report)
+        return answer
+
+    def _decided(self, starting: Starting) -> bytes | int:
+        """Fork the program of an interpreter that asks, or have it run its program itself."""
+        python, template = parse_python(starting.words), self._template
+        if python is None:
+            return EXECUTE
+        if template is not None and template.interpreter == starting.interpreter:
+            forked = template.fork(python.target, starting.environment, starting=starting)
+            if forked is not None:
+                forked[1].close()
+                self._count(forked=1, executed=-1 if starting.pid in self._counted else 0)
+                return forked[0]
+        self._count_executed(starting.pid, self._obstacle(starting.interpreter))
+        if not self._learns:
+            return EXECUTE
+        self._executed[starting.pid] = _Executed(python, starting.environment, starting.interpreter)
+        return b"\0".join([b"record", *map(os.fsencode, (ARCHIVE, self._imports(starting.pid)))])
+
+    def _obstacle(self, interpreter: list[str] | str) -> str:
+        """Return why no process of this kind of interpreter was forked just now."""
+        template = self._template
+        if template is None:
+            return self._no_template
+        return template.refused or (template.obstacle if template.is_of(interpreter) else OTHER_PYTHON)
 
     def progressed(self, progress: wire.Progress) -> None:
         """The worker has reported: after its first step it has imported what it needs."""
@@ -148,36 +209,51 @@ class WarmStart:
                 self._trained = 0
             self._trains(progress.attempt)
 
-    def ended(self, pid: int) -> bool:
+    def ended(self, pid: int, status: int) -> bool:
         """A child that isn't a worker's process has ended; return whether it is the template, not ended by us."""
         template = self._template
-        if template is None or template.pid != pid:
+        if self.handovers.ended(pid, status) or template is None or template.pid != pid:
             return False
         template.reaped()
         return template.ended_itself
 
     def end(self) -> None:
         """The supervisor ends."""
+        self.handovers.close()
         if self._template is not None:
             self._template.end("the supervisor ends")
 
     @property
     def _learns(self) -> bool:
         """Return whether what the worker imports is of interest."""
-        is_of_use = self._template is None or not self._template.is_useless
-        return self._settings.preload == AUTO and is_of_use and os.path.exists(ARCHIVE)
+        return self._settings.preload == AUTO and self._made < TEMPLATES and os.path.exists(ARCHIVE)
 
-    def _count(self, forked: int = 0, obstacle: str = "") -> None:
+    def _count(self, forked: int = 0, executed: int = 0, obstacle: str = "") -> None:
         report = self.report
-        executed = report.executed + 1 - forked
+        before = "" if report.obstacle == NO_PYTHON else report.obstacle
         self.report = replace(
-            report, forked=report.forked + forked, executed=executed, obstacle=obstacle or report.obstacle
+            report,
+            forked=report.forked + forked,
+            executed=report.executed + executed,
+            obstacle=obstacle or before,
         )
+
+    def _count_executed(self, pid: int, obstacle: str) -> None:
+        if pid not in self._counted:
+            self._counted.add(pid)
+            self._count(executed=1, obstacle=obstacle)
+
+    def _imports(self, pid: int) -> str:
+        return f"{self._settings.imports}-{pid}"
+
+    def _living(self) -> list[int]:
+        """Return the interpreters that record their imports and have not ended, the newest last."""
+        return [pid for pid in self._executed if processes.is_below(pid, os.getpid())]
 
     def _trains(self, attempt: int) -> None:
         if attempt == self.report.attempt != self._trained:
             self._trained = attempt
-            self._preload(pace=PACE)
+            self._preload(beside=True)
 
     def _look(self) -> None:
         """Give the template's memory back before the container's limit is reached."""
@@ -186,7 +262,7 @@ class WarmStart:
             template.end(f"the container's memory limit left only {left >> 20} MiB, so the template has gone")
         self._loop.at(now_ms() + LOOK_MS, self._look)
 
-    def _preload(self, pace: float) -> None:
+    def _preload(self, *, beside: bool) -> None:
         """Have a template import what it lacks, making one if there is none."""
         template = self._template
         if template is not None and template.is_over:
@@ -194,21 +270,23 @@ class WarmStart:
             if is_useless or self._made >= TEMPLATES:
                 return
             self._template = template = None
-            self._asked.clear()
-        names = [name for name in self._modules() if name not in self._asked]
+            self._wished.clear()
+        names = [name for name in self._modules() if name not in self._wished]
         if not names or (template is not None and template.obstacle == IMPORTING):
             return
         if template is None:
             template = self._template = self._make()
         if template is not None:
-            self._asked.update(names)
-            template.preload(names, pace)
+            self._wished.update(names)
+            template.preload(names, beside=beside)
             self._loop.at(now_ms() + READY_MS, partial(_expect_ready, template))
 
     def _make(self) -> Template | None:
-        """Start a template, or say why there is none."""
-        given = self._settings
-        python, left = parse_python(given.command), kernel.memory_left()
+        """Start a template for the kind of interpreter that was executed last, or say why there is none."""
+        given, living = self._settings, self._living()
+        last = self._executed[living[-1]] if living else None
+        python = last.python if last is not None else parse_python(given.command)
+        left = kernel.memory_left()
         if python is None:
             return None
         if left is not None and left < ROOM_BYTES:
@@ -216,11 +294,12 @@ class WarmStart:
                 f"the container's memory limit leaves {left >> 20} MiB, and a template may take {ROOM_BYTES >> 20} MiB"
             )
             return None
-        self._interpreter = python.interpreter
-        imports = given.imports if given.preload == AUTO else ""
-        program = [*python.interpreter, "-c", ENTER, ARCHIVE, "template", imports]
+        environment = given.environment if last is None else last.environment
+        environment = {name: value for name, value in environment.items() if name not in self._of_attempts}
+        environment.update((name, given.environment[name]) for name in self._of_attempts & given.environment.keys())
+        environment.pop(WARM_STARTS, None)
         try:
-            template = Template(self._loop, program, python.target, given.environment)
+            template = Template(self._loop, python, given.imports if given.preload == AUTO else "", environment)
         except (OSError, ValueError) as error:
             self._no_template = f"the template can't be started: {error}"
             return None
@@ -231,12 +310,17 @@ class WarmStart:
     def _modules(self) -> list[str]:
         if self._settings.preload != AUTO:
             return [name for name in self._settings.preload.split(",") if name]
-        try:
-            with open(self._settings.imports, encoding="ascii", errors="replace") as file:
-                recorded = dict.fromkeys(line.rstrip("\n") for line in file)
-                return list(takewhile(lambda name: name not in self._blamed, recorded))
-        except OSError:
-            return []
+        living = self._living()
+        kind = self._executed[living[-1]].interpreter if living else ""
+        alike = [self._imports(pid) for pid in living if self._executed[pid].interpreter == kind]
+        recorded: dict[str, None] = {}
+        for path in [*alike, self._settings.imports]:
+            try:
+                with open(path, encoding="ascii", errors="replace") as file:
+                    recorded.update(dict.fromkeys(line.rstrip("\n") for line in file))
+            except OSError:
+                continue
+        return list(takewhile(lambda name: name not in self._blamed, recorded))
 
 
 def _expect_ready(template: Template) -> None:
@@ -247,57 +331,75 @@ def _expect_ready(template: Template) -> None:
 class Template:
     """One process that has imported what the worker imports."""
 
-    def __init__(
-        self, loop: EventLoop, program: Sequence[str], target: Sequence[str], environment: dict[str, str]
-    ) -> None:
-        """Start it, or raise OSError. ``program`` goes up to its descriptor; ``target`` is only there to be seen."""
+    def __init__(self, loop: EventLoop, python: PythonCommand, imports: str, environment: dict[str, str]) -> None:
+        """Start it, or raise OSError. ``imports``: the file to which its forks append theirs; empty: nowhere."""
         self._loop = loop
+        self.words = python.interpreter
+        self.interpreter = ""  # What others of its kind say of themselves; empty until it is ready.
         self._connection, its_end = socket.socketpair()
         self._connection.settimeout(ANSWER_SECONDS)  # The supervisor must never wait for it.
         with its_end:
             its_end.set_inheritable(True)
             try:
-                self.pid = processes.spawn([*program, str(its_end.fileno()), *target], {**environment, **ONLY_TEMPLATE})
+                program = [*python.interpreter, "-c", ENTER, ARCHIVE, imports, str(its_end.fileno()), *python.target]
+                self.pid = processes.spawn(program, {**environment, **ONLY_TEMPLATE})
             except OSError:
                 self._connection.close()
                 raise
-        self.pace = 1.0  # The share of the time that its imports may take.
+        self.beside = False  # It imports beside a worker that trains.
         self.asked_at = 0  # When it was last asked to import.
         self.is_over = False
         self.ended_itself = False  # It ended, and this supervisor has not killed it.
         self._is_reaped = False
         self.is_useless = False  # Another template would come to the same end.
         self.obstacle = IMPORTING  # Why it can't fork now; empty if it can.
+        self.refused = ""  # Why its last fork was refused, though others may not be.
         self.blamed = ""  # The module whose import was the obstacle.
         self.not_imported = ""  # Modules that could not be imported, with their errors.
         self.bytes = 0  # Memory that it alone uses.
         loop.watch(self._connection, READ, self._read)
 
-    def preload(self, modules: Sequence[str], pace: float) -> None:
-        """Have it import these. ``pace``: the share of the time that this may take, from 0 to 1."""
-        self.pace, self.obstacle, self.asked_at = pace, IMPORTING, now_ms()
+    def is_of(self, interpreter: list[str] | str) -> bool:
+        """Return whether it is of this kind: the words of a command, or what an interpreter says of itself."""
+        return interpreter in (self.words, self.interpreter)
+
+    def preload(self, modules: Sequence[str], *, beside: bool) -> None:
+        """Have it import these. ``beside``: a worker trains meanwhile."""
+        self.beside, self.obstacle, self.asked_at = beside, IMPORTING, now_ms()
         try:
-            send(self._connection, preload=list(modules), pace=pace)
+            send(self._connection, preload=list(modules), beside=beside)
         except OSError as error:
             self.end(f"the template is gone: {error}")
 
     def fork(
-        self, command: Sequence[str], environment: dict[str, str], output: tuple[int, int]
+        self,
+        command: Sequence[str],
+        environment: dict[str, str],
+        output: tuple[int, int] = (1, 2),
+        starting: Starting | None = None,
     ) -> tuple[int, socket.socket] | None:
-        """Fork a worker; returns its pid and our end of its channel, or None with an ``obstacle``: then execute it.
+        """Fork a process; returns its pid and our end of its channel, or None with an ``obstacle``: then execute it.
 
-        When this returns, the child is a child of this process and may run.
+        When this returns, the child is a child of this process and may run. ``starting``: the interpreter in whose
+        place it runs.
         """
+        self.refused = ""
         if self.obstacle:
             return None
         link, its_end = socket.socketpair()
         link.settimeout(ANSWER_SECONDS)
         try:
             with its_end:
-                files = [its_end.fileno(), *(() if output == (1, 2) else output)]
-                send_with(self._connection, files, fork=environment, command=list(command))
+                files, more = [] if output == (1, 2) else list(output), {}
+                if starting is not None:
+                    files, more = starting.files, {"for": _other(starting)}
+                send_with(self._connection, [its_end.fileno(), *files], fork=environment, command=list(command), **more)
             answer = _parsed(receive(link)[0])
             self.blamed = str(answer.get("by", ""))
+            if answer.get("only") is True:
+                self.refused = str(answer.get("obstacle"))[:LONGEST]
+                link.close()
+                return None
             pid = int(answer.get("pid", 0))
             wrong = str(answer.get("obstacle", "the template did not fork"))
             if not wrong and processes.parent(pid) != os.getpid():
@@ -349,9 +451,22 @@ class Template:
             self.end(obstacle, for_good=True)
         else:
             self.obstacle, self.bytes = "", kernel.memory_of(self.pid)
+            self.interpreter = str(answer.get("interpreter", ""))
             self.not_imported = ", ".join(map(str, answer.get("failed", ())))[:LONGEST]
             size = self.bytes >> 20
             log("info", "the template is ready", pid=self.pid, mebibytes=size, not_imported=self.not_imported)
+
+
+def _other(starting: Starting) -> dict[str, Any]:
+    """Return what a fork must know of the interpreter in whose place it runs."""
+    python = parse_python(starting.words)
+    flags = python.interpreter[1:] if python is not None else []
+    return {
+        "pid": starting.pid,
+        "words": starting.words,
+        "numbers": starting.numbers,
+        "unbuffered": any(_UNBUFFERED.match(flag) for flag in flags),
+    }
 
 
 def _parsed(text: str) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from gangsidecar import wire
 from gangsidecar.common import log
+from gangsidecar.start.link import WARM_STARTS
 from gangsidecar.supervisor import connections, launch, machine, persistence, processes
 from gangsidecar.supervisor.event_loop import EventLoop
 from gangsidecar.supervisor.machine.stop import why_anew
@@ -60,14 +61,16 @@ class Workers:
             TERMINATION_LOG: settings.termination_log,
         }
         """The environment of each process of each attempt."""
-        nothing = wire.Process(0, ())
-        self._plain = launch.environment(self._environment, nothing, settings.identity.pod, settings.client)
+        self._hook, listens_at = self._warm_hook()
+        if self._hook:
+            self._environment[WARM_STARTS] = listens_at
+        self._plain = self._environment_of(self._environment, wire.Process(0, ()))
         """The environment of a process without what differs between attempts and processes."""
         self._plain_command = launch.expand_command(settings.command, self._plain)
         self._mains: dict[int, launch.MainProcess] = {}
         self._message = ""  # The termination message as it was read last.
         self.progress = ProgressWatch(loop, helpers, self._read)
-        self._warm = self._warm_start(helpers) if settings.preload else None
+        self._warm = self._warm_start(helpers, listens_at) if settings.preload else None
 
     def begin(self) -> None:
         """The supervisor has begun: nothing trains yet."""
@@ -96,7 +99,7 @@ class Workers:
         ranks: dict[int, int | None] = {}
         base = {**(UNBUFFERED if self.progress.is_searched else {}), **self._environment}
         for process in effect.run.processes:
-            env = launch.environment(base, process, settings.identity.pod, settings.client)
+            env = self._environment_of(base, process)
             try:
                 is_parked = process.local_rank in effect.parked
                 pid = self._go_on(effect.attempt, process, env) if is_parked else self._start(process, env)
@@ -136,7 +139,8 @@ class Workers:
         on = len(effect.parked)
         anew, self._refused = self._refused or why_anew(effect.run) or GONE, ""
         if self._warm is not None:
-            return replace(self._warm.report, went_on=on)
+            self._warm.report = replace(self._warm.report, went_on=on)
+            return self._warm.report
         executed = len(effect.run.processes) - on
         obstacle = anew if executed else ""
         return wire.WarmStart(effect.attempt, 0, executed, obstacle, went_on=on) if self._takes_part else None
@@ -158,7 +162,13 @@ class Workers:
     def signal(self, signum: int, local_rank: int) -> None:
         """Signal this process and what is below it."""
         pid = self._pid_of(local_rank)
-        processes.signal_all(signum, [pid, *processes.descendants(pid, set())])
+        below = [pid, *processes.descendants(pid, set())] if self._warm is None else self._warm.handovers.below(pid)
+        processes.signal_all(signum, below)
+
+    @property
+    def stand_ins(self) -> set[int]:
+        """The processes that stand in for a fork, which does what they would."""
+        return set() if self._warm is None else self._warm.handovers.stand_ins
 
     def kill(self, local_rank: int) -> None:
         """SIGKILL one process; its end is reported like any other."""
@@ -180,7 +190,7 @@ class Workers:
                 self.progress.process_ended()
                 exited = self._with_its_words(exited)
             return exited
-        is_ours = self.progress.reaped(pid, status) or (self._warm is not None and self._warm.ended(pid))
+        is_ours = self.progress.reaped(pid, status) or (self._warm is not None and self._warm.ended(pid, status))
         if is_ours and os.WIFSIGNALED(status):
             self._mains = {pid: launch.without_one_oom_kill(main) for pid, main in self._mains.items()}
         return None
@@ -227,7 +237,22 @@ class Workers:
         except OSError as error:
             log("warning", "the list of the worker's processes can't be written", file=path, reason=error)
 
-    def _warm_start(self, helpers: set[int]) -> WarmStart:
+    def _environment_of(self, base: dict[str, str], process: wire.Process) -> dict[str, str]:
+        return launch.environment(base, process, self._settings.identity.pod, self._settings.client, self._hook)
+
+    def _warm_hook(self) -> tuple[str, str]:
+        """Return the folder of the hook for interpreters, and the socket at which they ask; empty without a template.
+
+        The path of a socket has at most 107 bytes.
+        """
+        if not self._settings.preload:
+            return "", ""
+        from gangsidecar.supervisor.warm_start import HOOK  # noqa: PLC0415 - memory, as below
+
+        path = os.path.join(self._folder, "warm-starts")
+        return HOOK, path if len(os.fsencode(path)) < 100 else self._settings.socket + "-warm"  # noqa: PLR2004
+
+    def _warm_start(self, helpers: set[int], listens_at: str) -> WarmStart:
         from gangsidecar.supervisor.warm_start import WarmSettings, WarmStart  # noqa: PLC0415 - memory: few pods need it
 
         settings = WarmSettings(
@@ -235,5 +260,6 @@ class Workers:
             command=self._settings.command,
             environment=self._plain,
             imports=os.path.join(self._folder, IMPORTS),
+            socket=listens_at,
         )
-        return WarmStart(self._loop, settings, helpers)
+        return WarmStart(self._loop, settings, helpers, lambda report: self._feed(machine.WarmStarted(report)))

@@ -11,10 +11,19 @@ from pathlib import Path
 import pytest
 
 from gangsidecar import install
-from gangsidecar.start.entry import ENTER
 from tests.pythons import oldest
 from tests.wait import SECONDS
 
+FORKED = """\
+import sys
+sys.path.insert(0, sys.argv[1])
+from gangsidecar.start import entry
+entry._hide_us()
+if hasattr(sys, "orig_argv"):
+    sys.orig_argv[-len(sys.argv) - 1:] = sys.argv[2:]
+entry.run(entry.Target.of(sys.argv[2:]))
+"""
+"""What a fork does last."""
 TELLS = """\
 import atexit, os, sys, threading
 atexit.register(print, "the end")
@@ -77,7 +86,7 @@ def compare(python: str, archive: Path, folder: Path, flags: list[str], command:
         return done.returncode, done.stdout, re.sub("0x[0-9a-f]+", "0x", done.stderr)
 
     plain = run(*command)
-    assert run("-c", ENTER, str(archive), "run", "", *command) == plain
+    assert run("-c", FORKED, str(archive), *command) == plain
     return plain
 
 

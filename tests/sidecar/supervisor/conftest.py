@@ -52,6 +52,7 @@ def patient_archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _built(build: Callable[[Path], None], folder: Path) -> Path:
     path = folder / SUPERVISOR_ARCHIVE
     build(path)
+    install.write_hook(folder)
     if EXECUTABLE:
         shutil.copy(EXECUTABLE, path.with_name(SUPERVISOR_PROGRAM))
     else:

@@ -195,22 +195,17 @@ def test_a_template_that_still_imports_is_not_waited_for(warm: Warm) -> None:
     assert warm.told.forked == 1, "it was made again after the first step"
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ("sh", "-c", 'exec "$0" "$1"', sys.executable, "SCRIPT"),
-        (sys.executable, "-c", "import sys; exec(open(sys.argv[1]).read())", "SCRIPT"),
-        ("env", sys.executable, "SCRIPT"),
-        ("./train.sh", "SCRIPT"),
-    ],
-)
-def test_a_command_that_is_not_python_with_a_script_is_executed(warm: Warm, command: tuple[str, ...]) -> None:
-    shebang = warm.script.parent / "train.sh"
-    shebang.write_text(f'#!/bin/sh\nexec {sys.executable} "$1"\n')
-    shebang.chmod(0o755)
-    words = [{"SCRIPT": str(warm.script), "./train.sh": str(shebang)}.get(word, word) for word in command]
+def test_a_command_that_is_not_python_with_a_script_is_executed(warm: Warm) -> None:
+    words = (sys.executable, "-c", "import sys; exec(open(sys.argv[1]).read())", str(warm.script))
     warm.start(*words, preload="decimal")
-    assert executed(warm) == warm_start.NO_PYTHON
+    warm.run()
+    assert warm.report()[0] == "hello"
+    assert (warm.told.forked, warm.told.executed, warm.told.obstacle) == (0, 0, warm_start.NO_PYTHON)
+
+
+def test_a_python_that_reads_no_hook_says_what_to_do(warm: Warm) -> None:
+    warm.start(sys.executable, "-I", str(warm.script))
+    assert executed(warm) == warm_start.NO_HOOK
 
 
 def test_a_script_beside_which_a_file_hides_a_preloaded_module_is_executed(warm: Warm) -> None:

@@ -13,7 +13,7 @@ from gangsidecar.supervisor.warm_start import READY_MS, TEMPLATES, WarmSettings,
 from gangsidecar.wire import Progress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
 
@@ -38,8 +38,8 @@ class World:
 
     def __init__(self, imports: Path) -> None:
         self.now, self.loop, self.made = 0, Loop(), list[warm_start.Template]()
-        settings = WarmSettings("Auto", ("python3", "train.py"), {}, str(imports))
-        self.warm = WarmStart(self.loop, settings, set())  # type: ignore[arg-type]
+        settings = WarmSettings("Auto", ("python3", "train.py"), {}, str(imports), str(imports.with_name("socket")))
+        self.warm = WarmStart(self.loop, settings, set(), lambda _: None)  # type: ignore[arg-type]
         self.attempt = 0
 
     def spawn(self, *_: Any) -> int:
@@ -70,7 +70,7 @@ def signalled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[int], int]]:
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, signalled: list[Any]) -> World:
+def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, signalled: list[Any]) -> Iterator[World]:
     assert signalled == []
     made = World(tmp_path / "imports")
     (tmp_path / "imports").write_text("decimal\n")
@@ -78,13 +78,14 @@ def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, signalled: list[Any])
     monkeypatch.setattr(warm_start, "send", lambda *_, **__: None)
     monkeypatch.setattr(warm_start, "now_ms", lambda: made.now)
     monkeypatch.setattr(warm_start, "now_ms", lambda: made.now)
-    return made
+    yield made
+    made.warm.handovers.close()
 
 
 def test_a_template_that_has_been_reaped_gets_no_signal(world: World, signalled: list[tuple[list[int], int]]) -> None:
     found = world.first_step()
     found.obstacle = ""
-    assert world.warm.ended(os.getpid())  # Its pid may be another process's by now.
+    assert world.warm.ended(os.getpid(), signal.SIGKILL)  # Its pid may be another process's by now.
     assert (found.is_over, signalled) == (True, [])
     again = world.first_step()
     world.warm.end()

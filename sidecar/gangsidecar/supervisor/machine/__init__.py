@@ -64,6 +64,7 @@ from gangsidecar.supervisor.machine.events import (
     Terminate,
     Tick,
     TreeGone,
+    WarmStarted,
 )
 from gangsidecar.supervisor.machine.state import GRACE_MS, Result, State, Stop, report, start
 from gangsidecar.wire import Phase
@@ -75,6 +76,7 @@ _HANDLERS: dict[type, Callable[[State, int, Any], Result]] = {
     RestoreMissing: directives.restore_missing,
     StacksTaken: stop.stacks_taken,
     Started: worker.started,
+    WarmStarted: worker.warm_started,
     Exited: worker.exited,
     TreeGone: worker.tree_gone,
     Parkable: stop.parkable,

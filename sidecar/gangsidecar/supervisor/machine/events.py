@@ -65,6 +65,14 @@ class Started:
 
 
 @dataclass(frozen=True)
+class WarmStarted:
+    """A process below the worker's command has started."""
+
+    warm_start: wire.WarmStart
+    """How those of this attempt have started so far."""
+
+
+@dataclass(frozen=True)
 class PortsFound:
     """The answer to FindPorts; empty if none is free."""
 
@@ -116,6 +124,7 @@ Event = (
     | Parkable
     | Parked
     | Started
+    | WarmStarted
     | PortsFound
     | RestoreSeen
     | RestoreMissing

@@ -14,7 +14,7 @@ from dataclasses import replace
 from gangsidecar import wire
 from gangsidecar.supervisor.machine import history as histories
 from gangsidecar.supervisor.machine.directives import settle
-from gangsidecar.supervisor.machine.events import Exited, Save, Send, Started, Terminate, TreeGone
+from gangsidecar.supervisor.machine.events import Exited, Save, Send, Started, Terminate, TreeGone, WarmStarted
 from gangsidecar.supervisor.machine.history import Steps
 from gangsidecar.supervisor.machine.state import Result, State
 from gangsidecar.supervisor.machine.stop import (
@@ -33,6 +33,13 @@ def started(state: State, now_ms: int, event: Started) -> Result:
     if state.phase is not Phase.RUNNING:
         return state, ()
     return replace(state, phase_since=now_ms, warm_start=event.warm_start), (Send(),)
+
+
+def warm_started(state: State, _now_ms: int, event: WarmStarted) -> Result:
+    """What has started below the worker's command is news of this attempt, and of no other."""
+    if state.phase is not Phase.RUNNING or event.warm_start.attempt != state.ran:
+        return state, ()
+    return replace(state, warm_start=event.warm_start), (Send(),)
 
 
 def exited(state: State, now_ms: int, event: Exited) -> Result:

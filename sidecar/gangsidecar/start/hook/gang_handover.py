@@ -1,0 +1,129 @@
+"""Hand the start of this interpreter's program over to a fork of the supervisor's template, and stand in for it.
+
+The interpreter asks the supervisor before it has read its program. It sends all open files that a program would get,
+and what kind of interpreter it is. The supervisor answers with a line::
+
+    execute                    start as always
+    record ARCHIVE FILE        the same, and append what is imported to FILE (the words are separated by NUL)
+    forked                     the program runs in a fork; then ``exit 3`` or ``signal 9`` says how that ended
+
+After ``forked`` this process stands in for the fork: whoever has started it sees its pid. It passes on each signal that
+it can catch, as a byte, and ends as the fork did. When either ends, the supervisor ends the other.
+"""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]  # ``signal`` would import enum into every start
+import _socket
+import os
+import sys
+
+SOCKET = "GANG_WARM_STARTS"
+"""The variable with the path of the supervisor's socket."""
+PARKING = "GANG_PARKING"
+"""The variable with the channel of a process that was executed; a fork does not get it."""
+MOST_FILES = 250
+"""The kernel passes 253 with one message."""
+OWN = (_signal.SIGKILL, _signal.SIGSTOP, _signal.SIGCHLD, _signal.SIGSEGV, _signal.SIGBUS, _signal.SIGFPE)
+"""Signals that the stand-in can't catch, or that mean itself."""
+
+
+def interpreter() -> str:
+    """Return what makes two interpreters alike, as a line."""
+    options = getattr(sys, "_xoptions", {})
+    places = sys.executable, sys.prefix, sys.base_prefix, sys.exec_prefix
+    return repr((sys.version, places, tuple(sys.flags), sys.warnoptions, sorted(options.items())))
+
+
+def begin() -> None:
+    """Ask; return if this process is to run its program itself."""
+    path = os.environ.get(SOCKET)
+    if not path:
+        return
+    files = _files()
+    link = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    try:
+        link.connect(path)
+        rights = b"".join(number.to_bytes(4, sys.byteorder) for number in files)
+        line = f"{' '.join(map(str, files))}|{interpreter()}\n"
+        link.sendmsg([os.fsencode(line)], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)] if files else [])
+        verb, *words = _line(link).split(b"\0")
+        if verb == b"forked":
+            _stand_in(link, files)
+    finally:
+        link.close()
+    if verb == b"record":
+        _record(*map(os.fsdecode, words))
+
+
+def _files() -> list[int]:
+    """Return the open files that a program would get."""
+    parking = os.environ.get(PARKING, "").partition(":")[0]
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            if name != parking and os.get_inheritable(int(name)):
+                found.append(int(name))
+        except OSError:
+            continue  # With it the folder was listed.
+    if len(found) > MOST_FILES:
+        raise OSError("too many open files")
+    return sorted(found)
+
+
+def _line(link: _socket.socket) -> bytes:
+    line = b""
+    while not line.endswith(b"\n"):
+        piece = link.recv(4096)
+        if not piece:
+            return b""
+        line += piece
+    return line[:-1]
+
+
+def _record(archive: str, file: str) -> None:
+    sys.path.insert(0, archive)
+    try:
+        from gangsidecar.start.recorder import Recorder  # noqa: PLC0415 - only now it can be found
+
+        sys.meta_path.insert(0, Recorder(file))
+    finally:
+        sys.path.remove(archive)
+        sys.path_importer_cache.pop(archive, None)
+        for name in [name for name in sys.modules if name.partition(".")[0] == "gangsidecar"]:
+            del sys.modules[name]
+
+
+def _stand_in(link: _socket.socket, files: list[int]) -> None:
+    """Never returns."""
+    try:
+        for signum in range(1, _signal.NSIG):
+            if signum not in OWN and _signal.getsignal(signum) not in {None, _signal.SIG_IGN}:
+                _signal.signal(signum, lambda signum, _frame: _pass_on(link, signum))
+        for file in files:  # The fork has them: what it closes is closed.
+            os.close(file)
+        how, _, number = _line(link).partition(b" ")
+        if how == b"exit":
+            os._exit(int(number))
+        signum = int(number) if how == b"signal" else _signal.SIGKILL  # The supervisor has gone.
+        _end_by(signum)
+    finally:
+        os._exit(1)
+
+
+def _pass_on(link: _socket.socket, signum: int) -> None:
+    try:
+        link.send(bytes([signum]))
+    except OSError:
+        return
+
+
+def _end_by(signum: int) -> None:
+    import resource  # noqa: PLC0415 - few need it
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))  # The fork has dumped.
+    if signum not in {_signal.SIGKILL, _signal.SIGSTOP}:
+        _signal.signal(signum, _signal.SIG_DFL)
+    _signal.pthread_sigmask(_signal.SIG_UNBLOCK, [signum])
+    os.kill(os.getpid(), signum)
+    os._exit(128 + signum)

@@ -1,0 +1,229 @@
+"""Let a Python that starts anywhere below a worker's command run its program in a fork of the template.
+
+A hook (``gangsidecar/start/hook``) asks before the interpreter reads its program; the file beside it has the messages.
+The interpreter then stands in for the fork: its launcher sees its pid, it passes signals on, and it ends as the fork
+ends. The rule: a program runs once. The interpreter runs it itself unless it has read ``forked``; and the fork ends
+with its stand-in, even if that never reads it.
+
+The fork is a child of the supervisor and leads a session of its own, so it is stopped, killed and waited for as every
+process of a worker is. A stop asks the fork alone: its stand-in would ask it a second time.
+"""
+
+from __future__ import annotations
+
+import array
+import os
+import signal
+import socket
+import struct
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+from gangsidecar.common import log, now_ms
+from gangsidecar.supervisor import processes
+from gangsidecar.supervisor.event_loop import READ, EventLoop
+
+EXECUTE = b"execute"
+LONGEST = 1 << 16
+"""Bytes of a question."""
+FILES = 253
+"""Files that the kernel passes with one message."""
+LOOK_MS = 200
+"""The time between two looks at who has been stopped or continued."""
+_PEER = struct.Struct("3i")
+"""Pid, uid and gid."""
+
+
+class Starting(NamedTuple):
+    """An interpreter that has not read its program yet."""
+
+    pid: int
+    words: list[str]
+    """Its command line."""
+    environment: dict[str, str]
+    interpreter: str
+    """What kind it is: forks of a template are of the same kind."""
+    numbers: list[int]
+    """The numbers of its open files."""
+    files: list[int]
+    """The same files, with our numbers."""
+
+
+class _StandIn:
+    def __init__(self, link: socket.socket, pid: int) -> None:
+        self.link = link
+        self.pid = pid
+        self.is_stopped = False
+
+
+class Handovers:
+    """Answers interpreters, and keeps each stand-in and its fork together."""
+
+    def __init__(self, loop: EventLoop, path: str, answer: Callable[[Starting], bytes | int]) -> None:
+        """Listen at ``path``. ``answer`` returns a line, or the pid of a fork that runs."""
+        self._loop = loop
+        self._answer = answer
+        self._stand_ins: dict[int, _StandIn] = {}  # By the pids of their forks.
+        self._server = socket.socket(socket.AF_UNIX)
+        self._server.setblocking(False)  # noqa: FBT003 - its signature
+        mask = os.umask(0o077)
+        try:
+            if os.path.lexists(path):
+                os.unlink(path)
+            self._server.bind(path)
+            self._server.listen(64)
+        except OSError as error:
+            log("warning", "only the worker's command itself can be forked", socket=path, reason=error)
+            return
+        finally:
+            os.umask(mask)
+        loop.watch(self._server, READ, self._accept)
+
+    def close(self) -> None:
+        """Answer no more."""
+        self._close(self._server)
+
+    @property
+    def stand_ins(self) -> set[int]:
+        """The processes that stand in for a fork."""
+        return {stand_in.pid for stand_in in self._stand_ins.values()}
+
+    def fork_of(self, pid: int) -> int:
+        """Return the process that runs the program that this process was started for."""
+        return next((fork for fork, stand_in in self._stand_ins.items() if stand_in.pid == pid), pid)
+
+    def below(self, pid: int) -> list[int]:
+        """Return the process itself and all below it, forks in place of their stand-ins."""
+        found, waiting = [], [pid]
+        while waiting:
+            at = self.fork_of(waiting.pop())
+            found.append(at)
+            waiting.extend(processes.children(at))
+        return found
+
+    def ended(self, pid: int, status: int) -> bool:
+        """A child was reaped; return whether it was a fork, whose stand-in now ends."""
+        stand_in = self._stand_ins.pop(pid, None)
+        if stand_in is None:
+            return False
+        by_signal = os.WIFSIGNALED(status)
+        end = f"signal {os.WTERMSIG(status)}\n" if by_signal else f"exit {os.WEXITSTATUS(status)}\n"
+        try:
+            stand_in.link.send(end.encode())
+            if stand_in.is_stopped:
+                processes.send([stand_in.pid], signal.SIGCONT)
+        except OSError:
+            pass  # It has ended.
+        self._close(stand_in.link)
+        return True
+
+    def _accept(self, _mask: int) -> None:
+        try:
+            link, _ = self._server.accept()
+        except OSError:
+            return
+        link.setblocking(False)  # noqa: FBT003 - its signature
+        pid, uid, _ = _PEER.unpack(link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
+        if uid != os.geteuid() or not processes.is_below(pid, os.getpid()):
+            link.close()
+            return
+        self._loop.watch(link, READ, partial(self._read, link, pid, [b""], []))
+
+    def _read(self, link: socket.socket, pid: int, text: list[bytes], files: list[int], _mask: int) -> None:
+        """Read the question; a part of it has come before. Anything else closes the connection."""
+        try:
+            piece, more = _received(link)
+        except BlockingIOError:
+            return
+        except OSError:
+            piece, more = b"", []
+        files += more
+        text[0] += piece
+        if piece and not text[0].endswith(b"\n") and len(text[0]) < LONGEST:
+            return
+        self._loop.forget(link)
+        try:
+            if text[0].endswith(b"\n"):
+                self._take(link, pid, os.fsdecode(text[0][:-1]), files)
+        except (OSError, ValueError) as error:
+            log("warning", "a Python of the worker can't be started warm", pid=pid, reason=error)
+        finally:
+            for file in files:
+                os.close(file)
+            if pid not in self.stand_ins:
+                link.close()
+
+    def _take(self, link: socket.socket, pid: int, text: str, files: list[int]) -> None:
+        numbers, _, interpreter = text.partition("|")
+        starting = Starting(
+            pid, _words(pid, "cmdline"), environment(pid), interpreter, [int(one) for one in numbers.split()], files
+        )
+        if len(starting.numbers) != len(files):
+            raise ValueError("not all of its open files came")
+        answer = self._answer(starting)
+        if isinstance(answer, bytes):
+            link.send(answer + b"\n")
+            return
+        if not self._stand_ins:
+            self._loop.at(now_ms() + LOOK_MS, self._look)
+        self._stand_ins[answer] = _StandIn(link, pid)
+        self._loop.watch(link, READ, partial(self._pass_on, answer))
+        try:
+            link.send(b"forked\n")
+        except OSError:
+            processes.send([answer], signal.SIGKILL)  # It has ended, or will read nothing: see `_pass_on`.
+
+    def _pass_on(self, fork: int, _mask: int) -> None:
+        """Send the fork the signals that its stand-in got, or end it with its stand-in."""
+        stand_in = self._stand_ins.get(fork)
+        if stand_in is None:
+            return
+        try:
+            signums = stand_in.link.recv(256)
+        except BlockingIOError:
+            return
+        except OSError:
+            signums = b""
+        for signum in signums or bytes([signal.SIGKILL]):
+            processes.send([fork], signum)
+        if not signums:
+            self._loop.forget(stand_in.link)  # It stays open until the fork was reaped.
+
+    def _look(self) -> None:
+        """Stop and continue each stand-in with its fork: no process can catch SIGSTOP."""
+        for fork, stand_in in self._stand_ins.items():
+            now = {pid: processes.is_stopped(pid) for pid in (stand_in.pid, fork)}
+            changed = [pid for pid, is_stopped in now.items() if is_stopped != stand_in.is_stopped]
+            if changed:
+                stand_in.is_stopped = not stand_in.is_stopped
+                processes.send(set(now) - set(changed), signal.SIGSTOP if stand_in.is_stopped else signal.SIGCONT)
+        if self._stand_ins:
+            self._loop.at(now_ms() + LOOK_MS, self._look)
+
+    def _close(self, link: socket.socket) -> None:
+        self._loop.forget(link)
+        link.close()
+
+
+def _received(link: socket.socket) -> tuple[bytes, list[int]]:
+    files = array.array("i")
+    piece, ancillary, _, _ = link.recvmsg(LONGEST, socket.CMSG_LEN(FILES * files.itemsize), socket.MSG_CMSG_CLOEXEC)
+    for _level, _kind, data in ancillary:
+        files.frombytes(data[: len(data) - len(data) % files.itemsize])
+    return piece, list(files)
+
+
+def _words(pid: int, name: str) -> list[str]:
+    with open(f"/proc/{pid}/{name}", "rb") as file:
+        return [os.fsdecode(word) for word in file.read().split(b"\0")[:-1]]
+
+
+def environment(pid: int) -> dict[str, str]:
+    """Return the environment with which a process was executed. OSError: it is gone, or another user's."""
+    found: dict[str, str] = {}
+    for entry in _words(pid, "environ"):
+        name, equals, value = entry.partition("=")
+        if equals:
+            found.setdefault(name, value)
+    return found

@@ -1,0 +1,275 @@
+"""A Python that starts below a shell or a launcher runs its program in a fork, and its launcher can't tell."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gangsidecar.supervisor import processes, warm_start
+from gangsidecar.wire import End, Report
+from tests.sidecar.supervisor.supervised import is_alive, wait_for
+from tests.sidecar.supervisor.test_warm_start import SCRIPT
+from tests.sidecar.supervisor.warm import WAITS, Warm, reporting
+
+LAUNCHER = """\
+import os, subprocess, sys
+program = [sys.executable, "-u", *sys.argv[1:]]
+ranks = [subprocess.Popen(program, env={**os.environ, "LOCAL_RANK": str(rank)}) for rank in range(2)]
+sys.exit(max(rank.wait() for rank in ranks))
+"""
+"""Starts two ranks as torchrun does."""
+SAYS = """\
+import decimal, json, os, signal, sys, time
+def say(**words):
+    with open(os.environ["DIR"] + "/said", "a") as file:
+        file.write(json.dumps({"attempt": os.environ["GANG_ATTEMPT"], "pid": os.getpid(), **words}) + "\\n")
+"""
+
+
+def words(warm: Warm, *command: str) -> list[str]:
+    return [{"PYTHON": sys.executable, "SCRIPT": str(warm.script)}.get(word, word) for word in command]
+
+
+def warmed(warm: Warm, script: str, *command: str, preload: str = "Auto") -> None:
+    """Run a script once, and wait for the template that it makes. A dollar in the command is doubled, as in a pod."""
+    warm.script.write_text(script)
+    warm.start(*words(warm, *command), preload=preload)
+    warm.run()
+    started(warm, executed=1)
+    wait_for(lambda: said(warm, 1) or warm.member.file("report-1").exists())  # It has imported what it needs.
+    warm.steps()
+
+
+def said(warm: Warm, attempt: int, **words: Any) -> list[Any]:
+    """What the script has said in an attempt: with these words, if there are any."""
+    path = warm.member.folder / "said"
+    lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return [line for line in lines if line["attempt"] == str(attempt) and words.items() <= line.items()]
+
+
+def started(warm: Warm, **numbers: int) -> None:
+    """Wait until so many processes of the newest attempt have started in this way."""
+
+    def is_told(report: Report) -> bool:
+        told = report.warm_start
+        return told is not None and told.attempt == warm.attempt and numbers.items() <= vars(told).items()
+
+    last = warm.member.sidecar.last
+    if last is None or not is_told(last):
+        warm.member.sidecar.until(is_told)
+
+
+def ended(warm: Warm) -> End:
+    """How the newest attempt's process ended."""
+
+    def ends(report: Report) -> list[End]:
+        return [end for end in report.ends if end.attempt == warm.attempt]
+
+    last = warm.member.sidecar.last
+    found = [] if last is None else ends(last)
+    return (found or ends(warm.member.sidecar.until(ends)))[0]
+
+
+def forked(warm: Warm, number: int = 1) -> None:
+    started(warm, forked=number)
+
+
+SHELLS = [
+    ("sh", "-c", 'exec "$$0" "$$1"', "PYTHON", "SCRIPT"),
+    ("sh", "-c", '"$$0" -u "$$1"; exit $$?', "PYTHON", "SCRIPT"),
+    ("env", "PYTHON", "SCRIPT"),
+    ("nice", "-n", "5", "PYTHON", "-W", "ignore", "SCRIPT", "--lr", "1"),
+    (
+        "sh",
+        "-c",
+        'cd "$$DIR"/code && umask 027 && exec 7<"$$1" && trap "" HUP && exec "$$0" train.py',
+        "PYTHON",
+        "SCRIPT",
+    ),
+]
+
+
+@pytest.mark.parametrize("command", SHELLS, ids=[" ".join(words[:3]) for words in SHELLS])
+def test_a_fork_below_a_shell_is_as_what_the_shell_starts(warm: Warm, command: tuple[str, ...]) -> None:
+    warmed(warm, SCRIPT, *command)
+    first = warm.report(1)
+    assert warm.told.obstacle == warm_start.FIRST_START
+    warm.run()
+    second = warm.report(2)
+    assert second["pid"] == second["session"]
+    assert processes.parent(second["pid"]) == warm.member.pid
+    for each in (first, second):
+        for name in ("pid", "session"):
+            del each[name]
+        assert each["environment"].pop("GANG_ATTEMPT")
+        each["files"] = [file for file in each["files"] if file < 10]
+    assert second == first
+
+
+def test_each_rank_of_a_launcher_is_forked_and_the_launcher_too(warm: Warm) -> None:
+    launcher = warm.script.with_name("launch.py")
+    launcher.write_text(LAUNCHER)
+    script = SAYS + f"say(rank=os.environ['LOCAL_RANK'], parent=os.getppid())\n{WAITS}"
+    warm.script.write_text(script)
+    warm.start("sh", "-c", "exec " + " ".join([sys.executable, str(launcher), str(warm.script)]))
+    warm.run()
+    wait_for(lambda: len(said(warm, 1)) == 2)
+    started(warm, executed=3)
+    warm.steps()
+    warm.run()
+    forked(warm, 3)
+    wait_for(lambda: len(said(warm, 2)) == 2)
+    assert {line["rank"] for line in said(warm, 2)} == {"0", "1"}
+    assert {line["parent"] for line in said(warm, 2)} == {warm.member.pid}
+    pids = [line["pid"] for line in said(warm, 2)]
+    warm.member.hold(3)
+    assert not any(map(is_alive, pids))
+
+
+ENDS = {
+    "sys.exit(3)": 3,
+    "raise ValueError": 1,
+    "os._exit(77)": 77,
+    "os.kill(os.getpid(), 9)": 128 + 9,
+    "os.kill(os.getpid(), signal.SIGTERM)": 128 + 15,
+    "os.abort()": 128 + 6,
+    "0": 0,
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_shell_sees_how_a_fork_ends(warm: Warm, end: str) -> None:
+    script = SAYS + f"say()\nif os.environ['GANG_ATTEMPT'] == '1':\n    time.sleep(1000)\n{end}\n"
+    warmed(warm, script, "sh", "-c", 'echo go; "$$0" "$$1"; echo $$? >> "$$DIR/codes"; exit 9', "PYTHON", "SCRIPT")
+    warm.run()
+    forked(warm)
+    assert ended(warm).exit_code == 9
+    assert warm.member.file("codes").read_text().split()[-1:] == [str(ENDS[end])]
+    assert processes.children(warm.member.pid) == [warm.template]
+
+
+LISTENS = SAYS + (
+    "for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP, signal.SIGTSTP):\n"
+    "    if os.environ['GANG_ATTEMPT'] == '2':\n"
+    "        signal.signal(number, lambda number, _: say(got=number))\n"
+    "say(ready=True)\nwhile True:\n    time.sleep(1000)\n"
+)
+
+
+def listening(warm: Warm) -> tuple[int, int]:
+    """A stand-in and its fork, which says what signals it gets."""
+    warmed(warm, LISTENS, "sh", "-c", '"$$0" "$$1"; exit 9', "PYTHON", "SCRIPT")
+    warm.run()
+    forked(warm)
+    fork = wait_for(lambda: said(warm, 2, ready=True))[0]["pid"]
+    (shell,) = [pid for pid in processes.children(warm.member.pid) if pid not in {warm.template, fork}]
+    (stand_in,) = processes.children(shell)
+    return stand_in, fork
+
+
+def test_a_stand_in_passes_signals_on(warm: Warm) -> None:
+    stand_in, _ = listening(warm)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP, signal.SIGTSTP):
+        os.kill(stand_in, number)
+        wait_for(partial(said, warm, 2, got=number))
+
+
+def test_a_stop_asks_a_fork_once(warm: Warm) -> None:
+    _, fork = listening(warm)
+    warm.member.hold(3, grace_ms=1_000)
+    assert not is_alive(fork)
+    assert [line["got"] for line in said(warm, 2) if "got" in line] == [signal.SIGTERM]
+
+
+@pytest.mark.parametrize("first", [0, 1], ids=["the stand-in", "the fork"])
+def test_a_stand_in_stops_and_goes_on_with_its_fork(warm: Warm, first: int) -> None:
+    pair = listening(warm)
+    os.kill(pair[first], signal.SIGSTOP)
+    wait_for(lambda: processes.is_stopped(pair[1 - first]))
+    os.kill(pair[first], signal.SIGCONT)
+    wait_for(lambda: not processes.is_stopped(pair[1 - first]))
+    assert all(map(is_alive, pair))
+
+
+@pytest.mark.parametrize("first", [0, 1], ids=["the stand-in", "the fork"])
+def test_neither_outlives_the_other(warm: Warm, first: int) -> None:
+    pair = listening(warm)
+    os.kill(pair[first], signal.SIGKILL)
+    wait_for(lambda: not is_alive(pair[1 - first]))
+    assert ended(warm).exit_code == 9
+
+
+def test_a_fork_reads_and_closes_the_pipes_of_its_launcher(warm: Warm) -> None:
+    script = (
+        SAYS + "if os.environ['GANG_ATTEMPT'] == '1':\n    say()\n    time.sleep(1000)\n"
+        "say(read=sys.stdin.read(), tty=sys.stdout.isatty())\nprint('printed')\nsys.stdout.close()\nos.close(1)\n"
+        f"{WAITS}"
+    )
+    pipe = 'echo given | "$$0" "$$1" | { cat > "$$DIR/out.tmp"; mv "$$DIR/out.tmp" "$$DIR/out"; }'
+    warmed(warm, script, "sh", "-c", pipe, "PYTHON", "SCRIPT")
+    warm.run()
+    forked(warm)
+    wait_for(lambda: said(warm, 2, read="given\n"))
+    path = warm.member.file("out")  # The reader has seen the end, so the stand-in holds no end of the pipe.
+    assert wait_for(lambda: path.exists() and path.read_text()) == "printed\n"
+
+
+def test_the_users_own_sitecustomize_is_the_one_that_stays(warm: Warm, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(warm.installed))
+    warm.install(
+        "sitecustomize", "import os\nos.environ['CUSTOMIZED'] = str(int(os.environ.get('CUSTOMIZED', 0)) + 1)\n"
+    )
+    told = "[os.environ['CUSTOMIZED'], sys.modules['sitecustomize'].__file__, sys.path]"
+    warmed(warm, reporting("import decimal, sys", told), "sh", "-c", 'exec "$$0" "$$1"', "PYTHON", "SCRIPT")
+    first = warm.report(1)
+    assert first[:2] == ["1", str(warm.installed / "sitecustomize.py")]
+    warm.run()
+    forked(warm)
+    assert warm.report(2) == first
+
+
+REFUSED = {
+    "a flag": ('exec "$$0" -O "$$1"', warm_start.OTHER_PYTHON),
+    "another environment of the loader": (
+        'LD_LIBRARY_PATH=/nowhere exec "$$0" "$$1"',
+        "LD_LIBRARY_PATH is not what the template began with",
+    ),
+    "a child from before": ('sleep 1000 & exec "$$0" "$$1"', "it has children"),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_what_a_fork_can_not_be_is_executed(warm: Warm, kind: str) -> None:
+    """The second attempt differs in what a fork of the template can't become. The third is forked again."""
+    command, obstacle = REFUSED[kind]
+    plain = 'exec "$$0" "$$1"'
+    shell = f'if [ "$$GANG_ATTEMPT" = 2 ]; then {command}; fi; {plain}'
+    warmed(warm, reporting("import decimal", "1"), "sh", "-c", shell, "PYTHON", "SCRIPT")
+    warm.run()
+    assert warm.report(2) == 1
+    started(warm, executed=1)
+    assert warm.told.obstacle == obstacle
+    warm.run()
+    forked(warm)
+    assert warm.report(3) == 1
+
+
+def test_nothing_is_left_after_many_handovers(warm: Warm) -> None:
+    warmed(warm, reporting("import decimal", "1"), "sh", "-c", '"$$0" "$$1"; true', "PYTHON", "SCRIPT")
+    open_files = Path(f"/proc/{warm.member.pid}/fd")
+    counts = []
+    for _ in range(5):
+        warm.run()
+        forked(warm)
+        assert warm.report() == 1
+        counts.append(len(list(open_files.iterdir())))
+    assert counts[-1] == counts[0]
+    warm.member.hold(warm.attempt + 1)
+    assert processes.children(warm.member.pid) == [warm.template]
