@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from gangsidecar.supervisor.machine import Identity
-from gangsidecar.wire import CACHES_FOLDER, CACHES_VARIABLE, CLIENT_FOLDER, PRELOAD_VARIABLE, Compiler
+from gangsidecar.wire import CACHES_FOLDER, CACHES_VARIABLE, CLIENT_FOLDER, HOOK_FOLDER, PRELOAD_VARIABLE, Compiler
 
 
 class UsageError(Exception):
@@ -33,6 +33,8 @@ class SupervisorSettings:
     """The file for the supervisor's own lines. Empty: they go to the log of the worker."""
     client: str = ""
     """The folder that holds ``gangclient``, for the worker's PYTHONPATH."""
+    hook: str = ""
+    """The folder whose ``sitecustomize`` asks for a warm start, for the same; it is beside ``client``."""
     preload: str = ""
     """``Auto``, or the modules that a template preloads, to start workers as its forks. Empty: they are executed."""
     caches: str = ""
@@ -107,6 +109,7 @@ def parse(arguments: list[str]) -> SupervisorSettings:
     folder = os.path.dirname(os.path.abspath(given["--state"]))
     is_set = {name: given[name] != flag.default for name, flag in _FLAGS.items()}
     path = {name: given[name] if is_set[name] else os.path.join(folder, _BESIDE[name]) for name in _BESIDE}
+    hook = os.path.join(os.path.dirname(os.path.abspath(path["--client-dir"])), HOOK_FOLDER)
     return SupervisorSettings(
         identity=Identity(
             given["--gang"], given["--member"], _natural(given, "--incarnation"), given["--pod"], given["--address"]
@@ -116,6 +119,7 @@ def parse(arguments: list[str]) -> SupervisorSettings:
         state=given["--state"],
         termination_log=path["--termination-log"],
         client=path["--client-dir"] if os.path.isdir(path["--client-dir"]) else "",
+        hook=hook if os.path.isdir(hook) else "",
         log=os.path.abspath(given["--log"]) if is_set["--log"] else "",
         preload=given["--preload"] if is_set["--preload"] else "",
         caches=path["--caches-dir"],

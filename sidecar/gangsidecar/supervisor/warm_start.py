@@ -48,11 +48,6 @@ ARCHIVE = (
 )
 """The place where the user's interpreter finds the template: the archive beside the static executable, or the file (in
 a checkout the folder) from which this program runs."""
-HOOK = os.path.join(
-    os.path.join(ARCHIVE, "gangsidecar", "start") if os.path.isdir(ARCHIVE) else os.path.dirname(ARCHIVE),
-    wire.HOOK_FOLDER,
-)
-"""The folder whose ``sitecustomize`` lets interpreters ask."""
 AUTO = "Auto"
 """Preload what the worker has imported by its first step."""
 WITHOUT_STEPS_MS = 60_000

@@ -61,7 +61,7 @@ class Workers:
             TERMINATION_LOG: settings.termination_log,
         }
         """The environment of each process of each attempt."""
-        self._hook, listens_at = self._warm_hook()
+        self._hook, listens_at = settings.hook if settings.preload else "", self._warm_socket()
         if self._hook:
             self._environment[WARM_STARTS] = listens_at
         self._plain = self._environment_of(self._environment, wire.Process(0, ()))
@@ -240,17 +240,10 @@ class Workers:
     def _environment_of(self, base: dict[str, str], process: wire.Process) -> dict[str, str]:
         return launch.environment(base, process, self._settings.identity.pod, self._settings.client, self._hook)
 
-    def _warm_hook(self) -> tuple[str, str]:
-        """Return the folder of the hook for interpreters, and the socket at which they ask; empty without a template.
-
-        The path of a socket has at most 107 bytes.
-        """
-        if not self._settings.preload:
-            return "", ""
-        from gangsidecar.supervisor.warm_start import HOOK  # noqa: PLC0415 - memory, as below
-
+    def _warm_socket(self) -> str:
+        """Return the socket at which interpreters ask. Its path has at most 107 bytes."""
         path = os.path.join(self._folder, "warm-starts")
-        return HOOK, path if len(os.fsencode(path)) < 100 else self._settings.socket + "-warm"  # noqa: PLR2004
+        return path if len(os.fsencode(path)) < 100 else self._settings.socket + "-warm"  # noqa: PLR2004
 
     def _warm_start(self, helpers: set[int], listens_at: str) -> WarmStart:
         from gangsidecar.supervisor.warm_start import WarmSettings, WarmStart  # noqa: PLC0415 - memory: few pods need it

@@ -52,7 +52,6 @@ def patient_archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _built(build: Callable[[Path], None], folder: Path) -> Path:
     path = folder / SUPERVISOR_ARCHIVE
     build(path)
-    install.write_hook(folder)
     if EXECUTABLE:
         shutil.copy(EXECUTABLE, path.with_name(SUPERVISOR_PROGRAM))
     else:
@@ -69,6 +68,7 @@ def member(archive: Path, tmp_path: Path) -> Iterator[Member]:
 
 @pytest.fixture
 def warm(member: Member, tmp_path: Path) -> Warm:
+    install.write_hook(tmp_path)
     return Warm(member, tmp_path)
 
 
