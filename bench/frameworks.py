@@ -241,10 +241,10 @@ def tried(cluster: Cluster, namespace: str, line: Line) -> Iterator[Cost]:
 
 
 def lines() -> Iterator[Line]:
-    """Launch modes with Exec, ways to start with PerProcess: Command has the same, torchrun starts its processes."""
+    """Launch modes with Exec, ways to start with PerProcess (Command has the same), and forks below torchrun."""
     for name, framework in FRAMEWORKS.items():
         yield from (Line(name, launch, "Exec") for launch in LAUNCHES if launch in framework.launches)
-        yield Line(name, "PerProcess", "Fork")
+        yield from (Line(name, launch, "Fork") for launch in LAUNCHES[1:] if launch in framework.launches)
         if framework.in_process:
             yield Line(name, "PerProcess", "in process")
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from e2e import process_faults
+from e2e.cluster.processes import inside
 from e2e.frameworks.examples import document
 from e2e.gangs import Gang
 from tests.wait import until
@@ -61,6 +62,33 @@ def test_a_killed_rank_changes_nothing_of_the_result(
     with capsys.disabled():
         phases = ", ".join(f"{name} {value} ms" for name, value in incident["milliseconds"].items())
         print(f"\n  {case}: restored step {restored}, {incident['lostSteps']} steps lost, {phases} ", end="")
+
+
+@pytest.mark.usefixtures("frameworks")
+def test_torchrun_below_a_shell_and_its_ranks_are_forked_and_change_nothing_of_the_result(
+    submit: Submit, shared_dir: Path
+) -> None:
+    """Two pods of two ranks: the second attempt has two torchruns and four ranks, each in a fork."""
+    gangs: dict[str, Gang] = {}
+    for name, start in (("torchrun-plain", "Exec"), ("torchrun", "Fork")):
+        made = document(name, "frameworks/fsdp2", {"DDP": "1", "STEPS": str(STEPS)}, shared_dir / name)
+        (role,) = made["spec"]["roles"]
+        role |= {"launch": "Torchrun", "processesPerPod": 2, "start": {"type": start}}
+        container = role["template"]["spec"]["containers"][0]
+        container["command"] = ["sh", "-c", 'echo "from a shell"; torchrun "$$0"; exit $$?', container["command"][-1]]
+        gangs[name] = submit(made)
+    gang, folder = gangs["torchrun"], shared_dir / "torchrun"
+    until(f"a checkpoint of step {KILL_AT}", partial(has_saved, folder), 300, every=0.01)
+    until("templates", lambda: all("the template is ready" in gang.log(member) for member in gang.uids()), 300)
+    pod = inside(process_faults.supervisor(gang.uids()["worker-1"]))
+    process_faults.kill(next(one for one in pod if one.environment.get("LOCAL_RANK") == "1"))
+    gang.runs(2, 120)
+    for each in gangs.values():
+        each.ends("Succeeded", 400)
+    incident = gang.status["incidents"][0]
+    assert (incident["warmStart"]["forked"], incident["warmStart"]["executed"]) == (6, 0)
+    results = [json.loads((shared_dir / name / "result.json").read_text()) for name in gangs]
+    assert results[0] == results[1]
 
 
 @pytest.mark.usefixtures("frameworks")
