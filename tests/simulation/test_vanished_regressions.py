@@ -10,6 +10,7 @@ from tests.simulation import controller, sidecars
 from tests.simulation.engine import plain
 from tests.simulation.faults import FAULTS
 from tests.simulation.moves import Kind, Move, advance, next_time
+from tests.simulation.seeds import Injection, Life
 from tests.simulation.setups import setups
 from tests.simulation.test_fencing import GRACE, ISOLATION, MARGIN, X, change_recovery, time_passes
 from tests.simulation.test_regressions import cut_off, go_on, is_in, is_sigterm, kill, run_again, running
@@ -40,6 +41,22 @@ def test_a_pod_that_thaws_beside_its_successor_is_not_told_to_run() -> None:
     assert u.boxes[X].is_heard
     assert is_in(u, GangPhase.RUNNING, 1)
     assert {box.pod: box.incarnation for box in u.boxes.values() if box.procs} == {"worker-0.0": 0, f"{X}'": 0}
+
+
+def test_a_leader_whose_status_is_old_deletes_no_pod_of_a_newer_status() -> None:
+    """Two lead for a while: one resumes the gang, the other believes it suspended and sees its new pods."""
+    found = (
+        Injection(0, "a worker is killed", 53),
+        Injection(0, "a member is cut off", 50),
+        Injection(40, "a member is reached again", 50),
+        Injection(40, "a supervisor crashes", 31),
+        Injection(40, "a framework asks for a restart", 53),
+        Injection(13, "a framework asks for a restart", 53),
+        Injection(20, "the roles change", 53),
+        Injection(2, "another controller leads", 53),
+        Injection(0, "a worker exits with 1", 50, rested=True),
+    )
+    Life("fenced", 5_300_043, found, 3, warm=True).run()
 
 
 def held(u: Universe) -> Universe:

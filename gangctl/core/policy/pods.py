@@ -140,7 +140,10 @@ def overdue_at(gang: Gang, grace_seconds: int) -> float:
 
 
 def endings(gang: Gang, *, all_of_them: bool) -> tuple[DeletePod, ...]:
-    """Pods that are deleted because the gang has ended (those that don't end by themselves) or is suspended (all)."""
+    """Pods that are deleted because the gang has ended (those that don't end by themselves) or is suspended (all).
+
+    A pod of a newer incarnation shows that this status is old: the gang has been resumed since.
+    """
     recovery = gang.spec.recovery
     grace = recovery.planned_stop_grace_period_seconds if all_of_them else recovery.stop_grace_period_seconds
     overdue = gang.now >= overdue_at(gang, grace)
@@ -148,6 +151,7 @@ def endings(gang: Gang, *, all_of_them: bool) -> tuple[DeletePod, ...]:
         DeletePod(pod.name, pod.uid)
         for pod in gang.observed.pods
         if not pod.deleting
+        and pod.incarnation <= gang.incarnation(pod.member)
         and ((all_of_them and (pod.terminated or pod.uid not in gang.heard)) or (overdue and not pod.terminated))
     )
 
