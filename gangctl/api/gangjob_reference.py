@@ -42,7 +42,10 @@ def reference() -> str:
     schema = gangjob_schema()
     parts = [_INTRODUCTION]
     for name in ("spec", "status"):
-        parts += [_section(path, node) for path, node in _objects(schema["properties"][name], name)]
+        sections: dict[str, list[str]] = {}
+        for path, node in _objects(schema["properties"][name], name):
+            sections.setdefault(_section(path, node), []).append(f"`{path}`")
+        parts += [f"## {', '.join(paths)}\n\n{text}" for text, paths in sections.items()]
     parts.append(_values("Phases", "Values of `status.phase`.", GangPhase))
     parts.append(_values("Conditions", "Types in `status.conditions`.", ConditionType))
     parts.append(f"{_REASONS} {meanings(Reason)[Reason.HELD]}\n")
@@ -61,7 +64,7 @@ def _objects(node: Schema, path: str) -> Iterator[tuple[str, Schema]]:
 
 
 def _section(path: str, node: Schema) -> str:
-    lines = [f"## `{path}`", ""]
+    lines: list[str] = []
     if "description" in node and (path.endswith("]") or "." not in path):  # the row of another object has it already
         lines += [node["description"], ""]
     lines += ["| field | type and range | description |", "| --- | --- | --- |"]
@@ -88,7 +91,7 @@ def _type(field: Schema) -> str:
     text = allowed(field)
     if field["type"] == "array" and field["items"]["type"] != "object":
         text += f", each {allowed(field['items'])}"
-    return text
+    return re.sub(r"^an? |^one of ", "", text)
 
 
 def _kind(field: Schema) -> str:
