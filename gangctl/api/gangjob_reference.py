@@ -67,13 +67,14 @@ def _section(path: str, node: Schema) -> str:
     lines: list[str] = []
     if "description" in node and (path.endswith("]") or "." not in path):  # the row of another object has it already
         lines += [node["description"], ""]
-    lines += ["| field | type and range | description |", "| --- | --- | --- |"]
+    lines += ["| field | type and range, and description |", "| --- | --- |"]
     for name, field in node["properties"].items():
         mark = "\\*" if name in node.get("required", ()) else ""
         kind = _type(field) if path.startswith("spec") else _kind(field)
-        lines.append(f"| `{name}`{mark} | {_cell(kind)} | {_cell(field.get('description', ''))} |")
+        text = f"*{kind}*: {field['description']}" if "description" in field else f"*{kind}*"
+        lines.append(f"| `{name}`{mark} | {_cell(text)} |")
     if node.get("x-kubernetes-preserve-unknown-fields"):
-        lines.append("| ... | | All other Kubernetes fields are kept as written. |")
+        lines.append("| ... | All other Kubernetes fields are kept as written. |")
     said = {f"!has(self.{name})" for name, field in node["properties"].items() if RESERVED in field}
     said |= {field[ONLY] for field in node["properties"].values() if ONLY in field}
     rules = [rule["message"] for rule in node.get(RULES, ()) if not said & {rule["rule"], rule["message"]}]

@@ -247,13 +247,13 @@ def faults_page() -> str:
     """The text of ``docs/reference/faults.md``."""
     meaning = meanings(Reason)
     lines = [
-        "| reason | meaning | evidence | charged | level | node suspected |",
-        "| --- | --- | --- | --- | --- | --- |",
+        "| reason | meaning | evidence | charged | level |",
+        "| --- | --- | --- | --- | --- |",
     ]
     for reason, row in DEFAULTS.items():
-        charged, suspected = ("yes" if one else "no" for one in (row.charged, row.against_node))
-        evidence = row.strength.name.capitalize()
-        lines.append(f"| `{reason}` | {meaning[reason]} | {evidence} | {charged} | {row.level} | {suspected} |")
+        charged, evidence = "yes" if row.charged else "no", row.strength.name.capitalize()
+        level = f"{row.level}, node suspected" if row.against_node else row.level
+        lines.append(f"| `{reason}` | {meaning[reason]} | {evidence} | {charged} | {level} |")
     parts = [_INTRODUCTION + "\n".join(lines) + "\n", _FAILURES]
     for group, rows in groupby(documented_failures(), lambda one: one.group):
         parts.append(f"\n### {group}\n\n| seen | means | answer | rule that changes it | source |\n")
