@@ -54,7 +54,8 @@ def page() -> str:
         lines = [f"## Type {title}", "", "| reason | meaning | action | what to do |", "| --- | --- | --- | --- |"]
         for reason, told in EVENTS.items():
             if told.is_warning is warned:
-                lines.append(f"| `{reason}` | {said[reason]} | `{told.action}` | {told.todo} |")
+                todo = told.todo.removeprefix("Nothing.").strip()
+                lines.append(f"| `{reason}` | {said[reason]} | `{told.action}` | {todo} |")
         parts.append("\n".join([*lines, ""]))
     return "\n".join(parts)
 

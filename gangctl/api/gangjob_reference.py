@@ -67,7 +67,7 @@ def _section(path: str, node: Schema) -> str:
     lines: list[str] = []
     if "description" in node and (path.endswith("]") or "." not in path):  # the row of another object has it already
         lines += [node["description"], ""]
-    lines += ["| field | type and range, and description |", "| --- | --- |"]
+    lines += ["| field | description |", "| --- | --- |"]
     for name, field in node["properties"].items():
         mark = "\\*" if name in node.get("required", ()) else ""
         kind = _type(field) if path.startswith("spec") else _kind(field)

@@ -64,7 +64,7 @@ _FAILURES: Final = f"""\
 `onLog`. The rule is an example of how to change the answer. [failures.yaml]({_SOURCE}) names the tests that prove each
 row.
 """
-_NO_FAULT: Final = "no fault reaches the policy"
+_NO_FAULT: Final = "not a fault"
 
 
 class Evidence(BaseModel):

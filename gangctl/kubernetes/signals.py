@@ -239,12 +239,13 @@ nodeSignals:
 
 def page() -> str:
     """The whole page."""
-    head = "| name | signal | answer | set by | means | source |\n| --- | --- | --- | --- | --- | --- |\n"
+    head = "| name | signal | answer | means | set by, source |\n| --- | --- | --- | --- | --- |\n"
     return _INTRODUCTION + head + "".join(map(_line, default_rows()))
 
 
 def _line(row: Row) -> str:
-    return f"| {row.name} | {_signal(row)} | {row.answer} | {row.set_by} | {row.means} | {row.source} |\n"
+    by = row.source if row.source.startswith(row.set_by) else f"{row.set_by}; {row.source}"
+    return f"| {row.name} | {_signal(row)} | {row.answer} | {row.means} | {by} |\n"
 
 
 def _signal(row: Row) -> str:
