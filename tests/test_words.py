@@ -23,7 +23,7 @@ PROSE = {
     r"(?:^|[.:!?)] |\n\n|- )(?-i:Whether|Of|What (?:an?|it|that|the|they|this|you)) (?![^.?\n]*\?)": "say it by a noun",
 }
 """Pattern -> what to write instead, in the pages of :data:`READ`. Line breaks count as spaces."""
-READ = ("README.md", "docs/*.md", "docs/tasks/*.md")
+READ = ("README.md", "docs/*.md", "docs/decisions/*.md", "docs/tasks/*.md")
 """Pages whose prose has no pattern of :data:`PROSE`. Add others when they pass."""
 FENCED = re.compile(r"^(```|~~~).*?^\1|`[^`\n]+`|^#.*?$|^<!--.*?-->", re.MULTILINE | re.DOTALL)
 EXCEPT = (":!LICENSE", ":!*/LICENSE", ":!*requirements*.txt", ":!*.png", ":!tests/test_words.py")

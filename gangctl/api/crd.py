@@ -155,7 +155,9 @@ class _Builder:
             *({key for key, value in one["properties"].items() if _is_tag(value)} for one in kinds)
         )
         values: dict[str, Schema] = {value: one for one in kinds for value in _tags(one["properties"][tag])}
-        told = "; ".join(f"{value}: {' '.join(one['description'].split())[:-1]}" for value, one in values.items())
+        told = "; ".join(
+            f"{', '.join(_tags(one['properties'][tag]))}: {' '.join(one['description'].split())[:-1]}" for one in kinds
+        )
         properties: dict[str, Schema] = {tag: {"description": f"{told}.", "type": "string", "enum": list(values)}}
         default = next(
             (one["properties"][tag]["default"] for one in kinds if "default" in one["properties"][tag]), None

@@ -18,7 +18,7 @@ _INTRODUCTION: Final = f"""\
 
 # Events
 
-gangctl emits Kubernetes Events for a gang. To see them, run `kubectl describe gangjob NAME`, or:
+To see the Kubernetes Events of a gang, run `kubectl describe gangjob NAME`, or:
 
 ```
 kubectl events --for gangjob/NAME
@@ -26,25 +26,21 @@ kubectl get events.events.k8s.io --field-selector regarding.kind=GangJob,type=Wa
 ```
 
 An Event follows the status with the same message; only `{Reason.UNREADABLE}` and `{Reason.ACTION_FAILS}` are in no
-status. Events are for people; programs read conditions. The controller retries for about ten seconds (a minute if the
-API server does not answer), then drops the Event and logs it. Decisions never wait for Events. Events that a leader
-decided on just before it ended may be missing.
+status. Events are for people; programs read conditions. The controller tries for about ten seconds (a minute if the
+API server does not answer), then drops the Event and logs it. Events of a leader that ended may be missing.
 
 - `regarding` is the GangJob, or the pod for `{Reason.DEVICE_GUARD_EVICTED}` and `{Reason.DEVICE_GUARD_REFUSED}`.
   `related` is the pod that the Event is about, if any; a pod that is already gone has no UID there.
-- `reason` and `type` are listed below. They are stable, so you can alert on them.
-- `action` is what the controller does.
+- `reason` and `type` are stable, so you can alert on them. `action` is what the controller does.
 - `note` is the message: one line of at most 1024 bytes, with control characters escaped, as in `\\x1b`. For an
-  incident it ends with ` (trace ID)`, and the annotation `{ANNOTATION_TRACE_ID}` has the ID: look it up in Jaeger,
-  or run `gangctl trace NAME`.
+  incident it ends with ` (trace ID)`, and the annotation `{ANNOTATION_TRACE_ID}` has the ID.
 
 **Repeats are counted.** Events with the same type, reason, note and pod are one Event with a `series` (`count`,
-`lastObservedTime`; kubectl shows `x3 over 5m`) while the API server keeps it, by default an hour. A new leader counts
-on. Each incident has its own trace, and so its own Events.
+`lastObservedTime`; kubectl shows `x3 over 5m`) while the API server keeps it, by default an hour. Each incident has its
+own Events.
 
 **Bursts are limited.** A gang may emit 25 Events with the same reason at once, then one every five minutes. The next
-Event with this reason says how many were dropped. Status, log and metrics still have every incident. Counted repeats
-may be late but are never dropped.
+Event with this reason says how many were dropped.
 
 With `gangctl run`, Events are appended to `events.jsonl` in the gang's folder, without series and limits.
 """
@@ -58,7 +54,8 @@ def page() -> str:
         lines = [f"## Type {title}", "", "| reason | meaning | action | what to do |", "| --- | --- | --- | --- |"]
         for reason, told in EVENTS.items():
             if told.is_warning is warned:
-                lines.append(f"| `{reason}` | {said[reason]} | `{told.action}` | {told.todo} |")
+                todo = told.todo.removeprefix("Nothing.").strip()
+                lines.append(f"| `{reason}` | {said[reason]} | `{told.action}` | {todo} |")
         parts.append("\n".join([*lines, ""]))
     return "\n".join(parts)
 

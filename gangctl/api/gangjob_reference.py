@@ -42,7 +42,10 @@ def reference() -> str:
     schema = gangjob_schema()
     parts = [_INTRODUCTION]
     for name in ("spec", "status"):
-        parts += [_section(path, node) for path, node in _objects(schema["properties"][name], name)]
+        sections: dict[str, list[str]] = {}
+        for path, node in _objects(schema["properties"][name], name):
+            sections.setdefault(_section(path, node), []).append(f"`{path}`")
+        parts += [f"## {', '.join(paths)}\n\n{text}" for text, paths in sections.items()]
     parts.append(_values("Phases", "Values of `status.phase`.", GangPhase))
     parts.append(_values("Conditions", "Types in `status.conditions`.", ConditionType))
     parts.append(f"{_REASONS} {meanings(Reason)[Reason.HELD]}\n")
@@ -61,16 +64,17 @@ def _objects(node: Schema, path: str) -> Iterator[tuple[str, Schema]]:
 
 
 def _section(path: str, node: Schema) -> str:
-    lines = [f"## `{path}`", ""]
+    lines: list[str] = []
     if "description" in node and (path.endswith("]") or "." not in path):  # the row of another object has it already
         lines += [node["description"], ""]
-    lines += ["| field | type and range | description |", "| --- | --- | --- |"]
+    lines += ["| field | description |", "| --- | --- |"]
     for name, field in node["properties"].items():
         mark = "\\*" if name in node.get("required", ()) else ""
         kind = _type(field) if path.startswith("spec") else _kind(field)
-        lines.append(f"| `{name}`{mark} | {_cell(kind)} | {_cell(field.get('description', ''))} |")
+        text = f"*{kind}*: {field['description']}" if "description" in field else f"*{kind}*"
+        lines.append(f"| `{name}`{mark} | {_cell(text)} |")
     if node.get("x-kubernetes-preserve-unknown-fields"):
-        lines.append("| ... | | All other Kubernetes fields are kept as written. |")
+        lines.append("| ... | All other Kubernetes fields are kept as written. |")
     said = {f"!has(self.{name})" for name, field in node["properties"].items() if RESERVED in field}
     said |= {field[ONLY] for field in node["properties"].values() if ONLY in field}
     rules = [rule["message"] for rule in node.get(RULES, ()) if not said & {rule["rule"], rule["message"]}]
@@ -88,7 +92,7 @@ def _type(field: Schema) -> str:
     text = allowed(field)
     if field["type"] == "array" and field["items"]["type"] != "object":
         text += f", each {allowed(field['items'])}"
-    return text
+    return re.sub(r"^an? |^one of ", "", text)
 
 
 def _kind(field: Schema) -> str:

@@ -51,19 +51,20 @@ the same, with `-o json` or `-o yaml` for programs. `gangctl classify FILE --exi
 ## By reason
 
 The cause of an incident is its strongest evidence, and among equals the earliest: device, node, disruption of a pod,
-end of a container, end of a process, request. A charged restart consumes `recovery.budget`. The level is the least that
-is replaced; a rule or a recurring fault can raise it.
+end of a container, end of a process, request. A charged restart consumes `recovery.budget`. A rule or a recurring fault
+can raise the level.
 
 """
-_FAILURES: Final = """\
+_SOURCE: Final = "https://github.com/gangctl/gangctl/blob/main/gangctl/cli/failures.yaml"
+_FAILURES: Final = f"""\
 
 ## By what is seen
 
-Each row is a documented failure with its source. *Answer* is the controller's policy for the evidence alone; gangctl
-reads messages in the output only for rules with `onLog`. The rule is an example of how to change the answer. *Proof* is
-a scenario in `tests/core/scenarios/`, or a test.
+*Answer* is the controller's policy for the evidence alone; gangctl reads messages in the output only for rules with
+`onLog`. The rule is an example of how to change the answer. [failures.yaml]({_SOURCE}) names the tests that prove each
+row.
 """
-_NO_FAULT: Final = "no fault reaches the policy"
+_NO_FAULT: Final = "not a fault"
 
 
 class Evidence(BaseModel):
@@ -246,26 +247,25 @@ def faults_page() -> str:
     """The text of ``docs/reference/faults.md``."""
     meaning = meanings(Reason)
     lines = [
-        "| reason | meaning | evidence | charged | level | node suspected |",
-        "| --- | --- | --- | --- | --- | --- |",
+        "| reason | meaning | evidence | charged | level |",
+        "| --- | --- | --- | --- | --- |",
     ]
     for reason, row in DEFAULTS.items():
-        charged, suspected = ("yes" if one else "no" for one in (row.charged, row.against_node))
-        evidence = row.strength.name.capitalize()
-        lines.append(f"| `{reason}` | {meaning[reason]} | {evidence} | {charged} | {row.level} | {suspected} |")
+        charged, evidence = "yes" if row.charged else "no", row.strength.name.capitalize()
+        level = f"{row.level}, node suspected" if row.against_node else row.level
+        lines.append(f"| `{reason}` | {meaning[reason]} | {evidence} | {charged} | {level} |")
     parts = [_INTRODUCTION + "\n".join(lines) + "\n", _FAILURES]
     for group, rows in groupby(documented_failures(), lambda one: one.group):
-        parts.append(f"\n### {group}\n\n| seen | means | answer | rule that changes it | source | proof |\n")
-        parts.append("| --- | --- | --- | --- | --- | --- |\n")
+        parts.append(f"\n### {group}\n\n| seen | means | answer | rule that changes it | source |\n")
+        parts.append("| --- | --- | --- | --- | --- |\n")
         parts += [_row(one) for one in rows]
     return "".join(parts)
 
 
 def _row(one: Failure) -> str:
     rule = "" if one.rule is None else f"`{_rule(one.rule)}`"
-    proof = ", ".join(f"`{test.removeprefix('tests/core/scenarios/').removesuffix('.txt')}`" for test in one.tests)
     does = f"{_answer(one)}. {one.more}".strip()
-    return f"| {one.seen} | {one.means} | {does} | {rule} | {one.source} | {proof} |\n"
+    return f"| {one.seen} | {one.means} | {does} | {rule} | {one.source} |\n"
 
 
 def _answer(one: Failure) -> str:

@@ -204,30 +204,24 @@ _INTRODUCTION: Final = """\
 
 # Node signals
 
-Health agents, cloud providers and autoscalers mark a node that is faulty or about to go with a condition, a taint or a
-label. This table says what a gang with pods on the node does about it.
+Health agents, cloud providers and autoscalers mark a node that is faulty or about to go. The table says what a gang
+with pods on the node does about each sign.
 
 - **Leave**: all its pods on the node are replaced, and the new pods avoid it for `recovery.avoidNodeSeconds`. The other
-  workers restart in place. The reason is `NodeUnhealthy`, and the budget is not charged.
-- **Drain**: the same, but all ranks have `recovery.plannedStopGracePeriodSeconds` to save a last checkpoint. The reason
-  is `NodeDrained`.
+  workers restart in place. The reason is `NodeUnhealthy`, not charged.
+- **Drain**: the same, but all ranks have `recovery.plannedStopGracePeriodSeconds` to save. The reason is `NodeDrained`.
 - **LeaveAtRestart**: its pods leave the node when the gang restarts for another reason. Until then the condition
-  Degraded reports the node, with the reason `NodeSuspect`.
-- **Note**: the condition Degraded reports the node.
-- **Off**: nothing.
+  Degraded reports the node (`NodeSuspect`).
+- **Note**: the condition Degraded reports the node. **Off**: nothing.
 
-What counts:
+Only news counts: a sign from before the pod was scheduled there, or before the attempt began, is only reported by the
+condition Degraded. A controller that has just started takes every taint and label for old, because they have no time.
 
-- **Only news.** A sign that the node had before the pod was scheduled there, or before the attempt began, is only
-  reported by the condition Degraded. A controller that has just started takes every taint and label for old, because
-  they have no time.
-- **Only signs, not their absence.** A cordon alone is not a sign either. If a pod of the gang is evicted from a
-  cordoned node, the node is being drained: [all members on it move in one
-  restart](../tasks/platforms.md#autoscalers-and-drains).
-- If fewer devices are **allocatable** than the node has, it is unknown which pod has the missing device. This counts if
-  pods of the gang have more devices there than are allocatable, but at least one is: with none, the device plugin is
-  gone, and running pods may stay. If the pod's status has the [health of its devices](../concepts.md), that counts at
-  once.
+- A cordon alone is not a sign. If a pod of the gang is evicted from a cordoned node, [all members on it
+  move](../tasks/platforms.md#autoscalers-and-drains).
+- Fewer **allocatable** devices than the node has count if pods of the gang have more devices there than are
+  allocatable, but at least one is: with none, the device plugin is gone, and running pods may stay. The health of a
+  device in the pod's status counts at once.
 - A row with a `message` requires these words in the condition's message.
 
 A rule can match `onReasons: [NodeUnhealthy]` or `[NodeDrained]`. The chart's value `nodeSignals` changes the table: a
@@ -245,12 +239,13 @@ nodeSignals:
 
 def page() -> str:
     """The whole page."""
-    head = "| name | signal | answer | set by | means | source |\n| --- | --- | --- | --- | --- | --- |\n"
+    head = "| name | signal | answer | means | set by, source |\n| --- | --- | --- | --- | --- |\n"
     return _INTRODUCTION + head + "".join(map(_line, default_rows()))
 
 
 def _line(row: Row) -> str:
-    return f"| {row.name} | {_signal(row)} | {row.answer} | {row.set_by} | {row.means} | {row.source} |\n"
+    by = row.source if row.source.startswith(row.set_by) else f"{row.set_by}; {row.source}"
+    return f"| {row.name} | {_signal(row)} | {row.answer} | {row.means} | {by} |\n"
 
 
 def _signal(row: Row) -> str:

@@ -1,4 +1,4 @@
-"""Recovery: how much is thrown away, how often, after which wait, and when the gang ends.
+"""Recovery: the level of a restart (the ladder), the budget, the back-off before it, and when the gang ends.
 
 The recovery ladder: how much is thrown away for a cause, and when there is nothing left to try.
 
