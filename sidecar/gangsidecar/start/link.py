@@ -14,8 +14,13 @@ WARM_STARTS = "GANG_WARM_STARTS"
 """The variable with the path of the socket on which interpreters ask for a fork; see ``hook``."""
 ONE_THREAD = ("OPENBLAS_NUM_THREADS",)
 """Set to 1 for the template: OpenBLAS starts its threads as it is loaded. A child sets the number that a start has."""
-ONLY_TEMPLATE = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1", **dict.fromkeys(ONE_THREAD, "1")}
-"""Variables of the template alone. Without the first, asking whether there is a GPU spoils CUDA for every child."""
+ONLY_TEMPLATE = {
+    "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",
+    **dict.fromkeys(ONE_THREAD, "1"),
+}
+"""Variables of the template alone. Without the first, asking whether there is a GPU spoils CUDA for every child;
+without the second, pyarrow starts a thread as it is loaded, which jemalloc gives up at a fork anyway."""
 FILES = 253
 """At most so many come with a line: the kernel passes no more."""
 _PIECE = 1 << 16

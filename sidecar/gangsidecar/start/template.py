@@ -41,6 +41,7 @@ from gangsidecar.start import obstacles
 from gangsidecar.start.entry import Target
 from gangsidecar.start.hook.gang_handover import interpreter
 from gangsidecar.start.link import PARKING, address, receive, send
+from gangsidecar.start.unsafe_modules import why_unsafe
 
 STORE_USER = "torch.distributed"
 """Without it there is no store at MASTER_PORT."""
@@ -100,6 +101,9 @@ class Template:
         for name in names:
             if name in sys.modules or name in self._failed:
                 continue
+            if why := why_unsafe(name):
+                self._failed[name] = f"{name} ({why})"
+                break  # What was imported after it may import it, too.
             obstacles.importing(name)
             try:
                 importlib.import_module(name)

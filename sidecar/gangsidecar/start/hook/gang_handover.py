@@ -7,7 +7,7 @@ and what kind of interpreter it is. The supervisor answers with a line::
     record ARCHIVE FILE        the same, and append what is imported to FILE (the words are separated by NUL)
     forked                     the program runs in a fork; then ``exit 3`` or ``signal 9`` says how that ended
 
-After ``forked`` this process stands in for the fork: whoever has started it sees its pid. It passes on each signal that
+After ``forked`` this process stands in for the fork: its launcher sees its pid. It passes on each signal that
 it can catch, as a byte, and ends as the fork did. When either ends, the supervisor ends the other.
 """
 
