@@ -17,8 +17,9 @@ The weights are random, and are read from the page cache: TMPDIR and the memory 
 with ``--size 6.7b``). Each way to restart is a gang of one rank under `gangctl run`; its restarts are planned, as by
 `gangctl restart`, so that all ways start from the same event, and a process may go on. `start` is from the request to
 the first line of the script or of `train`, `context` up to the result of a first product on the device, `group` up to
-that of a first all-reduce, `load` up to the weights on the device; `step` is the first training step, with all that is
-compiled for it, `next` the second. `total` is from the request to the end of the first step. Seconds, medians.
+that of a first all-reduce, `load` up to the weights on the device, with what building the model imports; `step` is the
+first training step, with all that is compiled for it, `next` the second. `total` is from the request to the end of the
+first step. Seconds, medians.
 """
 
 from __future__ import annotations
@@ -83,7 +84,6 @@ class Figures:
     memory: Mapping[str, float]
     """MiB and seconds of a process that is killed."""
     forks: Sequence[Mapping[str, Any]]
-
     load: float
 
     def __str__(self) -> str:
@@ -152,7 +152,7 @@ class Bench:
             hold.kill()
             hold.wait()
             ended = time.monotonic() - began
-            wait_until(lambda: used() - before < weights - context, lambda: "its memory isn't free")
+            wait_until(lambda: used() - before < context / 2, lambda: "its memory isn't free")
             free = time.monotonic() - began
         return {"context": context / 2**20, "weights": weights / 2**20, "ended": ended, "free": free}
 
@@ -168,14 +168,14 @@ class Bench:
                 gang.stepped()
                 if way == WAYS[0]:
                     yield Row("first start, cold", "executed", phases(gang, began))
-                else:
+                if way == "Fork":
                     gang.templates()
                 time.sleep(SETTLED_SECONDS)
                 made = [restarted(gang) for _ in range(restarts + 1)][1:]  # The first one fills caches.
-                forked, executed, _ = gang.started()
+                forked, _, went_on = gang.started()
             finally:
                 gang.end()
-            process = "forked" if forked else "executed" if executed else "kept"
+            process = "forked" if forked else "kept" if went_on else "executed"
             yield Row(way, process, {name: statistics.median(one[name] for one in made) for name in made[0]})
 
 
@@ -230,7 +230,10 @@ def main() -> None:
         os.environ |= {"TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor", "CUDA_CACHE_PATH": f"{folder}/cuda"}
         bench = Bench(options.python, options.device, size, Path(folder))
         (device,) = bench.answers("weights")
-        rows = list(bench.rows(options.restarts))
+        rows = []
+        for row in bench.rows(options.restarts):
+            print(row, file=sys.stderr, flush=True)
+            rows.append(row)
         figures = Figures(device, size, rows, bench.memory(), bench.answers("fork"), os.getloadavg()[0])
     print(json.dumps(asdict(figures)) if options.output == "json" else figures)
     if options.write:
