@@ -89,7 +89,8 @@ class Figures:
     def __str__(self) -> str:
         device, memory, total = self.device, self.memory, {row.way: row.seconds["total"] for row in self.rows}
         compiled = "compiled layer by layer" if device["compiles"] else "not compiled: no g++"
-        ratios = (f"{way} {total[way] / total[IN_PROCESS]:.1f}" for way in WAYS if way != IN_PROCESS)
+        least = min(total, key=lambda way: total[way])
+        ratios = (f"{way} {seconds / total[least]:.1f}" for way, seconds in total.items() if way != least)
         forks = ((one["after"], one["error"] or f"works, {one['seconds']:.2f} s") for one in self.forks)
         return "\n".join(
             [
@@ -97,7 +98,7 @@ class Figures:
                 f"{device['parameters'] / 1e9:.2f} billion parameters, {compiled}; seconds",
                 f"{'':17} {'process':>8}" + "".join(f"{name:>8}" for name in self.rows[0].seconds),
                 *map(str, self.rows),
-                f"times as long as in process: {', '.join(ratios)}",
+                f"times as long as {least}: {', '.join(ratios)}",
                 f"a process uses {memory['context']:.0f} MiB with a context, {memory['weights']:.0f} with weights",
                 f"after SIGKILL: ended after {memory['ended']:.2f} s, memory free after {memory['free']:.2f} s",
                 *(f"fork after {state}: {outcome}" for state, outcome in forks),
@@ -156,9 +157,9 @@ class Bench:
             free = time.monotonic() - began
         return {"context": context / 2**20, "weights": weights / 2**20, "ended": ended, "free": free}
 
-    def rows(self, restarts: int) -> Iterator[Row]:
+    def rows(self, ways: Sequence[str], restarts: int) -> Iterator[Row]:
         """The first start, when nothing is compiled, and the restarts in each way."""
-        for way in WAYS:
+        for way in ways:
             folder = self.folder / way
             folder.mkdir()
             (folder / "weights").symlink_to(self.folder / "weights")
@@ -166,7 +167,7 @@ class Bench:
             gang = Gang(folder, 1, way, [self.python, self.device, self.size], WORKER)
             try:
                 gang.stepped()
-                if way == WAYS[0]:
+                if way == ways[0]:
                     yield Row("first start, cold", "executed", phases(gang, began))
                 if way == "Fork":
                     gang.templates()
@@ -220,6 +221,7 @@ def main() -> None:
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     flags.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     flags.add_argument("--size", choices=list(SIZES), help="of the model (default: 1.3b; small on a CPU)")
+    flags.add_argument("--ways", nargs="*", choices=WAYS, default=WAYS)
     flags.add_argument("--restarts", type=int, default=3, help="measured restarts of each way (default: 3)")
     flags.add_argument("--python", default=sys.executable, help="interpreter with PyTorch (default: this one)")
     flags.add_argument("-o", "--output", choices=["table", "json"], default="table")
@@ -231,7 +233,7 @@ def main() -> None:
         bench = Bench(options.python, options.device, size, Path(folder))
         (device,) = bench.answers("weights")
         rows = []
-        for row in bench.rows(options.restarts):
+        for row in bench.rows(options.ways, options.restarts):
             print(row, file=sys.stderr, flush=True)
             rows.append(row)
         figures = Figures(device, size, rows, bench.memory(), bench.answers("fork"), os.getloadavg()[0])

@@ -33,7 +33,7 @@ def test_the_table_has_a_column_for_each_phase_and_says_how_many_times_as_long_a
     assert lines[2].split() == ["process", *gpu.PHASES, "total", "next"]
     assert lines[4].split() == ["Exec", "executed", "0.50", "1.00", "0.25", "0.25", "2.00", "4.00", "8.00", "0.12"]
     assert len({len(line) for line in lines[2:7]}) == 1
-    assert lines[7].endswith("Exec 8.0, Fork 4.0")
+    assert lines[7] == "times as long as In process: first start, cold 40.0, Exec 8.0, Fork 4.0"
     assert lines[-2:] == ["fork after import: works, 0.50 s", "fork after a use: refused"]
 
 
