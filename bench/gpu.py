@@ -95,7 +95,7 @@ class Figures:
         return "\n".join(
             [
                 f"{device['card']}; PyTorch {device['torch']}, CUDA {device['cuda'] or 'none'}; load {self.load:.1f}",
-                f"{device['parameters'] / 1e9:.2f} billion parameters, {compiled}; seconds",
+                f"{device['parameters'] / 1e6:,.0f} million parameters, {compiled}; seconds",
                 f"{'':17} {'process':>8}" + "".join(f"{name:>8}" for name in self.rows[0].seconds),
                 *map(str, self.rows),
                 f"times as long as {least}: {', '.join(ratios)}",
