@@ -18,7 +18,6 @@ _VERBS: Final = {
     "why": "Tell why a gang does not run, or why it restarted, and what to do",
     "trace": "Draw one incident to scale: what failed, what was decided, where the time went",
     "timeline": "Draw a gang against time: attempts, incidents, members, lost work, goodput",
-    "doctor": "Check the devices of a node, a pod or all nodes: plugin, driver, labels, allocation, link by link",
     "ui": "Show the controller's page in a browser: gangs, members and incidents, live",
     "restart": "Start a new attempt of a gang, without charging the budget",
     "suspend": "Stop a gang and delete its pods; attempt and restore point are kept",

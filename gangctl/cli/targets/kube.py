@@ -17,7 +17,7 @@ from gangctl.cli.errors import ExitCode, UserError
 from gangctl.cli.gang_view import GangView
 from gangctl.cli.page import Upstream
 from gangctl.cli.printers.output import print_err
-from gangctl.cli.targets import device_reader, ending, logs
+from gangctl.cli.targets import ending, logs
 from gangctl.cli.targets.gangjobs import LIST_SECONDS, GangJobs, unreadable_text
 from gangctl.cli.targets.leader import LeadingController, kill_leader, warn_without_leader
 from gangctl.cli.targets.pod_exec import inject_in_pod
@@ -28,7 +28,6 @@ from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.kube.client import Client
 from gangctl.cluster.kube.projections import GANGS, PODS, KubePod
 from gangctl.cluster.kube.reflector import Reflector
-from gangctl.explain.doctor.survey import Survey
 from gangctl.explain.why.world import Surroundings
 
 _T = TypeVar("_T")
@@ -152,9 +151,9 @@ class ClusterTarget:
         """Run a program in the member's container."""
         return self._run(self._inject(job, member, fault))
 
-    def survey(self, subject: str, *, execute: bool) -> Survey:
-        """Read from the API server, as far as this user may."""
-        return self._run(device_reader.survey(self._client, self._gangs.namespace, subject, execute=execute))
+    def ask(self, question: Callable[[Client, str], Coroutine[Any, Any, _T]]) -> _T:
+        """Ask the API server, as far as this user may."""
+        return self._run(question(self._client, self._gangs.namespace))
 
     def inject_controller(self, fault: InjectedFault, lease: str) -> None:
         """Delete its pod without a grace period."""
