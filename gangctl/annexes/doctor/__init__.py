@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from gangctl.cli.registry import Registration
 
-VERBS = (
+REGISTERED = (
     Registration(
         "doctor",
         "Check the devices of a node, a pod or all nodes: plugin, driver, labels, allocation, link by link",
