@@ -77,10 +77,10 @@ class LocalTarget:
         """Ctrl-C of `gangctl run` removes a gang, and its logs stay."""
         return local_gangs.read_logged(self._state, name)
 
-    def latest(self, name: str) -> GangJob:
+    def latest(self, job: GangJob) -> GangJob:
         """With the controller's timings, which are stored only up to half a minute after the first step."""
+        name = job.metadata.name
         if self.is_removed(name):
-            job = self.logged(name)
             print_err(f"gang {name} was interrupted, and its processes were ended: this is what was stored last")
             return job
         found = view_gang(self._state, local_gangs.find(self._state, name), time.time())

@@ -105,8 +105,8 @@ class Target(Protocol):
     def logged(self, name: str) -> GangJob:
         """The gang whose logs there are: on this machine also one that was removed while its logs were kept."""
 
-    def latest(self, name: str) -> GangJob:
-        """The gang as it is stored, with newer data of the controller where the target offers it."""
+    def latest(self, job: GangJob) -> GangJob:
+        """The gang, which was read just now, with newer data of the controller where the target offers it."""
 
     def surroundings(self, job: GangJob) -> Surroundings:
         """The surroundings of a gang, to tell why it does not run. A missing right is part of them, not an error."""
