@@ -108,7 +108,7 @@ def counted(gangs: int) -> tuple[Metrics, float]:
             stale=dict,
             status_write_failures=dict,
             watches=lambda: watches,
-            guard=dict,
+            companions=list,
             events=dict,
             spans=dict,
             brake=BrakeState,

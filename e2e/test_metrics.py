@@ -74,7 +74,7 @@ def measured(job: GangJob) -> Metrics:
         stale=dict,
         status_write_failures=dict,
         watches=lambda: watches,
-        guard=dict,
+        companions=list,
         events=dict,
         spans=dict,
         brake=BrakeState,

@@ -1,1 +1,1 @@
-"""Annexes: packages beside the house, which the house never imports. Each registers its verbs in `VERBS`."""
+"""Annexes: packages beside the house, which never imports them. Each has its verbs and companions in `REGISTERED`."""

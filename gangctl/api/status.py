@@ -488,6 +488,8 @@ class MemberSnapshot(Model):
     """Newest step that the member reported in this attempt."""
     restarts: int = 0
     """Number of restarts of its supervisor."""
+    pod_status: str = ""
+    """Status of the pod, as `kubectl get pods` shows it, where only pods were read; empty where supervisors report."""
 
 
 class Snapshot(Model):

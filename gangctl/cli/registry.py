@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 from importlib import import_module
-from pathlib import Path
 from typing import Final, NamedTuple, Protocol, cast
 
 from gangctl.cli.command_name import is_plugin
+from gangctl.registered import registered
 
-_ANNEXES: Final = "gangctl.annexes"
 _VERBS: Final = {
     "init": "Write a commented manifest for a training script, with the checkpoints found in the folder",
     "check": "Show what a manifest will do, without running it: ranks, variables, restore point, rules",
@@ -18,7 +17,6 @@ _VERBS: Final = {
     "why": "Tell why a gang does not run, or why it restarted, and what to do",
     "trace": "Draw one incident to scale: what failed, what was decided, where the time went",
     "timeline": "Draw a gang against time: attempts, incidents, members, lost work, goodput",
-    "doctor": "Check the devices of a node, a pod or all nodes: plugin, driver, labels, allocation, link by link",
     "ui": "Show the controller's page in a browser: gangs, members and incidents, live",
     "restart": "Start a new attempt of a gang, without charging the budget",
     "suspend": "Stop a gang and delete its pods; attempt and restore point are kept",
@@ -75,10 +73,9 @@ class Registration(NamedTuple):
 def verbs() -> dict[str, Registration]:
     """All verbs, in the order of the help; as a kubectl plugin, only those that work on a cluster."""
     found = [Registration(name, meaning, _place(name)) for name, meaning in _VERBS.items()]
-    for annex in sorted(Path(import_module(_ANNEXES).__path__[0]).glob("[a-z]*")):
-        for one in import_module(f"{_ANNEXES}.{annex.name}").VERBS:
-            names = [other.name for other in found]
-            found.insert(names.index(one.before) if one.before else len(names), one)
+    for one in registered(Registration):
+        names = [other.name for other in found]
+        found.insert(names.index(one.before) if one.before else len(names), one)
     return {one.name: one for one in found if not is_plugin() or one.name not in _ON_A_CLUSTER}
 
 

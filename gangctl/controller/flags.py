@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from gangctl.cluster.kube.election import LeaseTiming
 from gangctl.cluster.kube.settings import KubeSettings
+from gangctl.controller.companions import companions
 from gangctl.kubernetes.signals import Row, rows_with
 from gangctl.telemetry import logs
 from gangsidecar.wire import CONNECT_PATH
@@ -27,7 +28,6 @@ SIGNALS: Final = "rows of the table of node signals as JSON, which add to the de
 QUEUED: Final = "whether a GangJob with the label kueue.x-k8s.io/queue-name waits until Kueue admits it"
 PULL_SECRETS: Final = "pull secrets for that image in the namespaces of gangs, separated by commas"
 PRINTED: Final = "whether the logs of workers at fault are read, so that incidents tell what they printed last"
-GUARDED: Final = "whether pods with the label gangctl.io/device-guard=true are evicted when their device is unhealthy"
 DESCRIPTION: Final = """\
 The controller of GangJobs on Kubernetes. The Helm chart sets all of these flags.
 
@@ -56,6 +56,8 @@ class Options:
     """The settings of one process."""
 
     settings: KubeSettings
+    companions: frozenset[str]
+    """The names of those that run."""
     timing: LeaseTiming
     identity: str
     """Its name in the election: the pod's name and a random part, since a restarted container is another candidate."""
@@ -119,10 +121,10 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
             node_signals=found.node_signals,
             kueue=found.kueue == "true",
             worker_output=found.worker_output == "true",
-            device_guard=found.device_guard == "true",
             url=url,
             server_name=server_name,
         ),
+        companions=frozenset(one.name for one in companions() if getattr(found, one.name.replace("-", "_")) == "true"),
         timing=LeaseTiming(found.lease_duration, found.renew_deadline, found.retry_period),
         identity=f"{found.pod_name}_{uuid.uuid4()}",
         pod_ip=found.pod_ip,
@@ -179,7 +181,9 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     add(gangs, "--node-signals", "GANGCTL_NODE_SIGNALS", "[]", SIGNALS, type=_signals)
     add(gangs, "--kueue", "GANGCTL_KUEUE", "false", QUEUED, choices=("true", "false"))
     add(gangs, "--worker-output", "GANGCTL_WORKER_OUTPUT", "true", PRINTED, choices=("true", "false"))
-    add(gangs, "--device-guard", "GANGCTL_DEVICE_GUARD", "false", GUARDED, choices=("true", "false"))
+    for one in companions():
+        variable = f"GANGCTL_{one.name.replace('-', '_').upper()}"
+        add(gangs, f"--{one.name}", variable, "false", one.meaning, choices=("true", "false"))
     add(gangs, "--audience", "GANGCTL_AUDIENCE", "gangctl.io", "the audience of the pods' tokens")
     add(
         gangs,

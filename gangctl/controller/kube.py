@@ -29,7 +29,7 @@ from gangctl.cluster.kube.cluster import KubeCluster
 from gangctl.cluster.kube.election import BootClock, Election, KubeLease
 from gangctl.cluster.kube.tokens import TokenAuthenticator
 from gangctl.controller import flags, housekeeping
-from gangctl.controller.device_guard import DeviceGuard
+from gangctl.controller.companions import companions
 from gangctl.controller.endpoints import METRICS, PAGE, Health, MetricsServer, Security, serve_page
 from gangctl.controller.flags import Options
 from gangctl.controller.housekeeping import Garbage
@@ -121,7 +121,10 @@ class Controller:
             self._wake_later,
             self._leader,
         )
-        self._guard = DeviceGuard(self._cluster.guarded)
+        namespaces, recorder = settings.watch_namespaces, self._cluster.recorder
+        self._companions = {one.name: one.load()(client, namespaces, recorder) for one in companions()}
+        self._running = [one for name, one in self._companions.items() if name in options.companions]
+        """The companions that are on."""
         self._garbage = Garbage(self._hub.connections)
         self._tracer = tracer_from_environment()
         self._metrics = Metrics(
@@ -132,8 +135,8 @@ class Controller:
                 pauses=lambda: self._hub.intake.pauses,
                 stale=lambda: self._hub.stale,
                 status_write_failures=lambda: self._cluster.gang_writer.failures,
-                watches=lambda: self._cluster.watches,
-                guard=lambda: self._guard.counts,
+                watches=lambda: (*self._cluster.informers.watches, *(one.health for one in self._running)),
+                companions=lambda: [one.counted for one in self._companions.values()],
                 events=lambda: self._cluster.recorder.counts.by_outcome,
                 spans=lambda: asdict(self._tracer.counts()),
                 brake=lambda: None if self._loop is None else self._loop.brake.state,
@@ -168,7 +171,8 @@ class Controller:
             asyncio.TaskGroup() as tasks,
         ):
             watching = self._cluster.watch(self._wake)
-            parts = (self._health.beat(), self._garbage.collect(), watching, self._serve(ended))
+            beside = (one.watch() for one in self._running)
+            parts = (self._health.beat(), self._garbage.collect(), watching, *beside, self._serve(ended))
             *background, serving = [tasks.create_task(part) for part in parts]
             await ended.wait()
             log.info("the controller ends; gangs keep running")
@@ -219,8 +223,8 @@ class Controller:
                 tasks.create_task(self._loop.run())
                 tasks.create_task(self._tracer.run())
                 tasks.create_task(self._hub.keep_alive())
-                if self._options.settings.device_guard:
-                    tasks.create_task(self._guard.run())
+                for one in self._running:
+                    tasks.create_task(one.lead())
                 await asyncio.get_running_loop().create_future()
             finally:
                 # First of all: this process must not send directives any more.

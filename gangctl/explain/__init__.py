@@ -1,4 +1,4 @@
-"""Explains gangs and devices: why a gang waits or restarted, what it will do, what a device pod lacks. Pure.
+"""Explains gangs: why a gang waits or restarted, and what it will do. Pure.
 
 The controller never acts on it. The facts are in ``gangctl/story``.
 """

@@ -142,6 +142,8 @@ def state(one: MemberSnapshot) -> str:
         return "Ended"
     if not one.pod:
         return "No pod"
+    if one.pod_status:
+        return one.pod_status
     if not one.connected:
         return "Not connected" if one.phase else "Starting"
     return one.phase

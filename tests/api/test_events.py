@@ -78,8 +78,9 @@ def test_no_reason_of_an_event_was_removed_or_has_another_type() -> None:
     assert found == STABLE
 
 
-def test_every_reason_that_the_core_tells_is_in_the_table() -> None:
-    told = {reason for file in (ROOT / "gangctl" / "core").rglob("*.py") for reason in _told(file)}
+def test_every_reason_that_the_core_or_an_annex_tells_is_in_the_table() -> None:
+    files = (file for folder in ("core", "annexes") for file in (ROOT / "gangctl" / folder).rglob("*.py"))
+    told = {reason for file in files for reason in _told(file)}
     assert len(told) > 20
     assert told <= set(EVENTS), "a new reason of an Event: add it to gangctl/api/events.py"
     assert set(EVENTS) <= told, "a reason that nothing tells"

@@ -8,10 +8,10 @@ import pytest
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import GangPhase, StepGaps
-from gangctl.core.facts import progress
 from gangctl.core.facts.gang import Gang
-from gangctl.core.facts.progress import ENOUGH, FLOOR_SECONDS, hang
 from gangctl.core.facts.world import Gaps, Heard, gaps
+from gangctl.core.policy import hangs
+from gangctl.core.policy.hangs import ENOUGH, FLOOR_SECONDS, hang
 from gangsidecar.wire import Phase, Progress, Report
 from tests.core.scenario import sentence
 from tests.core.world import World
@@ -56,7 +56,7 @@ def steps(made: World, times: list[float], first: int = 1) -> None:
 
 
 def limit(made: World) -> float:
-    found = progress.adaptive_deadline(look(made))
+    found = hangs.adaptive_deadline(look(made))
     return MOST if found is None else found.seconds
 
 
@@ -95,7 +95,7 @@ def test_fast_steps_have_the_floor() -> None:
     made = started()
     steps(made, [0.2] * 40)
     assert limit(made) == FLOOR_SECONDS
-    found = progress.adaptive_deadline(look(made))
+    found = hangs.adaptive_deadline(look(made))
     assert found is not None
     assert found.text.endswith("(0.2 s), and at least 15 s")
 
@@ -262,4 +262,4 @@ def test_what_the_status_shows_is_what_is_in_force() -> None:
     sentence(made, "31 s pass")
     decided(made)
     job: GangJob = made.job
-    assert progress.stored_deadline(job) == progress.adaptive_deadline(look(made))
+    assert hangs.stored_deadline(job) == hangs.adaptive_deadline(look(made))

@@ -160,7 +160,7 @@ def test_members_that_are_replaced_at_one_moment_keep_their_order() -> None:
 def test_spares_take_as_many_places_as_a_status_can_name_and_the_others_wait() -> None:
     fleet = Fleet({"roles": [{"replicas": 600, "spares": 220}]})
     fleet.settle()
-    lost = {f"worker-{at}" for at in range(barrier.MAX_TAKEN + 10)}
+    lost = {f"worker-{at}" for at in range(recovery.MAX_TAKEN + 10)}
     fleet.starts = lambda member: member not in lost
     fleet.pods = {uid: pod for uid, pod in fleet.pods.items() if pod.member not in lost}
     fleet.heard = {uid: heard for uid, heard in fleet.heard.items() if uid in fleet.pods}
@@ -169,7 +169,7 @@ def test_spares_take_as_many_places_as_a_status_can_name_and_the_others_wait() -
     fleet.pods = {uid: replace(pod, started_at=fleet.now) for uid, pod in fleet.pods.items()}
     fleet.settle()
     assert (fleet.status.phase, fleet.status.attempt) == (GangPhase.RUNNING, 2)
-    assert len(fleet.status.ranks) <= barrier.MAX_TAKEN
+    assert len(fleet.status.ranks) <= recovery.MAX_TAKEN
 
 
 def fullest(node: str, path: str) -> Status:
@@ -216,7 +216,7 @@ def fullest(node: str, path: str) -> Status:
             Awaited(member=f"worker-{at}", incarnation=1, pod="u" * 36, node=node, vanished_time=START)
             for at in range(barrier.MAX_AWAITED)
         ),
-        ranks=tuple(HeldRank(place=f"worker-{at}", member=f"worker-{at + 9000}") for at in range(barrier.MAX_TAKEN)),
+        ranks=tuple(HeldRank(place=f"worker-{at}", member=f"worker-{at + 9000}") for at in range(recovery.MAX_TAKEN)),
         rejected_steps=tuple(RejectedStep(tier="shared", step=at, marker="m" * 100) for at in range(32)),
         recorded_steps=tuple(RecordedStep(tier="api", step=at, path=path, marker="attempt-1") for at in range(16)),
         restore_point=RestorePoint(step=1, tier="shared", path=path),

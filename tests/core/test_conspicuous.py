@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import GangPhase
-from gangctl.core.facts.barrier import assign
 from gangctl.core.facts.faults import faults
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.world import Heard, Observed, Pod
 from gangctl.core.policy.pods import unfit
+from gangctl.core.policy.recovery import assign
 from gangsidecar.wire import Phase, Report
 from tests.core.arbitrary import jobs, worlds
 from tests.core.world import START

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from gangctl.api.crd import gangjob_schema
 from gangctl.api.status import ENDED, GangPhase, Status
 from gangctl.core.facts.gang import Gang
 from gangctl.core.lifecycle import transitions
+from gangctl.core.lifecycle.decide import decide
 from gangctl.core.lifecycle.page import functions, named, page
 from gangctl.core.lifecycle.table import TRANSITIONS, Transition
 from tests.core.scenario import parse, play
@@ -50,20 +53,37 @@ def test_every_phase_but_the_first_is_reached_and_none_but_the_ends_is_a_dead_en
     assert {source for row in TRANSITIONS for source in row.sources} == set(GangPhase) - set(ENDED)
 
 
-def test_the_scenarios_take_every_transition(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken: set[str] = set()
+def test_a_decision_for_a_transition_asks_each_function_that_its_condition_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A condition is prose: it must not go on to name what nothing asks any more. The scenarios take every row."""
+    called: set[str] = set()
+    asked: dict[str, set[str]] = {}
     moved = transitions._moved  # noqa: SLF001 - every transition goes through it
 
     def recorded(row: Transition, gang: Gang, status: Status, **changes: Any) -> Status:
-        taken.add(row.name)
+        asked.setdefault(row.name, set()).update(called)
         return moved(row, gang, status, **changes)
 
+    def profile(frame: FrameType, event: str, _argument: object) -> None:
+        if event == "call":
+            if frame.f_code is decide.__code__:
+                called.clear()
+            called.add(frame.f_code.co_name)
+
+    named_functions = {row.name: {one for one in named(row) if "." not in one} - set(NAMES) for row in TRANSITIONS}
     monkeypatch.setattr(transitions, "_moved", recorded)
-    for path in reversed(FILES):
-        play(parse(path.read_text()))
-        if taken == set(NAMES):
-            break
-    assert taken == set(NAMES)
+    before = sys.getprofile()
+    sys.setprofile(profile)
+    try:
+        for path in reversed(FILES):
+            play(parse(path.read_text()))
+            if all(name in asked and functions <= asked[name] for name, functions in named_functions.items()):
+                break
+    finally:
+        sys.setprofile(before)
+    assert asked.keys() == set(NAMES)
+    assert {name: names - asked[name] for name, names in named_functions.items() if not names <= asked[name]} == {}
 
 
 def test_a_transition_out_of_a_phase_that_its_row_does_not_name_is_refused() -> None:

@@ -69,7 +69,7 @@ def the_barrier_blocks_the_same_pods(gang: Gang) -> None:
 
 def the_same_members_get_the_ranks(gang: Gang) -> None:
     """The rule of ranks."""
-    assert barrier.assign(gang) == oracles.assign(facts(gang))
+    assert recovery.assign(gang) == oracles.assign(facts(gang))
 
 
 def the_incident_has_the_same_cause_and_outcome(gang: Gang) -> None:

@@ -9,8 +9,9 @@ from gangctl.api.status import GangPhase
 from tests.simulation import controller, sidecars
 from tests.simulation.engine import plain
 from tests.simulation.faults import FAULTS
+from tests.simulation.lives import Injection
 from tests.simulation.moves import Kind, Move, advance, next_time
-from tests.simulation.seeds import Injection, Life
+from tests.simulation.seeds import Life
 from tests.simulation.setups import setups
 from tests.simulation.test_fencing import GRACE, ISOLATION, MARGIN, X, change_recovery, time_passes
 from tests.simulation.test_regressions import cut_off, go_on, is_in, is_sigterm, kill, run_again, running

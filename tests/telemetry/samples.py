@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from typing import cast
 
 from prometheus_client import CollectorRegistry
 
+from gangctl.annexes.device_guard.loop import DeviceGuard, GuardedPods
 from gangctl.cluster.kube.events import EventCounts
 from gangctl.cluster.kube.reflector import WatchHealth
-from gangctl.controller.device_guard import RESULTS
 from gangctl.controller.gate import RefusalLog
 from gangctl.controller.intake import Owner
 from gangctl.controller.reports import StaleReason
@@ -31,7 +32,6 @@ class FakeSources:
     spans: dict[str, int] = field(default_factory=lambda: asdict(SpanCounts()))
     brake: BrakeState | None = field(default_factory=BrakeState)
     unreadable: int | None = 0
-    guard: dict[str, int] = field(default_factory=lambda: dict.fromkeys(RESULTS, 0))
     events: dict[str, int] = field(default_factory=lambda: EventCounts().by_outcome)
     watches: tuple[WatchHealth, ...] = (
         WatchHealth("gangjobs", 0, 1),
@@ -51,7 +51,7 @@ class FakeSources:
                 status_write_failures=lambda: self.status_write_failures,
                 watches=lambda: self.watches,
                 spans=lambda: self.spans,
-                guard=lambda: self.guard,
+                companions=lambda: [DeviceGuard(cast("GuardedPods", None)).counted],
                 events=lambda: self.events,
                 brake=lambda: self.brake,
                 unreadable=lambda: self.unreadable,

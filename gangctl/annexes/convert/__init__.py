@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gangctl.cli.registry import Registration
 
-VERBS = (
+REGISTERED = (
     Registration(
         "convert",
         "Make a GangJob of a Job, JobSet, PyTorchJob or TrainJob, a torchrun line or an sbatch script",

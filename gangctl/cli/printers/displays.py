@@ -226,6 +226,8 @@ def _state(one: MemberSnapshot) -> str:
         return f"waiting for {pod}"
     if one.terminated:
         return f"{pod} has ended"
+    if one.pod_status:
+        return one.pod_status
     if one.connected:
         return f"{one.phase}, attempt {one.attempt}"
     return f"{pod} is not connected" if one.phase else f"{pod} is starting"

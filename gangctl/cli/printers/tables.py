@@ -145,32 +145,31 @@ def members(
 ) -> RenderableType:
     """The members as a table of at most ``most`` rows; members that simply run are left out first.
 
-    ``nodes``: member -> the node of its pod. On a cluster, the steps of single members are known only to the
-    controller.
+    ``nodes``: member -> the node of its pod. On a cluster, the attempts and steps of single members are known only to
+    the controller.
     """
     rows = [
         (
             clean(one.member),
             "spare" if one.spare else shown(one.rank),
             _phase_of(one, live=live),
-            str(one.attempt or "-"),
-            *(() if nodes else (shown(one.step),)),
+            *(() if nodes else (str(one.attempt or "-"), shown(one.step))),
             str(one.restarts),
             *((shown(nodes.get(one.member)),) if nodes else ()),
             shown(one.pod),
         )
         for one in chosen(found, most)
     ]
-    columns = ("RESTARTS", "NODE", "POD") if nodes else ("STEP", "RESTARTS", "POD")
+    columns = ("RESTARTS", "NODE", "POD") if nodes else ("ATTEMPT", "STEP", "RESTARTS", "POD")
     made = FittingTable(
-        ("MEMBER", "RANK", "PHASE", "ATTEMPT", *columns),
+        ("MEMBER", "RANK", "PHASE", *columns),
         tuple(rows),
         expendable=("POD", "RESTARTS", "ATTEMPT", "NODE", "STEP", "RANK"),
     )
     left = len(found) - len(rows)
     if left <= 0:
         return made
-    running = sum(one.phase == "Running" and not one.finished for one in found)
+    running = sum(words.state(one) == "Running" for one in found)
     return Group(made, Text(f"and {left} more; {running} of {len(found)} run", style="dim"))
 
 
@@ -181,7 +180,7 @@ def chosen(found: Sequence[MemberSnapshot], most: int) -> list[MemberSnapshot]:
 
     def order(at: int) -> tuple[bool, int, int]:
         one = found[at]
-        return one.finished or (one.connected and one.phase == "Running"), -1 if one.step is None else one.step, at
+        return words.state(one) in {"Finished", "Running"}, -1 if one.step is None else one.step, at
 
     return [found[at] for at in sorted(sorted(range(len(found)), key=order)[: max(1, most)])]
 

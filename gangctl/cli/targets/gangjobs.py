@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 from gangctl.api.changes import SpecChanges
 from gangctl.api.gangjob import GangJob, Spec
 from gangctl.api.model import Model
-from gangctl.api.names import API_VERSION, PLURAL
+from gangctl.api.names import API_VERSION, KIND, PLURAL
 from gangctl.cli.errors import UserError, hint
 from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.kube.client import MERGE_PATCH, Client, NotFound
+from gangctl.cluster.kube.decoding import Decoder
 from gangctl.cluster.kube.projections import GANGS, KubeGang
+from gangctl.cluster.kube.reflector import list_all
 
-LIST_SECONDS: Final = 60.0
+V = TypeVar("V")
 _API: Final = f"/apis/{API_VERSION}"
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _INSTALL: Final = (
@@ -45,15 +47,14 @@ class GangJobs:
 
     async def all(self) -> list[KubeGang]:
         """All GangJobs, sorted by namespace and name, including those that this release can't read."""
-        page = GANGS.page(await self._list())
-        if not page.items and not self._everywhere:
+        found = await self._list(GANGS)
+        if not found and not self._everywhere:
             await self._check_namespace()
-        return sorted(page.items, key=lambda one: (one.namespace, one.name))
+        return sorted(found, key=lambda one: (one.namespace, one.name))
 
-    async def documents(self) -> list[dict[str, Any]]:
+    async def documents(self) -> Sequence[dict[str, Any]]:
         """All GangJobs as stored by the API server."""
-        found = json.loads(await self._list())
-        return [{"apiVersion": API_VERSION, "kind": "GangJob"} | _shown(one) for one in found.get("items") or ()]
+        return [{"apiVersion": API_VERSION, "kind": KIND} | one for one in await self._list(_DOCUMENTS)]
 
     async def document(self, name: str) -> dict[str, Any]:
         """One GangJob as stored by the API server."""
@@ -91,9 +92,9 @@ class GangJobs:
             return ""
         return found
 
-    async def _list(self) -> bytes:
+    async def _list(self, decoder: Decoder[V]) -> tuple[V, ...]:
         try:
-            return await self._client.request("GET", self.folder, timeout=LIST_SECONDS)
+            return (await list_all(self._client, self.folder, decoder)).items
         except NotFound:
             raise UserError(_INSTALL) from None
 
@@ -156,3 +157,6 @@ def _shown(document: dict[str, Any]) -> dict[str, Any]:
     """The object without managedFields, as kubectl prints it."""
     metadata = {key: value for key, value in document.get("metadata", {}).items() if key != "managedFields"}
     return {**document, "metadata": metadata}
+
+
+_DOCUMENTS: Final = Decoder(dict[str, Any], _shown)

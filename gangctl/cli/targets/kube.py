@@ -17,8 +17,8 @@ from gangctl.cli.errors import ExitCode, UserError
 from gangctl.cli.gang_view import GangView
 from gangctl.cli.page import Upstream
 from gangctl.cli.printers.output import print_err
-from gangctl.cli.targets import device_reader, ending, logs
-from gangctl.cli.targets.gangjobs import LIST_SECONDS, GangJobs, unreadable_text
+from gangctl.cli.targets import ending, logs
+from gangctl.cli.targets.gangjobs import GangJobs, unreadable_text
 from gangctl.cli.targets.leader import LeadingController, kill_leader, warn_without_leader
 from gangctl.cli.targets.pod_exec import inject_in_pod
 from gangctl.cli.targets.pod_view import newest, view_from_pods, worker_container
@@ -27,8 +27,7 @@ from gangctl.cli.targets.surroundings import surroundings
 from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.kube.client import Client
 from gangctl.cluster.kube.projections import GANGS, PODS, KubePod
-from gangctl.cluster.kube.reflector import Reflector
-from gangctl.explain.doctor.survey import Survey
+from gangctl.cluster.kube.reflector import Reflector, list_all
 from gangctl.explain.why.world import Surroundings
 
 _T = TypeVar("_T")
@@ -87,9 +86,9 @@ class ClusterTarget:
         """The gang as it is stored: logs go with its pods."""
         return self.read(name)
 
-    def latest(self, name: str) -> GangJob:
+    def latest(self, job: GangJob) -> GangJob:
         """The stored gang: users of a cluster need no connection to its controller."""
-        return self.read(name)
+        return job
 
     def surroundings(self, job: GangJob) -> Surroundings:
         """From pods and, if one waits for a node, from nodes and what is on them; warns if no controller leads."""
@@ -152,9 +151,9 @@ class ClusterTarget:
         """Run a program in the member's container."""
         return self._run(self._inject(job, member, fault))
 
-    def survey(self, subject: str, *, execute: bool) -> Survey:
-        """Read from the API server, as far as this user may."""
-        return self._run(device_reader.survey(self._client, self._gangs.namespace, subject, execute=execute))
+    def ask(self, question: Callable[[Client, str], Coroutine[Any, Any, _T]]) -> _T:
+        """Ask the API server, as far as this user may."""
+        return self._run(question(self._client, self._gangs.namespace))
 
     def inject_controller(self, fault: InjectedFault, lease: str) -> None:
         """Delete its pod without a grace period."""
@@ -234,7 +233,7 @@ class ClusterTarget:
 
     async def _pods(self, job: GangJob) -> tuple[KubePod, ...]:
         query = {"labelSelector": f"{LABEL_UID}={job.metadata.uid}"}
-        return PODS.page(await self._client.request("GET", self._pods_folder, query=query, timeout=LIST_SECONDS)).items
+        return (await list_all(self._client, self._pods_folder, PODS, query)).items
 
     async def _pod_names(self, job: GangJob) -> list[str]:
         return [one.pod.name for one in await self._pods(job)]

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from gangctl.api.changes import SpecChanges, changed
 from gangctl.api.gangjob import GangJob
@@ -23,11 +23,13 @@ from gangctl.cluster.local.layout import GangFolder, PodFolder, StateDirectory
 from gangctl.cluster.local.pod_record import PodProcess, PodRecord, controller_pid, pod_of, processes, projection
 from gangctl.cluster.local.process import Process
 from gangctl.cluster.local.ptrace import exit_with
-from gangctl.explain.doctor.survey import Survey
 from gangctl.explain.why.world import Surroundings
 
 if TYPE_CHECKING:
     from gangctl.cli.page import Upstream
+    from gangctl.cluster.kube.client import Client
+
+_T = TypeVar("_T")
 
 POLL_SECONDS: Final = 0.1
 """Interval at which a stored gang is read while waiting for a change."""
@@ -75,10 +77,10 @@ class LocalTarget:
         """Ctrl-C of `gangctl run` removes a gang, and its logs stay."""
         return local_gangs.read_logged(self._state, name)
 
-    def latest(self, name: str) -> GangJob:
+    def latest(self, job: GangJob) -> GangJob:
         """With the controller's timings, which are stored only up to half a minute after the first step."""
+        name = job.metadata.name
         if self.is_removed(name):
-            job = self.logged(name)
             print_err(f"gang {name} was interrupted, and its processes were ended: this is what was stored last")
             return job
         found = view_gang(self._state, local_gangs.find(self._state, name), time.time())
@@ -160,11 +162,12 @@ class LocalTarget:
         """Use signals and ptrace on this machine."""
         return _inject(self._state.gang(job.metadata.name), member, fault)
 
-    def survey(self, subject: str, *, execute: bool) -> Survey:  # noqa: ARG002 - the port has them
+    def ask(self, question: Callable[[Client, str], Coroutine[Any, Any, _T]]) -> _T:
         """There are no nodes on this machine."""
+        del question
         raise UserError(
-            f"there are no nodes and no pods in {self.location}: doctor looks at a cluster; select one with --context, "
-            "--kubeconfig or -n"
+            f"there are no nodes and no pods in {self.location}: this command looks at a cluster; select one with "
+            "--context, --kubeconfig or -n"
         )
 
     def inject_controller(self, fault: InjectedFault, lease: str) -> None:

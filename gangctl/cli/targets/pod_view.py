@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from gangctl.api.changes import changed
 from gangctl.api.gangjob import GangJob
 from gangctl.api.names import parse_member_name
-from gangctl.api.status import GangPhase
 from gangctl.cli.gang_view import GangView
 from gangctl.cluster.kube.projections import KubePod
 from gangctl.core.facts.world import Observed
@@ -26,28 +25,21 @@ def worker_container(job: GangJob, member: str) -> str:
 
 
 def view_from_pods(job: GangJob, pods: Iterable[KubePod], now: float) -> GangView:
-    """A view of the gang, without data that only the controller has: steps and phases of single members.
+    """A view of the gang, with the status of its pods instead of what supervisors report to the controller.
 
     ``now``: seconds since the epoch.
     """
     ours = {one.pod.name: one for one in pods if one.gang == job.metadata.uid}
     seen = snapshot(now, job, Observed(pods=tuple(one.pod for one in ours.values())))
     members = tuple(
-        changed(
-            member,
-            connected=True,
-            phase=_phase(ours[member.pod]),
-            attempt=job.status.attempt if job.status.phase is GangPhase.RUNNING and not member.spare else 0,
-        )
-        if member.pod in ours
-        else member
+        changed(member, pod_status=_status(ours[member.pod])) if member.pod in ours else member
         for member in seen.members
     )
     nodes = {one.pod.member: one.pod.node for one in newest(ours.values()).values()}
     return GangView(job, changed(seen, status=job.status, members=members), (), live=True, nodes=nodes)
 
 
-def _phase(found: KubePod) -> str:
+def _status(found: KubePod) -> str:
     """The status that `kubectl get pods` shows."""
     if found.pod.deleting:
         return "Terminating"

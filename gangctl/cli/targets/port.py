@@ -6,19 +6,21 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeVar
 
 from gangctl.api.changes import SpecChanges
 from gangctl.api.gangjob import GangJob
 from gangctl.cli.gang_view import GangView
 from gangctl.cluster.local.layout import StateDirectory
 from gangctl.cluster.local.pod_record import PodProcess
-from gangctl.explain.doctor.survey import Survey
 from gangctl.explain.why.world import Surroundings
 
 if TYPE_CHECKING:
-    from gangctl.cli.page import Upstream  # it imports aiohttp, which takes longer than a status
+    # they import aiohttp, which takes longer than a status
+    from gangctl.cli.page import Upstream
+    from gangctl.cluster.kube.client import Client
 
+_T = TypeVar("_T")
 DEFAULT_LEASE: Final = "gangctl-system/gangctl"
 """Lease of the controller on a cluster, with the namespace and release name that the chart's documentation uses."""
 
@@ -103,8 +105,8 @@ class Target(Protocol):
     def logged(self, name: str) -> GangJob:
         """The gang whose logs there are: on this machine also one that was removed while its logs were kept."""
 
-    def latest(self, name: str) -> GangJob:
-        """The gang as it is stored, with newer data of the controller where the target offers it."""
+    def latest(self, job: GangJob) -> GangJob:
+        """The gang, which was read just now, with newer data of the controller where the target offers it."""
 
     def surroundings(self, job: GangJob) -> Surroundings:
         """The surroundings of a gang, to tell why it does not run. A missing right is part of them, not an error."""
@@ -152,11 +154,8 @@ class Target(Protocol):
     def inject_controller(self, fault: InjectedFault, lease: str) -> None:
         """Inject the fault into the controller and print it. ``lease``: NAMESPACE/NAME on a cluster."""
 
-    def survey(self, subject: str, *, execute: bool) -> Survey:
-        """Read a node (``node/NAME``), a pod (``pod/NAME``), or what has this name; without a name, all nodes.
-
-        ``execute``: run a program in the pod's container, which looks at its devices.
-        """
+    def ask(self, question: Callable[[Client, str], Coroutine[Any, Any, _T]]) -> _T:
+        """The answer to a question about a cluster, which is asked with its client and the selected namespace."""
 
     def show_page(self, access: PageAccess, serve: Callable[[Upstream], Coroutine[Any, Any, None]]) -> None:
         """Call ``serve`` with the controller that has the page."""

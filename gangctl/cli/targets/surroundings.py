@@ -35,7 +35,7 @@ MOST_EVENTS: Final = 4
 """Of so many pods that don't start the events are read."""
 _WAITING: Final = frozenset({GangPhase.PENDING, GangPhase.GATHERING})
 _ON_NODES: Final = "status.phase!=Succeeded,status.phase!=Failed"
-_GANG_PODS: Final = Decoder(RawWholePod, lambda raw: (read_gang_pod(raw).pod, read_pod(raw)))
+_GANG_PODS: Final = Decoder(RawWholePod, lambda raw: (read_gang_pod(raw).pod, raw))
 _PODS: Final = Decoder(RawWholePod, read_pod)
 _EVENTS: Final = Decoder(dict[str, Any], dict[str, Any])
 
@@ -52,8 +52,8 @@ async def surroundings(client: Client, job: GangJob) -> Surroundings:
     if found is None:
         return Surroundings(pods_known=False, missing=tuple(reader.missing))
     pods = tuple(pod for pod, _ in found)
-    whole = (one for _, one in found if is_waiting)
-    waiting = tuple(one for one in whole if not (one.ended or one.node or one.deleting))
+    placeless = (read_pod(raw) for pod, raw in found if is_waiting and not pod.node)
+    waiting = tuple(one for one in placeless if not (one.ended or one.deleting))
     cluster = await _cluster(reader, waiting) if any(not one.gates for one in waiting) else None
     warnings = await _warnings(reader, pods) if is_waiting else {}
     return Surroundings(

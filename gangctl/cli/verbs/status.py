@@ -22,7 +22,7 @@ from gangctl.cli.printers.text import clean
 from gangctl.cli.printers.trace import printed
 from gangctl.cli.targets import selection
 from gangctl.cli.targets.port import Target
-from gangctl.core.facts.progress import stored_deadline
+from gangctl.core.policy.hangs import stored_deadline
 from gangctl.story import words
 
 _EPILOG: Final = """\

@@ -74,7 +74,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Draw the timeline."""
     with selection.open_target(arguments) as target:
-        job = target.latest(selection.name_of(target, arguments))
+        job = target.latest(target.logged(selection.name_of(target, arguments)))
     found = story(job, time.time())
     if arguments.output:
         print_document(document(found), arguments.output)

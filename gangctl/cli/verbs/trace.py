@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Draw the incident."""
     base = _base(arguments.ui_url)
     with selection.open_target(arguments) as target:
-        job = target.latest(selection.name_of(target, arguments))
+        job = target.latest(target.logged(selection.name_of(target, arguments)))
     incident = _chosen(job, arguments.incident)
     now = time.time()
     if arguments.output:

@@ -7,7 +7,7 @@ import shutil
 import time
 from typing import Any, Final
 
-from gangctl.api.stored import read_stored
+from gangctl.api.stored import Stored, read_stored
 from gangctl.cli.errors import ExitCode, UserError
 from gangctl.cli.printers.output import print_document, print_out
 from gangctl.cli.printers.why import lines
@@ -61,11 +61,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Answer for one gang."""
     with selection.open_target(arguments) as target:
         name = selection.name_of(target, arguments)
-        unknown = _unknown_fields(name, dict(target.documents(name)[0]))
-        job = target.latest(name)
+        stored = _read(name, dict(target.documents(name)[0]))
+        job = target.latest(stored.job)
         around = target.surroundings(job)
     now = time.time()
-    answered = answer(job, around, now, unknown)
+    answered = answer(job, around, now, stored.ignored)
     if arguments.output:
         print_document(document(answered), arguments.output)
         return ExitCode.OK
@@ -75,16 +75,16 @@ def run(arguments: argparse.Namespace) -> int:
     return ExitCode.OK
 
 
-def _unknown_fields(name: str, stored: dict[str, Any]) -> tuple[str, ...]:
-    """Fields that another release wrote and this one doesn't know.
+def _read(name: str, document: dict[str, Any]) -> Stored:
+    """The gang, and the fields that another release wrote and this one doesn't know.
 
     Raises:
         UserError: this release can't read the gang; with what its status says.
     """
     try:
-        return read_stored(stored).ignored
+        return read_stored(document)
     except ValueError as error:
-        status = stored.get("status")
+        status = document.get("status")
         said = status if isinstance(status, dict) else {}
         readable = {key: said[key] for key in ("phase", "attempt", "message") if isinstance(said.get(key), str | int)}
         words = ", ".join(f"{key} {value}" for key, value in readable.items()) or "nothing"

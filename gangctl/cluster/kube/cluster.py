@@ -15,18 +15,16 @@ from gangctl.cluster.kube.admission import PodAdmission
 from gangctl.cluster.kube.client import Client, Rejected
 from gangctl.cluster.kube.contact import ContactUpdater, ServiceAddress
 from gangctl.cluster.kube.events import EventRecorder
-from gangctl.cluster.kube.guarded import GuardedPods
 from gangctl.cluster.kube.informers import Informers
 from gangctl.cluster.kube.owned import DisruptionBudgets, PodGroups
 from gangctl.cluster.kube.pod_builder import EligibleNodes, build
 from gangctl.cluster.kube.projections import HubContact
 from gangctl.cluster.kube.queues import Queues
-from gangctl.cluster.kube.reflector import WatchHealth
 from gangctl.cluster.kube.settings import KubeSettings
 from gangctl.cluster.kube.tokens import TokenAuthenticator
 from gangctl.cluster.kube.worker_output import WorkerOutput
 from gangctl.cluster.kube.writers import GangWriter, PodWriter
-from gangctl.cluster.port import Identity, MemberIdentity, PlainPod, Refusal, UnreadableGang
+from gangctl.cluster.port import Identity, MemberIdentity, Refusal, UnreadableGang
 from gangctl.core.facts.world import NO_QUEUE, NodeState, Pod, Queue
 from gangctl.core.lifecycle.plan import Event
 from gangctl.core.policy.admission import TellQueue
@@ -73,14 +71,7 @@ class KubeCluster:
         self.printed = WorkerOutput(client, self.gang, enabled=settings.worker_output).printed
         self.flush_events = self.recorder.flush
         """Sends the recorded Events, for at most so many seconds. Call it while this process still leads."""
-        self.guarded = GuardedPods(client, settings.watch_namespaces, self._record_of_pod)
-        """The pods of the device guard; none are watched if it is off."""
         self._queues = Queues(client, settings.watch_namespaces, self._queue_changed, self._unplaced)
-
-    @property
-    def watches(self) -> tuple[WatchHealth, ...]:
-        """Return how fresh each watch is."""
-        return (*self.informers.watches, *((self.guarded.health,) if self._settings.device_guard else ()))
 
     def begin_term(self) -> None:
         """This process leads from now on, by the clock of its term."""
@@ -165,8 +156,6 @@ class KubeCluster:
             tasks.create_task(self._service_address.run())
             if self._settings.kueue:
                 tasks.create_task(self._queues.run())
-            if self._settings.device_guard:
-                tasks.create_task(self.guarded.run())
             tasks.create_task(self._contact_updater.run(self._ca, lambda: self._service_address.address))
 
     async def refresh(self) -> None:
@@ -203,9 +192,6 @@ class KubeCluster:
         """
         uid = next((one.uid for one in self.informers.pods_of(gang.metadata.uid) if one.pod.name == event.pod), "")
         self.recorder.record(gang, event, uid, self.informers.node_uid(event.node))
-
-    def _record_of_pod(self, pod: PlainPod, event: Event) -> None:
-        self.recorder.record(pod, event, "")
 
     async def _dry_run(self, job: GangJob, role: str) -> str:
         return await self._pod_groups.dry_run(job) or await self._pod_writer.dry_run(job, role)

@@ -27,7 +27,6 @@ from gangctl.api.names import (
 from gangctl.api.stored import read_compact
 from gangctl.cluster.kube.decoding import TOO_DEEP, WatchDecoder, first_error
 from gangctl.core.facts.world import Device, Pod
-from gangctl.core.policy.device_guard import GuardedPod
 from gangctl.kubernetes import containers
 from gangctl.kubernetes.containers import seconds
 from gangctl.kubernetes.objects import Node, read_devices, read_node
@@ -80,24 +79,6 @@ class KubePod:
     def uid(self) -> str:
         """UID of the pod."""
         return self.pod.uid
-
-
-@dataclass(frozen=True, slots=True)
-class KubeGuardedPod:
-    """A pod outside all gangs, with the label of the device guard."""
-
-    pod: GuardedPod
-    resource_version: str = field(default="", compare=False)
-
-    @property
-    def uid(self) -> str:
-        """UID of the pod."""
-        return self.pod.uid
-
-    @property
-    def namespace(self) -> str:
-        """Namespace of the pod."""
-        return self.pod.namespace
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,19 +153,6 @@ def read_gang_pod(raw: RawPod) -> KubePod:
     )
 
 
-def _guarded_pod(raw: RawPod) -> KubeGuardedPod:
-    metadata = raw.metadata
-    pod = GuardedPod(
-        uid=metadata.uid,
-        namespace=metadata.namespace,
-        name=metadata.name,
-        node=raw.spec.node_name,
-        devices=_devices(raw),
-        ending=metadata.deletion_timestamp is not None or containers.is_terminated(raw),
-    )
-    return KubeGuardedPod(pod, metadata.resource_version)
-
-
 def _devices(raw: RawPod) -> tuple[Device, ...]:
     return read_devices((*raw.status.init_container_statuses, *raw.status.container_statuses))
 
@@ -232,7 +200,6 @@ def _too_deep(raw: dict[str, Any]) -> str:
 
 
 PODS: Final = WatchDecoder(RawPod, read_gang_pod)
-GUARDED_PODS: Final = WatchDecoder(RawPod, _guarded_pod)
 GANGS: Final = WatchDecoder(dict[str, Any], _gang)
 
 

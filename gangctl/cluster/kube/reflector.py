@@ -329,7 +329,7 @@ class WatchHealth:
     """How fresh the objects of one kind are, in seconds."""
 
     kind: str
-    """gangjobs, pods, nodes, or guardedpods."""
+    """gangjobs, pods, nodes, or what a companion watches."""
     broken: float
     """For how long the watch has been broken; 0 while it works."""
     silent: float

@@ -40,8 +40,6 @@ class KubeSettings:
     """Whether gangs that name a queue of Kueue wait for it."""
     worker_output: bool = False
     """Whether the logs of workers at fault are read, to tell what they printed last."""
-    device_guard: bool = False
-    """Whether pods outside all gangs are evicted from unhealthy devices, if their label asks for it."""
     url: str
     """URL that sidecars dial: ``wss://gangctl.NAMESPACE.svc:8443/v1/connect``. A file has it, since another
     controller may take over the gang."""

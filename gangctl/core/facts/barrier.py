@@ -1,6 +1,4 @@
-"""The barrier: which pods may still run a worker, and who takes which place.
-
-The barrier: when an attempt may start.
+"""The barrier: which pods may still run a worker, and when an attempt may start.
 
 Invariant: at every moment, all workers that run in pods that are not lost are workers of one attempt.
 Target: attempt N starts as soon as that is certain, and with a ready member in every place::
@@ -21,7 +19,7 @@ Both waits run while this leader listens: in a new term they begin again, since 
 told counts, and not what the spec says today: a pod that is cut off has not heard of it.
 
     blocking    = {p in P : older(p) and not (stopped(p) or terminated(p) or lost(p))}
-    missing     = {places without a ready member} (ranks.assign)
+    missing     = {places without a ready member} (policy/recovery.py)
     complete   <=> blocking = {} and missing = {}
 
 It counts pods, not members: the replacement of a pod proves nothing about the pod. A pod that vanished must never count
@@ -31,12 +29,6 @@ What a status keeps of pods that are given up though they may run a worker.
 
 The rule: every such pod is waited for, one by one or, where they are too many to be named, as all up to an incarnation.
 A pod that was given up must never be forgotten before it is stopped, terminated or lost.
-
-Ranks: which member runs which part of the job in this attempt.
-
-The rule: its own member runs a place until that member's pod can't go on. Then a ready spare of the same role takes the
-place and keeps it, and the member's new pod becomes the spare. A rank must not be given twice: a member holds at most
-one place, and a place has at most one holder. As many places as a status can name are taken over; others wait.
 
 Ports: which rank 0 has none for its peers to reach it at.
 
@@ -52,8 +44,8 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from gangctl.api.changes import changed
-from gangctl.api.status import Awaited, AwaitedAll, GangPhase, HeldRank, Status
-from gangctl.core.facts.fitness import next_loss, on_lost_node, ready
+from gangctl.api.status import Awaited, AwaitedAll, GangPhase, Status
+from gangctl.core.facts.fitness import next_loss, on_lost_node
 from gangctl.core.facts.gang import Gang, once
 from gangctl.core.facts.layout import numbered
 from gangctl.core.facts.world import Heard, Pod
@@ -393,48 +385,6 @@ def awaiting_as_one(status: Status, newest: int = -1) -> Status:
         return status
     before = -1 if status.awaited_all is None else status.awaited_all.incarnation
     return changed(status, awaited=(), awaited_all=AwaitedAll(incarnation=max(before, newest)))
-
-
-# Ranks
-
-
-MAX_TAKEN: Final = 200
-"""Places that spares hold: more of them would be too many for a status."""
-
-
-@once
-def assign(gang: Gang) -> Mapping[str, str | None]:
-    """Place -> the ready member that runs it in this attempt; None where none can yet.
-
-    A holder that is only slow is waited for; one whose pod is new or missing gives its place to a ready spare.
-    """
-    those_ready = ready(gang)
-    given = {place: holder if holder in those_ready else None for place, holder in gang.holders.items()}
-    lacking = [place for place, holder in given.items() if holder is None]
-    spares = those_ready - gang.holding if lacking else None
-    if not spares:
-        return given
-    free: dict[str, Iterator[str]] = {}
-    room = MAX_TAKEN - sum(place != holder for place, holder in gang.holders.items())
-    for place in lacking:
-        holder = gang.holders[place]
-        if holder not in gang.pods or gang.is_fresh(holder):
-            role = gang.places[place].role.name
-            may_take = room > 0 or place != holder
-            given[place] = next(free.setdefault(role, _of_role(gang, spares, role)), None) if may_take else None
-            room -= given[place] is not None and place == holder
-    return given
-
-
-def _of_role(gang: Gang, spares: frozenset[str], role: str) -> Iterator[str]:
-    """Those of the role, in order."""
-    return (name for name, member in gang.members.items() if name in spares and member.role.name == role)
-
-
-def held_ranks(assignment: Mapping[str, str | None]) -> tuple[HeldRank, ...]:
-    """What the status stores of an assignment: only the places that aren't held by their own member."""
-    taken = [(place, member) for place, member in assignment.items() if member is not None and member != place]
-    return tuple(HeldRank(place=place, member=member) for place, member in taken)
 
 
 # Ports

@@ -124,16 +124,6 @@ def failed_attempt(gang: Gang) -> int:
     return gang.status.attempt if gang.status.phase is GangPhase.RUNNING else gang.status.attempt - 1
 
 
-def is_gentle(gang: Gang, fault: Fault) -> bool:
-    """Whether the pod is only being asked to end: its worker still runs, so all ranks have the time to save."""
-    pod, report = gang.pods.get(fault.member), gang.report(fault.member)
-    if pod is None or pod.terminated or report is None or report.phase is not Phase.RUNNING:
-        return False
-    ended = any(end.attempt == gang.status.attempt for end in report.ends)
-    asked = fault.strength is Strength.DISRUPTION or fault.reason is Reason.DEVICE_DEGRADED
-    return asked and not ended
-
-
 def is_unseen_by_most(gang: Gang) -> bool:
     """Whether most members of the failed attempt could not see its restore point: then no pod is to blame."""
     return len(unseen_by(gang)) * 2 > len(gang.places)

@@ -316,21 +316,6 @@ def is_fresh(status: Status, entry: Replaced | None) -> bool:
     return status.phase is GangPhase.PENDING or (entry is not None and entry.attempt >= coming_attempt(status))
 
 
-def is_planned(status: Status) -> bool:
-    """Whether workers are stopped though no member has failed: they have the longer grace for a last checkpoint."""
-    stopping = {GangPhase.PENDING, GangPhase.GATHERING, GangPhase.HELD}
-    incidents = status.incidents
-    return status.phase is GangPhase.SUSPENDED or (
-        status.phase in stopping and bool(incidents) and incidents[0].planned
-    )
-
-
-def stop_grace(spec: Spec, status: Status) -> int:
-    """Seconds from SIGTERM to SIGKILL for a worker that is stopped now."""
-    recovery = spec.recovery
-    return recovery.planned_stop_grace_period_seconds if is_planned(status) else recovery.stop_grace_period_seconds
-
-
 def holders(spec: Spec, status: Status) -> dict[str, str]:
     """Place -> the member that runs it."""
     own = layout(spec.roles).own

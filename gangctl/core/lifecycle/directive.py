@@ -18,10 +18,11 @@ from functools import cached_property
 from gangctl.api.gangjob import FileProgress, GangJob, LogProgress
 from gangctl.api.reasons import Reason
 from gangctl.api.status import ENDED, GangPhase, Status
-from gangctl.core.facts.gang import holders, is_planned, raised_incarnations, stop_grace
+from gangctl.core.facts.gang import holders, raised_incarnations
 from gangctl.core.facts.layout import Numbering, numbered
 from gangctl.core.facts.world import Pod
 from gangctl.core.policy.launch import hostfiles, processes
+from gangctl.core.policy.recovery import is_planned, stop_grace
 from gangctl.core.policy.rules import log_patterns
 from gangctl.words.decisions import is_spare, pod_was_replaced
 from gangsidecar.wire import Directive, Phase, Report, Restore, Run, Source, Verb

@@ -1,4 +1,4 @@
-"""Events about what isn't a decision of a gang: failing actions, unreadable gangs, guarded pods.
+"""Events about what isn't a decision of a gang: failing actions and unreadable gangs.
 
 Failing actions: what is told of one that fails again and again. Nothing else is decided about it: it is repeated.
 
@@ -6,10 +6,6 @@ The rule: it is told once for each row of failures, so that a user sees what a g
 deletes as often as it is created is such a failure.
 
 Unreadable: what is told of a gang that this release can't read. Nothing else is decided about it.
-
-What the device guard tells of a pod that is no gang's, in Events of that pod.
-
-The rule: a refusal is told once for each fault of a pod, though the eviction is tried again.
 """
 
 from __future__ import annotations
@@ -19,10 +15,8 @@ from typing import Final
 from gangctl.api.gangjob import GangJob
 from gangctl.api.names import pod_name
 from gangctl.api.reasons import Reason
-from gangctl.core.facts.world import Device
 from gangctl.core.lifecycle.plan import DeleteGang, Event, EventType
 from gangctl.core.policy.admission import TellQueue
-from gangctl.core.policy.device_guard import GuardedPod, Memory
 from gangctl.core.policy.pods import CreatePod, DeletePod
 from gangctl.words import decisions
 
@@ -68,20 +62,3 @@ def failing(
 def unreadable(why: str) -> Event:
     """Return the Event. ``why``: what is wrong with it, in a sentence."""
     return Event(EventType.WARNING, Reason.UNREADABLE, decisions.unreadable(why))
-
-
-# What the device guard tells of a pod that is no gang's, in Events of that pod
-
-
-def guard_evicted(pod: GuardedPod, device: Device) -> Event:
-    """Return the Event of an eviction."""
-    message = decisions.pod_evicted(device.name, device.resource, pod.node, device.message)
-    return Event(EventType.WARNING, Reason.DEVICE_GUARD_EVICTED, message)
-
-
-def guard_refused(memory: Memory, pod: GuardedPod, device: Device, why: str) -> Event | None:
-    """Return the Event of a refused eviction; None if the pod has one. ``memory``: without this refusal."""
-    if pod.uid in memory.refusals:
-        return None
-    message = decisions.eviction_refused(device.name, device.resource, pod.node, why, device.message)
-    return Event(EventType.WARNING, Reason.DEVICE_GUARD_REFUSED, message)

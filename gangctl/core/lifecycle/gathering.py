@@ -15,7 +15,7 @@ from gangctl.api.incident import Cause, IncidentLevel
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase, Status
 from gangctl.core.facts import barrier
-from gangctl.core.facts.barrier import Blocking, assign, is_without_port, port_range, without_port
+from gangctl.core.facts.barrier import Blocking, is_without_port, port_range, without_port
 from gangctl.core.facts.evidence import Fault
 from gangctl.core.facts.faults import faults
 from gangctl.core.facts.fitness import NODE_EVIDENCE, Defect, must_report
@@ -27,7 +27,7 @@ from gangctl.core.lifecycle.starting import start
 from gangctl.core.policy import admission, checkpoints, pods, recovery, requests, restore
 from gangctl.core.policy.cause import Settlement, awaits_end_reason, noted, settle, strongest
 from gangctl.core.policy.deadlines import barrier_deadline, replacement_timeout
-from gangctl.core.policy.recovery import has_progressed, suspected
+from gangctl.core.policy.recovery import assign, has_progressed, suspected
 from gangctl.core.policy.rules import verdict
 from gangctl.core.record import incidents
 from gangctl.core.record.conditions import warned_of

@@ -16,15 +16,15 @@ from gangctl.api.reasons import Reason
 from gangctl.api.status import Status
 from gangctl.core.facts import progress
 from gangctl.core.facts.evidence import Fault
-from gangctl.core.facts.faults import faults, is_gentle, start_deadline
+from gangctl.core.facts.faults import faults, start_deadline
 from gangctl.core.facts.fitness import Defect, next_loss
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.trace_context import trace_of
 from gangctl.core.lifecycle import plan, transitions
 from gangctl.core.lifecycle.plan import Event, EventType, Plan, wait, write
-from gangctl.core.policy import admission, checkpoints, pods, requests
+from gangctl.core.policy import admission, checkpoints, hangs, pods, requests
 from gangctl.core.policy.cause import Finding, describe, first_cause, requested, settle
-from gangctl.core.policy.recovery import level_of
+from gangctl.core.policy.recovery import is_gentle, level_of
 from gangctl.core.record import incidents, timings
 from gangctl.core.record.conditions import progressed, summarised, warned_of, with_conditions, with_new_message
 from gangctl.core.record.degraded import degraded, is_news, next_silence
@@ -40,7 +40,7 @@ SUMMARY_SECONDS: Final = 30.0
 def running(gang: Gang) -> Plan:
     """Decide for a gang whose attempt runs."""
     found = faults(gang)
-    hung = progress.hang(gang)
+    hung = hangs.hang(gang)
     if hung is not None and gang.spec.progress.on_hang == "Restart":
         found = (*found, hung)
     if not found and (slow := pods.slow_rank_to_move(gang)) is not None:
@@ -124,7 +124,7 @@ def note(gang: Gang, hung: Fault | None) -> Plan:
         return Plan(because, told, pods.actions(gang, told), events, SUMMARY_SECONDS)
     times = [
         due if is_new else None,
-        None if hung is not None else progress.hangs_at(gang),
+        None if hung is not None else hangs.hangs_at(gang),
         _start_deadline(gang),
         next_loss(gang),
         next_silence(gang, warned),

@@ -13,7 +13,6 @@ from typing import Final
 
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase, Master, RejectedStep, Status
-from gangctl.core.facts.barrier import held_ranks
 from gangctl.core.facts.faults import is_missing_for_most
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.layout import numbered
@@ -23,6 +22,7 @@ from gangctl.core.lifecycle.resting import hold
 from gangctl.core.policy import checkpoints, pods, restore
 from gangctl.core.policy.cause import Settlement
 from gangctl.core.policy.deadlines import barrier_deadline
+from gangctl.core.policy.recovery import held_ranks
 from gangctl.core.record import incidents, timings
 from gangctl.core.record.incidents import advice
 from gangctl.core.record.waiting import due_at, says_otherwise

@@ -73,7 +73,7 @@ RECREATE: Final = Transition(
     GangPhase.PENDING,
     Attempt.SAME,
     "`most` members are `unfit` while Gathering, or `settle` says level Gang, or `barrier_deadline` passes for the "
-    "second time",
+    "second time, or `has_room` says that the status can't name those to replace",
 )
 SUCCEED: Final = Transition(
     "succeed",

@@ -17,12 +17,11 @@ from gangctl.api.incident import Cause, Incident, IncidentLevel
 from gangctl.api.reasons import Reason
 from gangctl.api.signals import signal_name
 from gangctl.api.status import Status
-from gangctl.core.facts import progress
 from gangctl.core.facts.evidence import VAGUE_REASONS, Fault, Strength, strength, tied, tied_to
 from gangctl.core.facts.faults import faults, has_ended, member_that_stayed
 from gangctl.core.facts.gang import Gang, once
 from gangctl.core.facts.progress import held_up
-from gangctl.core.policy import recovery
+from gangctl.core.policy import hangs, recovery
 from gangctl.core.policy.rules import default_action, verdict
 from gangctl.words import decisions
 from gangctl.words import faults as faults_words
@@ -121,8 +120,8 @@ def strongest(gang: Gang) -> Finding:
 def _located(gang: Gang, cause: Cause) -> Cause:
     """The cause, put down to the member that holds the others up where all hang, or to none if nothing tells which."""
     attempt = gang.status.incidents[0].attempt - 1
-    found = held_up(gang, attempt) if cause.reason == Reason.HANG and progress.was_of_all(gang, cause.time) else None
-    if found is None or (not found.member and progress.is_alone_behind(gang, cause.member)):
+    found = held_up(gang, attempt) if cause.reason == Reason.HANG and hangs.was_of_all(gang, cause.time) else None
+    if found is None or (not found.member and hangs.is_alone_behind(gang, cause.member)):
         return cause
     member, text = found.member, faults_words.all_hang_by_stacks(found.text)
     located = changed(cause, message=str(text), said=text.said())

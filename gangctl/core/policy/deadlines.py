@@ -36,10 +36,10 @@ from collections.abc import Collection
 from gangctl.api.changes import changed
 from gangctl.api.status import ENDED, Fencing, GangPhase, Status
 from gangctl.core.facts import barrier
-from gangctl.core.facts.barrier import assign
 from gangctl.core.facts.fitness import SETTLING_SECONDS, counts_since, never_heard_counts_since
-from gangctl.core.facts.gang import Gang, stop_grace
+from gangctl.core.facts.gang import Gang
 from gangctl.core.policy import admission, recovery
+from gangctl.core.policy.recovery import assign
 
 # Deadlines
 
@@ -115,7 +115,7 @@ def with_fencing(gang: Gang, after: Status) -> Status:
 
 def _next(gang: Gang, after: Status) -> Fencing:
     before = gang.status.fencing
-    isolation, grace = gang.spec.recovery.isolation_timeout_seconds, stop_grace(gang.spec, after)
+    isolation, grace = gang.spec.recovery.isolation_timeout_seconds, recovery.stop_grace(gang.spec, after)
     starts = after.phase is GangPhase.RUNNING and gang.status.phase is not GangPhase.RUNNING
     if before is None:
         knows_all = starts or gang.status.phase is GangPhase.NEW  # Else an older release has told we don't know what.

@@ -1,4 +1,4 @@
-"""Recovery: the level of a restart (the ladder), the budget, the back-off before it, and when the gang ends.
+"""Recovery: the level of a restart (the ladder), the budget, the back-off, when the gang ends, and who has which rank.
 
 The recovery ladder: how much is thrown away for a cause, and when there is nothing left to try.
 
@@ -24,6 +24,8 @@ The rule: a deadline counts what comes after everything that was granted, and no
     held_until = the end of a restart back-off or of coalescing, at most until now
     granted_until = max(stopped_by, held_until, end of the evidence window, and where every member is ready: since when
                     the last is, and when the last pod counts as lost)
+    stop_grace = the planned one while the gang stops though no member failed (``is_planned``), so that workers save
+                 a last checkpoint; else the short one
 
 A restart by hand ends what is waited for by choice (``held_until``, the back-off of replacements). It must not cut
 short a worker that saves its last checkpoint, nor the wait for a pod that may still run one.
@@ -67,11 +69,18 @@ Coalescing: disruptions that come soon after each other are one restart, if the 
 
 The rule: an attempt that a disruption has begun starts no sooner than ``coalesceSeconds`` after it. A fault never
 waits, and a restart by hand ends the wait.
+
+Ranks: which member runs which part of the job in this attempt.
+
+The rule: its own member runs a place until that member's pod can't go on. Then a ready spare of the same role takes the
+place and keeps it, and the member's new pod becomes the spare. A rank must not be given twice: a member holds at most
+one place, and a place has at most one holder. As many places as a status can name are taken over; others wait.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from typing import Final
 
@@ -79,20 +88,20 @@ from gangctl.api.changes import changed
 from gangctl.api.gangjob import Action, GangJob, Recovery, Spec, Windowed
 from gangctl.api.incident import Cause, Incident, IncidentLevel, LedgerEntry
 from gangctl.api.reasons import Reason
-from gangctl.api.status import GangPhase, Status
+from gangctl.api.status import GangPhase, HeldRank, Status
 from gangctl.core.facts import barrier
-from gangctl.core.facts.barrier import assign
-from gangctl.core.facts.evidence import Strength, default, strength
+from gangctl.core.facts.evidence import Fault, Strength, default, strength
 from gangctl.core.facts.faults import failed_attempt, is_missing_for_most, is_unseen_by_most
 from gangctl.core.facts.finished import finished
-from gangctl.core.facts.fitness import NEVER_MADE, NOT_EXECUTABLE, cannot_work, correction, reason_of
-from gangctl.core.facts.gang import Gang, stop_grace
+from gangctl.core.facts.fitness import NEVER_MADE, NOT_EXECUTABLE, cannot_work, correction, ready, reason_of
+from gangctl.core.facts.gang import Gang, once
 from gangctl.core.facts.layout import numbered
 from gangctl.core.facts.progress import first_step, highest_step
 from gangctl.core.facts.world import Pod
 from gangctl.core.policy.rules import default_action
 from gangctl.words.message import Message
 from gangctl.words.waits import can_never_start, restarts_without_step
+from gangsidecar.wire import Phase
 
 # The recovery ladder
 
@@ -242,6 +251,31 @@ def granted_until(gang: Gang) -> float:
         times += [time for time in barrier.releases(gang) if time is not None]
         times += [one.phase_since for name in given if name and (one := gang.heard_by_member.get(name)) is not None]
     return max(times)
+
+
+def is_planned(status: Status) -> bool:
+    """Whether workers are stopped though no member has failed: they have the longer grace for a last checkpoint."""
+    stopping = {GangPhase.PENDING, GangPhase.GATHERING, GangPhase.HELD}
+    incidents = status.incidents
+    return status.phase is GangPhase.SUSPENDED or (
+        status.phase in stopping and bool(incidents) and incidents[0].planned
+    )
+
+
+def is_gentle(gang: Gang, fault: Fault) -> bool:
+    """Whether the pod is only being asked to end: its worker still runs, so all ranks have the time to save."""
+    pod, report = gang.pods.get(fault.member), gang.report(fault.member)
+    if pod is None or pod.terminated or report is None or report.phase is not Phase.RUNNING:
+        return False
+    ended = any(end.attempt == gang.status.attempt for end in report.ends)
+    asked = fault.strength is Strength.DISRUPTION or fault.reason is Reason.DEVICE_DEGRADED
+    return asked and not ended
+
+
+def stop_grace(spec: Spec, status: Status) -> int:
+    """Seconds from SIGTERM to SIGKILL for a worker that is stopped now."""
+    recovery = spec.recovery
+    return recovery.planned_stop_grace_period_seconds if is_planned(status) else recovery.stop_grace_period_seconds
 
 
 def stopped_by(gang: Gang) -> float:
@@ -430,3 +464,45 @@ def coalesces_until(gang: Gang, cause: Cause) -> float | None:
     until = gang.status.incidents[0].time + gang.spec.recovery.coalesce_seconds
     waits = strength(cause) is Strength.DISRUPTION and gang.now < until and not is_wait_over(gang)
     return until if waits else None
+
+
+# Ranks
+
+
+MAX_TAKEN: Final = 200
+"""Places that spares hold: more of them would be too many for a status."""
+
+
+@once
+def assign(gang: Gang) -> Mapping[str, str | None]:
+    """Place -> the ready member that runs it in this attempt; None where none can yet.
+
+    A holder that is only slow is waited for; one whose pod is new or missing gives its place to a ready spare.
+    """
+    those_ready = ready(gang)
+    given = {place: holder if holder in those_ready else None for place, holder in gang.holders.items()}
+    lacking = [place for place, holder in given.items() if holder is None]
+    spares = those_ready - gang.holding if lacking else None
+    if not spares:
+        return given
+    free: dict[str, Iterator[str]] = {}
+    room = MAX_TAKEN - sum(place != holder for place, holder in gang.holders.items())
+    for place in lacking:
+        holder = gang.holders[place]
+        if holder not in gang.pods or gang.is_fresh(holder):
+            role = gang.places[place].role.name
+            may_take = room > 0 or place != holder
+            given[place] = next(free.setdefault(role, _of_role(gang, spares, role)), None) if may_take else None
+            room -= given[place] is not None and place == holder
+    return given
+
+
+def _of_role(gang: Gang, spares: frozenset[str], role: str) -> Iterator[str]:
+    """Those of the role, in order."""
+    return (name for name, member in gang.members.items() if name in spares and member.role.name == role)
+
+
+def held_ranks(assignment: Mapping[str, str | None]) -> tuple[HeldRank, ...]:
+    """What the status stores of an assignment: only the places that aren't held by their own member."""
+    taken = [(place, member) for place, member in assignment.items() if member is not None and member != place]
+    return tuple(HeldRank(place=place, member=member) for place, member in taken)

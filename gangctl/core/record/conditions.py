@@ -54,7 +54,6 @@ from gangctl.api.model import sentence
 from gangctl.api.reasons import Reason
 from gangctl.api.signals import signal_name
 from gangctl.api.status import ENDED, Condition, ConditionType, GangPhase, RoleStatus, Spent, Status
-from gangctl.core.facts import progress
 from gangctl.core.facts.barrier import awaiting_as_one
 from gangctl.core.facts.finished import attempt_with_workers, finished, record, recorded_places
 from gangctl.core.facts.gang import Gang
@@ -62,6 +61,7 @@ from gangctl.core.facts.layout import layout
 from gangctl.core.facts.printed import ReadOutput
 from gangctl.core.facts.progress import first_step, highest_step
 from gangctl.core.facts.trace_context import trace_of
+from gangctl.core.policy.hangs import step_gaps
 from gangctl.core.policy.restore import highest
 from gangctl.core.record.incidents import told_of
 from gangctl.words.message import Message, said_again
@@ -241,7 +241,7 @@ def summarised(gang: Gang, status: Status) -> Status:
 def progressed(gang: Gang, status: Status) -> Status:
     """The status with the highest step that any rank has reported in this attempt, its first one, and the gaps."""
     best, first = highest_step(gang, gang.status.attempt) or status.progress, first_step(gang)
-    seen = progress.step_gaps(gang)
+    seen = step_gaps(gang)
     if (best, first, seen) == (status.progress, status.first_step, status.step_gaps):
         return status
     return changed(status, progress=best, first_step=first, step_gaps=seen)

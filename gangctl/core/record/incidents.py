@@ -35,13 +35,13 @@ from gangctl.api.changes import changed
 from gangctl.api.incident import Cause, Incident, IncidentLevel, KeptSignal, LedgerEntry, PhaseMilliseconds, Stacks
 from gangctl.api.reasons import Reason
 from gangctl.api.status import RestorePoint, Status
-from gangctl.core.facts.barrier import assign
 from gangctl.core.facts.evidence import Fault, Strength, default, strength
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.progress import first_step
 from gangctl.core.facts.trace_context import follows_at_once, trace_id, trace_of
 from gangctl.core.policy import recovery
 from gangctl.core.policy.cause import Settlement, judged
+from gangctl.core.policy.recovery import assign
 from gangctl.core.record import timings
 from gangctl.words.decisions import signal_kept
 from gangctl.words.message import Message

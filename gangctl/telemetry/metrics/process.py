@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol, get_args
+from typing import Final, NamedTuple, Protocol, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -38,6 +38,15 @@ class Watch(Protocol):
         """How long ago the watch received something."""
 
 
+class Counts(NamedTuple):
+    """Counts by the values of one label, as one metric."""
+
+    name: str
+    documentation: str
+    label: str
+    values: Mapping[str, int]
+
+
 @dataclass(frozen=True, slots=True)
 class Sources:
     """Where to read. A source of counts has every label value from the beginning, from zero on.
@@ -61,8 +70,8 @@ class Sources:
     """By outcome."""
     events: Callable[[], Mapping[str, int]]
     """By outcome."""
-    guard: Callable[[], Mapping[str, int]]
-    """Requests of the device guard to evict a pod, by result."""
+    companions: Callable[[], Iterable[Counts]]
+    """What runs beside the loop of the gangs, and counts its own requests."""
     brake: Callable[[], BrakeState | None]
     """The last count of all members; None while this process does not lead."""
     unreadable: Callable[[], int | None]
@@ -112,12 +121,8 @@ class SourceMetrics:
             sources.status_write_failures(),
         )
         yield _counter("gangctl_events", "Kubernetes Events by outcome.", "outcome", sources.events())
-        yield _counter(
-            "gangctl_device_guard_evictions",
-            "Requests of the device guard to evict a pod outside gangs, by result.",
-            "result",
-            sources.guard(),
-        )
+        for counts in sources.companions():
+            yield _counter(*counts)
         yield _counter("gangctl_spans", "Spans of incidents by outcome.", "outcome", sources.spans())
         yield from _braking(sources.brake())
         unreadable = GaugeMetricFamily(

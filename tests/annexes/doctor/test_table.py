@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from gangctl.explain.doctor.table import ComponentKind, Labels, PodSelector, Sign, Vendor, vendor_of, vendors
+from gangctl.annexes.doctor.table import ComponentKind, Labels, PodSelector, Sign, Vendor, vendor_of, vendors
 
 
 def entries(part: Any) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""The loop of the device guard: it asks :mod:`gangctl.core.policy.device_guard` whom to evict, and requests that.
+"""The loop of the device guard: it asks :mod:`gangctl.annexes.device_guard.policy` whom to evict, and requests that.
 
 The rule: it runs beside the gangs' loop while this process leads, and one request at a time. A request may take long,
 so each follows from a look of its own. Nothing is evicted while the watch is broken. A refusal is reported once for
@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NoReturn, Protocol
 
+from gangctl.annexes.device_guard import policy
+from gangctl.annexes.device_guard.pods import WatchedPods
+from gangctl.annexes.device_guard.policy import GuardedPod, Memory
 from gangctl.cluster import clock
 from gangctl.cluster.errors import ClusterError, Held, Retryable
-from gangctl.cluster.kube.client import NoAnswer
+from gangctl.cluster.kube.client import Client, NoAnswer
+from gangctl.cluster.kube.events import EventRecorder
+from gangctl.cluster.kube.reflector import WatchHealth
 from gangctl.core.facts.world import Device
-from gangctl.core.lifecycle import events
 from gangctl.core.lifecycle.plan import Event
-from gangctl.core.policy import device_guard
-from gangctl.core.policy.device_guard import GuardedPod, Memory
+from gangctl.telemetry.metrics.process import Counts
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +49,13 @@ class GuardedPods(Protocol):
     @property
     def fresh(self) -> float | None:
         """Return since when every change was seen, in seconds since the epoch; None while a watch is broken."""
+
+    @property
+    def health(self) -> WatchHealth:
+        """Return how fresh they are."""
+
+    async def run(self) -> None:
+        """Keep them fresh until cancelled."""
 
     async def evict(self, pod: GuardedPod) -> bool:
         """Request the eviction of a pod; return whether it was there.
@@ -83,7 +94,26 @@ class DeviceGuard:
         self._cluster = cluster
         self._waiting: dict[str, str] = {}
 
-    async def run(self) -> NoReturn:
+    @property
+    def health(self) -> WatchHealth:
+        """Return how fresh the pods are."""
+        return self._cluster.health
+
+    @property
+    def counted(self) -> Counts:
+        """The metric of the requests."""
+        return Counts(
+            "gangctl_device_guard_evictions",
+            "Requests of the device guard to evict a pod outside gangs, by result.",
+            "result",
+            self.counts,
+        )
+
+    async def watch(self) -> None:
+        """Keep the pods fresh until cancelled."""
+        await self._cluster.run()
+
+    async def lead(self) -> NoReturn:
         """Guard for one term: until cancelled."""
         memory = Memory(begun=clock.now())
         while True:
@@ -102,8 +132,8 @@ class DeviceGuard:
         if fresh is None:
             return memory, BROKEN_SECONDS
         pods, now = self._cluster.pods, clock.now()
-        memory = device_guard.seen(memory, pods, now)
-        verdict = device_guard.decide(memory, pods, now, fresh)
+        memory = policy.seen(memory, pods, now)
+        verdict = policy.decide(memory, pods, now, fresh)
         for pod in pods:
             why = verdict.waiting.get(pod.uid, "")
             if why and self._waiting.get(pod.uid) != why:
@@ -118,11 +148,11 @@ class DeviceGuard:
         self.counts[answer.result] += 1
         now = clock.now()
         if answer.result == "evicted":
-            self._tell(pod, events.guard_evicted(pod, device))
-            return device_guard.evicted(memory, pod, now)
+            self._tell(pod, policy.eviction_event(pod, device))
+            return policy.evicted(memory, pod, now)
         if answer.why and answer.is_known:
-            self._tell(pod, events.guard_refused(memory, pod, device, answer.why))
-        return device_guard.refused(memory, pod, now, at_least=answer.after, counts=not answer.is_known)
+            self._tell(pod, policy.refusal_event(memory, pod, device, answer.why))
+        return policy.refused(memory, pod, now, at_least=answer.after, counts=not answer.is_known)
 
     async def _answer(self, pod: GuardedPod) -> _Answer:
         try:
@@ -145,3 +175,8 @@ class DeviceGuard:
             self._cluster.tell(pod, event)
         except ClusterError as error:
             log.warning("the Event of pod %s/%s is not sent: %s", pod.namespace, pod.name, error)
+
+
+def companion(client: Client, namespaces: Sequence[str], recorder: EventRecorder) -> DeviceGuard:
+    """Make the device guard of a process."""
+    return DeviceGuard(WatchedPods(client, namespaces, recorder))

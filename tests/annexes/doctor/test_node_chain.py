@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from gangctl.explain.doctor.links import LinkName, LinkState, NodeSurroundings, Unread
-from tests.explain.doctor.clusters import (
+from gangctl.annexes.doctor.links import LinkName, LinkState, NodeSurroundings, Unread
+from tests.annexes.doctor.clusters import (
     GPU,
     GPU_LABELS,
     around,

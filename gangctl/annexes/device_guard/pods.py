@@ -8,34 +8,73 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
+from gangctl.annexes.device_guard.policy import GuardedPod
 from gangctl.api.names import LABEL_DEVICE_GUARD, LABEL_UID
 from gangctl.cluster.errors import Conflict
 from gangctl.cluster.kube import paths
 from gangctl.cluster.kube.client import Client, NotFound
-from gangctl.cluster.kube.projections import GUARDED_PODS, KubeGuardedPod
+from gangctl.cluster.kube.decoding import WatchDecoder
+from gangctl.cluster.kube.events import EventRecorder
 from gangctl.cluster.kube.reflector import NamespacedCopy, Reflector, WatchHealth, health
 from gangctl.cluster.port import Identity, PlainPod
 from gangctl.core.lifecycle.plan import Event
-from gangctl.core.policy.device_guard import GuardedPod
+from gangctl.kubernetes.containers import is_terminated
+from gangctl.kubernetes.objects import read_devices
+from gangctl.kubernetes.schema import RawPod
 
 SELECTOR: Final = f"{LABEL_DEVICE_GUARD}=true,!{LABEL_UID}"
 
 
-class GuardedPods:
+@dataclass(frozen=True, slots=True)
+class KubeGuardedPod:
+    """A pod outside all gangs, with the label of the device guard."""
+
+    pod: GuardedPod
+    resource_version: str = field(default="", compare=False)
+
+    @property
+    def uid(self) -> str:
+        """UID of the pod."""
+        return self.pod.uid
+
+    @property
+    def namespace(self) -> str:
+        """Namespace of the pod."""
+        return self.pod.namespace
+
+
+def _read(raw: RawPod) -> KubeGuardedPod:
+    metadata, status = raw.metadata, raw.status
+    pod = GuardedPod(
+        uid=metadata.uid,
+        namespace=metadata.namespace,
+        name=metadata.name,
+        node=raw.spec.node_name,
+        devices=read_devices((*status.init_container_statuses, *status.container_statuses)),
+        ending=metadata.deletion_timestamp is not None or is_terminated(raw),
+    )
+    return KubeGuardedPod(pod, metadata.resource_version)
+
+
+_PODS: Final = WatchDecoder(RawPod, _read)
+
+
+class WatchedPods:
     """A watch of these pods, beside that of gangs' pods, and their eviction."""
 
-    def __init__(self, client: Client, namespaces: Sequence[str], record: Callable[[PlainPod, Event], None]) -> None:
-        """``namespaces``: the only ones to watch; none = all namespaces. ``record``: takes the Events of pods."""
+    def __init__(self, client: Client, namespaces: Sequence[str], recorder: EventRecorder) -> None:
+        """``namespaces``: the only ones to watch; none = all namespaces."""
         self.changed = asyncio.Event()
         """Set at each change; its reader clears it."""
         self._client = client
-        self._record = record
+        self._recorder = recorder
         self._copy: NamespacedCopy[KubeGuardedPod] = NamespacedCopy(
             namespaces,
-            lambda one: Reflector(client, paths.pods(one), GUARDED_PODS, self._on_change, selector=SELECTOR),
+            lambda one: Reflector(client, paths.pods(one), _PODS, self._on_change, selector=SELECTOR),
         )
 
     @property
@@ -87,7 +126,7 @@ class GuardedPods:
         Raises:
             Retryable: too many Events wait.
         """
-        self._record(PlainPod(Identity(pod.uid, pod.namespace, pod.name)), event)
+        self._recorder.record(PlainPod(Identity(pod.uid, pod.namespace, pod.name)), event, "")
 
     def _on_change(self, _old: KubeGuardedPod | None, _new: KubeGuardedPod | None) -> None:
         self.changed.set()

@@ -16,11 +16,11 @@ import pytest
 import yaml
 from aiohttp import web
 
-from tests.cli.gpucluster import POOL, gpu_cluster, user
-from tests.cli.here import Here
+from tests.annexes.doctor.clusters import GPU, GPU_LABELS, condition, raw_node
+from tests.annexes.doctor.gpucluster import POOL, gpu_cluster, user
+from tests.cli.here import here as folder
 from tests.cli.kube import Shell, on, shell
 from tests.cluster.kube.fakeapi import status
-from tests.explain.doctor.clusters import GPU, GPU_LABELS, condition, raw_node
 
 OTHER_DRIVER = {"nvidia.com/cuda.driver-version.full": "560.35.03"}
 
@@ -252,8 +252,9 @@ async def test_it_reads_well_on_a_narrow_terminal(here: Shell, columns: int) -> 
         assert "FAILED" in text
 
 
-def test_on_this_machine_there_are_no_nodes(folder: Here) -> None:
-    done = folder.gangctl("doctor")
+def test_on_this_machine_there_are_no_nodes(tmp_path: Path) -> None:
+    with folder(tmp_path) as one:
+        done = one.gangctl("doctor")
     assert done.returncode == 2
     assert "there are no nodes and no pods in" in done.stderr
-    assert "doctor looks at a cluster" in done.stderr
+    assert "this command looks at a cluster" in done.stderr

@@ -9,10 +9,8 @@ from itertools import pairwise
 
 import pytest
 
-from gangctl.core.facts.world import Device
-from gangctl.core.lifecycle import events
-from gangctl.core.policy import device_guard
-from gangctl.core.policy.device_guard import (
+from gangctl.annexes.device_guard import policy
+from gangctl.annexes.device_guard.policy import (
     CLUSTER_EVICTIONS,
     LONGEST_WAIT_SECONDS,
     NODE_EVICTIONS,
@@ -21,6 +19,7 @@ from gangctl.core.policy.device_guard import (
     GuardedPod,
     Memory,
 )
+from gangctl.core.facts.world import Device
 
 START = 1_000_000.0
 
@@ -56,15 +55,15 @@ class World:
         """Rounds, as the controller makes them, until one evicts nothing."""
         while True:
             pods = tuple(self.pods.values())
-            self.memory = device_guard.seen(self.memory, pods, self.now)
-            verdict = device_guard.decide(self.memory, pods, self.now, self.fresh)
+            self.memory = policy.seen(self.memory, pods, self.now)
+            verdict = policy.decide(self.memory, pods, self.now, self.fresh)
             for one, device in verdict.evict:
                 assert device in one.devices
                 self.requests.append((self.now, one.uid))
                 if one.uid in self.refusing:
-                    self.memory = device_guard.refused(self.memory, one, self.now)
+                    self.memory = policy.refused(self.memory, one, self.now)
                 else:
-                    self.memory = device_guard.evicted(self.memory, one, self.now)
+                    self.memory = policy.evicted(self.memory, one, self.now)
                     self.evictions.append((self.now, one.uid, one.node))
             if not verdict.evict:
                 self.look_again_at, self.waiting = verdict.look_again_at, dict(verdict.waiting)
@@ -92,7 +91,7 @@ class World:
 @pytest.mark.parametrize(("words", "told"), [("", ""), ("too many ECC errors", " (too many ECC errors)")])
 def test_an_event_says_what_the_driver_says_of_the_device(words: str, told: str) -> None:
     device = Device("claim:gpu", "gpu-7", "Unhealthy", words)
-    note = events.guard_evicted(pod("a"), device).message
+    note = policy.eviction_event(pod("a"), device).message
     assert note.startswith(f"Device gpu-7 (claim:gpu) on node n1 is unhealthy{told}. The pod was evicted")
 
 
@@ -196,16 +195,16 @@ def test_pods_that_wait_for_the_same_moment_are_evicted_in_the_order_of_their_fa
 def test_pods_whose_evictions_get_no_answer_do_not_keep_others_waiting_without_end() -> None:
     memory = Memory(START - WINDOW_SECONDS)
     pods = tuple(pod(name, health="Unhealthy") for name in "abc")
-    memory = device_guard.seen(memory, pods, START)
+    memory = policy.seen(memory, pods, START)
     asked: list[str] = []
     now = START + SETTLE_SECONDS
     for _ in range(2):
-        verdict = device_guard.decide(memory, pods, now, START)
+        verdict = policy.decide(memory, pods, now, START)
         for one, _ in verdict.evict:
             asked.append(one.uid)
-            memory = device_guard.refused(memory, one, now, counts=True)
+            memory = policy.refused(memory, one, now, counts=True)
         now += WINDOW_SECONDS
-        memory = device_guard.seen(memory, pods, now)
+        memory = policy.seen(memory, pods, now)
     assert asked == ["a", "b", "c", "a"]
 
 
@@ -249,18 +248,18 @@ def test_a_refusal_is_forgotten_when_the_device_is_healthy_again() -> None:
 
 
 def test_the_api_server_may_ask_for_a_longer_pause() -> None:
-    made = device_guard.refused(Memory(START), pod("a"), START, at_least=30)
+    made = policy.refused(Memory(START), pod("a"), START, at_least=30)
     assert made.refusals["a"].again_at == START + 30
 
 
 def test_an_eviction_without_an_answer_counts_for_the_rates() -> None:
     memory = Memory(START - WINDOW_SECONDS)
     pods = tuple(pod(f"p{number}", health="Unhealthy") for number in range(NODE_EVICTIONS + 1))
-    memory = device_guard.seen(memory, pods, START)
+    memory = policy.seen(memory, pods, START)
     for one in pods[:NODE_EVICTIONS]:
-        memory = device_guard.refused(memory, one, START + 1, counts=True)
+        memory = policy.refused(memory, one, START + 1, counts=True)
     now = START + SETTLE_SECONDS
-    assert device_guard.decide(memory, pods, now, START).evict == ()
+    assert policy.decide(memory, pods, now, START).evict == ()
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from gangctl.annexes.device_guard import loop, policy
+from gangctl.annexes.device_guard.loop import DeviceGuard
+from gangctl.annexes.device_guard.policy import GuardedPod
 from gangctl.cluster import clock
 from gangctl.cluster.kube.client import NoAnswer
-from gangctl.controller import device_guard as controller_guard
-from gangctl.controller.device_guard import DeviceGuard
+from gangctl.cluster.kube.reflector import WatchHealth
 from gangctl.core.facts.world import Device
 from gangctl.core.lifecycle.plan import Event
-from gangctl.core.policy import device_guard
-from gangctl.core.policy.device_guard import GuardedPod
 from tests.cluster.kube.fakeapi import FakeApi, serving, status
 from tests.cluster.kube.objects import pod as pod_of_a_gang
 from tests.controller.replicas import Replica, replica
@@ -31,9 +31,9 @@ ON = ("--device-guard", "true")
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_guard, "SETTLE_SECONDS", 0.2)
-    monkeypatch.setattr(device_guard, "WINDOW_SECONDS", 0.3)
-    monkeypatch.setattr(device_guard, "FIRST_WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(policy, "SETTLE_SECONDS", 0.2)
+    monkeypatch.setattr(policy, "WINDOW_SECONDS", 0.3)
+    monkeypatch.setattr(policy, "FIRST_WAIT_SECONDS", 0.05)
 
 
 @pytest.fixture
@@ -189,6 +189,13 @@ class Pods:
         self.looks += 1
         return None if self.is_broken else self._began
 
+    @property
+    def health(self) -> WatchHealth:
+        return WatchHealth("guardedpods", 0, 0)
+
+    async def run(self) -> None:
+        """They are always fresh."""
+
     async def evict(self, pod: GuardedPod) -> bool:
         self.requests.append((pod.uid, time.monotonic()))
         if not self.answers:
@@ -202,7 +209,7 @@ class Pods:
 @asynccontextmanager
 async def guarding(pods: Pods) -> AsyncIterator[DeviceGuard]:
     guard = DeviceGuard(pods)
-    task = asyncio.create_task(guard.run())
+    task = asyncio.create_task(guard.lead())
     try:
         yield guard
     finally:
@@ -212,7 +219,7 @@ async def guarding(pods: Pods) -> AsyncIterator[DeviceGuard]:
 
 
 async def test_nothing_is_evicted_while_the_watch_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(controller_guard, "BROKEN_SECONDS", 0.1)
+    monkeypatch.setattr(loop, "BROKEN_SECONDS", 0.1)
     pods = Pods("a")
     pods.is_broken = pods.answers = True
     async with guarding(pods) as guard:
@@ -247,8 +254,8 @@ class Changing(Pods):
 
 
 async def test_what_changes_during_an_eviction_counts_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_guard, "NODE_EVICTIONS", 5)
-    monkeypatch.setattr(controller_guard, "BROKEN_SECONDS", 0.01)
+    monkeypatch.setattr(policy, "NODE_EVICTIONS", 5)
+    monkeypatch.setattr(loop, "BROKEN_SECONDS", 0.01)
     pods = Changing("a", "b", "c")
     pods.answers = True
     async with guarding(pods) as guard:

@@ -10,8 +10,8 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
-from gangctl.explain.doctor.links import Link, LinkName, LinkState, NodeSurroundings
-from gangctl.explain.doctor.node_chain import node_chain
+from gangctl.annexes.doctor.links import Link, LinkName, LinkState, NodeSurroundings
+from gangctl.annexes.doctor.node_chain import node_chain
 from gangctl.kubernetes.objects import DaemonSet, Node, WholePod, read_daemon_set, read_node, read_pod
 from gangctl.kubernetes.schema import RawDaemonSet, RawNode, RawWholePod
 from gangctl.kubernetes.signals import SignalTable, default_rows

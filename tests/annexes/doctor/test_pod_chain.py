@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from gangctl.explain.doctor.links import Inside, Link, LinkName, LinkState, NodeSurroundings, Unread
-from gangctl.explain.doctor.pod_chain import cuda_link, pod_chain
+from gangctl.annexes.doctor.links import Inside, Link, LinkName, LinkState, NodeSurroundings, Unread
+from gangctl.annexes.doctor.pod_chain import cuda_link, pod_chain
 from gangctl.kubernetes.objects import Container
-from tests.explain.doctor.clusters import GPU, around, condition, gpu_node, not_ready, pod, raw_pod
+from tests.annexes.doctor.clusters import GPU, around, condition, gpu_node, not_ready, pod, raw_pod
 
 OK, FAILED, ABSENT, UNKNOWN = LinkState.OK, LinkState.FAILED, LinkState.ABSENT, LinkState.UNKNOWN
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from gangctl.annexes.doctor.components import component_link, pods_of
+from gangctl.annexes.doctor.links import Link, LinkName, LinkState, NodeSurroundings, Unread, unread
+from gangctl.annexes.doctor.table import ComponentKind, Vendor, vendor_of, vendors, version
 from gangctl.core.facts.world import NodeAnswer
-from gangctl.explain.doctor.components import component_link, pods_of
-from gangctl.explain.doctor.links import Link, LinkName, LinkState, NodeSurroundings, Unread, unread
-from gangctl.explain.doctor.table import ComponentKind, Vendor, vendor_of, vendors, version
 from gangctl.kubernetes.objects import Node, WholePod
 
 _MOST_PODS: Final = 8

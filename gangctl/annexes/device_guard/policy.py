@@ -20,7 +20,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from gangctl.api.reasons import Reason
 from gangctl.core.facts.world import Device
+from gangctl.core.lifecycle.plan import Event, EventType
 from gangctl.words import decisions
 
 SETTLE_SECONDS: Final = 10.0
@@ -152,6 +154,20 @@ def decide(memory: Memory, pods: Iterable[GuardedPod], now: float, fresh: float)
         waiting[pod.uid] = why
         moments.append(max(until, now))
     return Verdict(tuple(found), waiting, min(moments, default=None))
+
+
+def eviction_event(pod: GuardedPod, device: Device) -> Event:
+    """The Event of an eviction."""
+    message = decisions.pod_evicted(device.name, device.resource, pod.node, device.message)
+    return Event(EventType.WARNING, Reason.DEVICE_GUARD_EVICTED, message)
+
+
+def refusal_event(memory: Memory, pod: GuardedPod, device: Device, why: str) -> Event | None:
+    """The Event of a refused eviction; None if the pod has one for this fault. ``memory``: without this refusal."""
+    if pod.uid in memory.refusals:
+        return None
+    message = decisions.eviction_refused(device.name, device.resource, pod.node, why, device.message)
+    return Event(EventType.WARNING, Reason.DEVICE_GUARD_REFUSED, message)
 
 
 def _sick(memory: Memory, pods: Iterable[GuardedPod]) -> list[tuple[float, GuardedPod, Device]]:

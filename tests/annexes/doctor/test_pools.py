@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from gangctl.explain.doctor.links import LinkName, NodeSurroundings, Unread
-from gangctl.explain.doctor.survey import Member, pools
-from tests.explain.doctor.clusters import GPU, GPU_LABELS, node, pod, raw_node, raw_pod
+from gangctl.annexes.doctor.links import LinkName, NodeSurroundings, Unread
+from gangctl.annexes.doctor.survey import Member, pools
+from tests.annexes.doctor.clusters import GPU, GPU_LABELS, node, pod, raw_node, raw_pod
 
 TYPE = "node.kubernetes.io/instance-type"
 

@@ -12,6 +12,9 @@ from typing import Final, TypeVar
 
 from pydantic import TypeAdapter
 
+from gangctl.annexes.doctor.links import Inside, NodeSurroundings, Unread
+from gangctl.annexes.doctor.survey import FleetSurvey, NodeSurvey, PodSurvey, Survey
+from gangctl.annexes.doctor.table import ANY, vendor_of, vendors
 from gangctl.cli.errors import UserError, hint
 from gangctl.cli.targets.pod_exec import PERMISSIONS, run_python
 from gangctl.cluster.errors import ClusterError
@@ -20,9 +23,6 @@ from gangctl.cluster.kube.client import Client, NotFound, Rejected
 from gangctl.cluster.kube.decoding import Decoder
 from gangctl.cluster.kube.projections import nodes
 from gangctl.cluster.kube.reflector import list_all
-from gangctl.explain.doctor.links import Inside, NodeSurroundings, Unread
-from gangctl.explain.doctor.survey import FleetSurvey, NodeSurvey, PodSurvey, Survey
-from gangctl.explain.doctor.table import ANY, vendor_of, vendors
 from gangctl.kubernetes.objects import DaemonSet, Node, WholePod, read_daemon_set, read_pod
 from gangctl.kubernetes.schema import Raw, RawDaemonSet, RawNamed, RawWholePod
 from gangctl.kubernetes.signals import SignalTable, default_rows
@@ -51,7 +51,7 @@ class _Looked(Raw):
 _LOOKED: Final = TypeAdapter(_Looked)
 
 
-async def survey(client: Client, namespace: str, subject: str, *, execute: bool) -> Survey:
+async def survey(client: Client, namespace: str, *, subject: str, execute: bool) -> Survey:
     """Read a node, a pod of the namespace with its node, or, without a subject, all nodes.
 
     Args:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from tests.cli.gpucluster import gpu_cluster
+from tests.annexes.doctor.gpucluster import gpu_cluster
 from tests.cli.kube import Shell, on
 from tests.cluster.kube.fakeapi import status
 

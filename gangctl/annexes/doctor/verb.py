@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 from typing import Any, Final
 
+from gangctl.annexes.doctor import text
+from gangctl.annexes.doctor.links import Link, LinkState, worst
+from gangctl.annexes.doctor.reader import survey
+from gangctl.annexes.doctor.survey import FleetSurvey, NodeSurvey, PodSurvey, Pool, Survey
 from gangctl.cli.errors import ExitCode, UserError
-from gangctl.cli.printers import doctor as doctor_text
 from gangctl.cli.printers.output import as_json, as_yaml, console, print_out
 from gangctl.cli.targets import selection
-from gangctl.explain.doctor.links import Link, LinkState, worst
-from gangctl.explain.doctor.survey import FleetSurvey, NodeSurvey, PodSurvey, Pool, Survey
 
 _EPILOG: Final = """\
 examples:
@@ -27,7 +29,7 @@ A link is ok; FAILED, with what to do; absent, if the cluster does not have it: 
 has no validator; or unknown, if you may not look at it: the right is named, and the rest is answered.
 
 What is known of NVIDIA, AMD, Intel, AWS Neuron and Google TPU, each with its source, is in
-gangctl/explain/doctor/vendors.yaml. Other extended resources have the links that any device plugin has.
+gangctl/annexes/doctor/vendors.yaml. Other extended resources have the links that any device plugin has.
 
 Permissions on a cluster: get and list nodes, list pods, daemonsets and runtimeclasses in all namespaces; for a pod, get
 pods in its namespace; with --exec, get and create pods/exec.
@@ -60,14 +62,14 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.execute and not arguments.subject:
         raise UserError("--exec looks into the container of a pod: name the pod")
     with selection.open_target(arguments) as target:
-        found = target.survey(arguments.subject, execute=arguments.execute)
+        found = target.ask(partial(survey, subject=arguments.subject, execute=arguments.execute))
     if arguments.execute and not isinstance(found, PodSurvey):
         raise UserError(f"{arguments.subject} is a node: --exec looks into the container of a pod")
     if arguments.output in {"json", "yaml"}:
         document = _document(found)
         print_out(as_json(document) if arguments.output == "json" else as_yaml(document))
     else:
-        doctor_text.show(console(sys.stdout), found, wide=arguments.output == "wide")
+        text.show(console(sys.stdout), found, wide=arguments.output == "wide")
     return ExitCode.FAILED if state(found) is LinkState.FAILED else ExitCode.OK
 
 

@@ -10,10 +10,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from gangctl.annexes.doctor.links import Link, LinkName, LinkState
+from gangctl.annexes.doctor.survey import Difference, FleetSurvey, NodeSurvey, PodSurvey, Pool, Survey
 from gangctl.cli.printers.output import trimmed
 from gangctl.cli.printers.text import clean, first
-from gangctl.explain.doctor.links import Link, LinkName, LinkState
-from gangctl.explain.doctor.survey import Difference, FleetSurvey, NodeSurvey, PodSurvey, Pool, Survey
 from gangctl.words.text import counted
 
 NARROW: Final = 70

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from gangctl.explain.doctor.components import image_of, pods_of
-from gangctl.explain.doctor.links import Inside, Link, LinkName, LinkState, NodeSurroundings, Unread, unread
-from gangctl.explain.doctor.node_chain import has_devices, node_chain, on_node
-from gangctl.explain.doctor.pod_chain import pod_chain
-from gangctl.explain.doctor.table import ComponentKind, version
+from gangctl.annexes.doctor.components import image_of, pods_of
+from gangctl.annexes.doctor.links import Inside, Link, LinkName, LinkState, NodeSurroundings, Unread, unread
+from gangctl.annexes.doctor.node_chain import has_devices, node_chain, on_node
+from gangctl.annexes.doctor.pod_chain import pod_chain
+from gangctl.annexes.doctor.table import ComponentKind, version
 from gangctl.kubernetes.objects import Node, WholePod
 
 POOL_LABELS: Final = (

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.annexes.doctor.clusters import GPU, GPU_LABELS, operands, raw_node, raw_pod
 from tests.cli.kube import Shell, shell
-from tests.explain.doctor.clusters import GPU, GPU_LABELS, operands, raw_node, raw_pod
 
 POOL = {"cloud.google.com/gke-nodepool": "train"}
 

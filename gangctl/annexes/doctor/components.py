@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from gangctl.annexes.doctor.links import Link, LinkName, LinkState, NodeSurroundings, Unread, unread
+from gangctl.annexes.doctor.table import Component, ComponentKind, Vendor
 from gangctl.core.facts.node_affinity import has_required_affinity, untolerated
-from gangctl.explain.doctor.links import Link, LinkName, LinkState, NodeSurroundings, Unread, unread
-from gangctl.explain.doctor.table import Component, ComponentKind, Vendor
 from gangctl.kubernetes.objects import DaemonSet, Node, Taint, WholePod
 
 _TOLERATED: Final = frozenset(

@@ -13,9 +13,9 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from gangctl.annexes.doctor.links import Inside, Link, LinkName, LinkState, NodeSurroundings, Unread, unread
+from gangctl.annexes.doctor.table import Vendor, vendor_of, version
 from gangctl.core.facts.fitness import checks
-from gangctl.explain.doctor.links import Inside, Link, LinkName, LinkState, NodeSurroundings, Unread, unread
-from gangctl.explain.doctor.table import Vendor, vendor_of, version
 from gangctl.kubernetes.objects import Container, Node, WholePod
 
 _FIRST_MINOR_COMPATIBLE: Final = 11

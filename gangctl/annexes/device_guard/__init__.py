@@ -1,0 +1,13 @@
+"""Evict pods outside gangs from unhealthy devices, if their label asks for it: ``--device-guard`` of the controller."""
+
+from __future__ import annotations
+
+from gangctl.controller.companions import Registration
+
+REGISTERED = (
+    Registration(
+        "device-guard",
+        "whether pods with the label gangctl.io/device-guard=true are evicted when their device is unhealthy",
+        "gangctl.annexes.device_guard.loop:companion",
+    ),
+)

@@ -1,0 +1,65 @@
+"""Companions: what annexes run in the controller's process, beside the loop of the gangs.
+
+The rule: an annex registers its companion, and a flag turns it on. The controller knows no more of it than this
+module says, and a companion decides nothing about gangs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol, cast
+
+from gangctl.registered import registered
+
+if TYPE_CHECKING:  # the command line reads registrations too, and needs none of these
+    from gangctl.cluster.kube.client import Client
+    from gangctl.cluster.kube.events import EventRecorder
+    from gangctl.cluster.kube.reflector import WatchHealth
+    from gangctl.telemetry.metrics.process import Counts
+
+
+class Companion(Protocol):
+    """A companion in one process. It exists also while it is off, so that its counts begin at zero."""
+
+    @property
+    def health(self) -> WatchHealth:
+        """Return how fresh its watch is."""
+
+    @property
+    def counted(self) -> Counts:
+        """The requests that it has made since the process began."""
+
+    async def watch(self) -> None:
+        """Keep its reads fresh until cancelled, also while this process doesn't lead."""
+
+    async def lead(self) -> NoReturn:
+        """Work for one term: until cancelled."""
+
+
+class MakeCompanion(Protocol):
+    """The function that an annex registers."""
+
+    def __call__(self, client: Client, namespaces: Sequence[str], recorder: EventRecorder) -> Companion:
+        """Make the companion. ``namespaces``: the only ones to watch; none = all namespaces."""
+
+
+class Registration(NamedTuple):
+    """A companion, by the flag that turns it on."""
+
+    name: str
+    """The flag without ``--``."""
+    meaning: str
+    """The help of the flag."""
+    place: str
+    """``module:function``."""
+
+    def load(self) -> MakeCompanion:
+        """Import the function that makes it."""
+        module, _, name = self.place.partition(":")
+        return cast("MakeCompanion", getattr(import_module(module), name))
+
+
+def companions() -> list[Registration]:
+    """All companions."""
+    return registered(Registration)
