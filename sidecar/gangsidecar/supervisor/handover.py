@@ -65,6 +65,7 @@ class Handovers:
         self._loop = loop
         self._answer = answer
         self._stand_ins: dict[int, _StandIn] = {}  # By the pids of their forks.
+        self._looks = False  # A look at who has been stopped is due.
         self._server = socket.socket(socket.AF_UNIX)
         self._server.setblocking(False)  # noqa: FBT003 - its signature
         mask = os.umask(0o077)
@@ -165,9 +166,8 @@ class Handovers:
         if isinstance(answer, bytes):
             link.send(answer + b"\n")
             return
-        if not self._stand_ins:
-            self._loop.at(now_ms() + LOOK_MS, self._look)
         self._stand_ins[answer] = _StandIn(link, pid)
+        self._look_later()
         self._loop.watch(link, READ, partial(self._pass_on, answer))
         try:
             link.send(b"forked\n")
@@ -198,7 +198,12 @@ class Handovers:
             if changed:
                 stand_in.is_stopped = not stand_in.is_stopped
                 processes.send(set(now) - set(changed), signal.SIGSTOP if stand_in.is_stopped else signal.SIGCONT)
-        if self._stand_ins:
+        self._looks = False
+        self._look_later()
+
+    def _look_later(self) -> None:
+        if self._stand_ins and not self._looks:
+            self._looks = True
             self._loop.at(now_ms() + LOOK_MS, self._look)
 
     def _close(self, link: socket.socket) -> None:

@@ -62,6 +62,8 @@ SHORT_BYTES = 128 << 20
 """A container that has less than this left gets the template's memory back."""
 TEMPLATES = 20
 """After so many templates of one supervisor there is no further one: something that repeats itself ends them."""
+MOST_RECORDED = 64
+"""So many interpreters record their imports at a time."""
 FIRST_START = "the first start imports everything itself; the template is made after its first step"
 NO_PYTHON = "nothing has run a script or a module with Python yet (python SCRIPT, python -m MODULE)"
 NO_HOOK = "with -I, -E or -S Python doesn't ask for a fork, and what it imports isn't known: name modules in preload"
@@ -78,6 +80,10 @@ _IGNORES_HOOKS = re.compile("-[^WX-]*[IES]")
 _PYTHON = re.compile(r"python(\d(\.\d+)?t?)?")
 _PLAIN = frozenset("bBdEIOPqRsStuv")
 _WITH_VALUE = frozenset("WX")
+
+
+Forked = tuple[int, socket.socket]
+"""A process's pid, and our end of its channel."""
 
 
 class WarmSettings(NamedTuple):
@@ -135,9 +141,7 @@ class WarmStart:
         """The processes that are started next are of a new attempt."""
         template = self._template
         self._counted.clear()
-        for pid in set(self._executed) - set(self._living()):
-            del self._executed[pid]
-            remove(self._imports(pid))
+        self._forget_ended()
         self.report = wire.WarmStart(attempt, 0, 0, NO_PYTHON)
         if template is not None:
             not_imported = "" if self._settings.preload == AUTO else template.not_imported
@@ -155,16 +159,21 @@ class WarmStart:
         """
         plain, python, template = self._settings.environment, parse_python(command), self._template
         self._of_attempts.update(name for name, value in environment.items() if plain.get(name) != value)
-        if python is not None and template is not None and python.interpreter == template.words:
+        if python is None:
+            return connections.spawn_parkable(command, environment, output)
+        if template is None:
+            is_deaf = any(map(_IGNORES_HOOKS.match, python.interpreter[1:]))
+            forked: Forked | str = NO_HOOK if is_deaf else self._no_template
+        elif python.interpreter != template.words:
+            forked = template.obstacle or OTHER_PYTHON
+        else:
             forked = template.fork(python.target, environment, output)
-            if forked is not None:
-                self._count(forked=1)
-                return forked
-        started = connections.spawn_parkable(command, environment, output)
-        if python is not None:
-            is_deaf = template is None and any(map(_IGNORES_HOOKS.match, python.interpreter[1:]))
-            self._count_executed(started[0], NO_HOOK if is_deaf else self._obstacle(python.interpreter))
-        return started
+        if isinstance(forked, str):
+            started = connections.spawn_parkable(command, environment, output)
+            self._count_executed(started[0], forked)
+            return started
+        self._count(forked=1)
+        return forked
 
     def _answer(self, starting: Starting) -> bytes | int:
         answer = self._decided(starting)
@@ -176,24 +185,23 @@ class WarmStart:
         python, template = parse_python(starting.words), self._template
         if python is None:
             return EXECUTE
-        if template is not None and template.interpreter == starting.interpreter:
+        if template is None:
+            forked: Forked | str = self._no_template
+        elif template.interpreter != starting.interpreter:
+            forked = template.obstacle or OTHER_PYTHON
+        else:
             forked = template.fork(python.target, starting.environment, starting=starting)
-            if forked is not None:
-                forked[1].close()
-                self._count(forked=1, executed=-1 if starting.pid in self._counted else 0)
-                return forked[0]
-        self._count_executed(starting.pid, self._obstacle(starting.interpreter))
-        if not self._learns:
+        if not isinstance(forked, str):
+            forked[1].close()
+            self._count(forked=1, executed=-1 if starting.pid in self._counted else 0)
+            return forked[0]
+        self._count_executed(starting.pid, forked)
+        if len(self._executed) >= MOST_RECORDED:
+            self._forget_ended()
+        if not self._learns or len(self._executed) >= MOST_RECORDED:
             return EXECUTE
         self._executed[starting.pid] = _Executed(python, starting.environment, starting.interpreter)
         return b"\0".join([b"record", *map(os.fsencode, (ARCHIVE, self._imports(starting.pid)))])
-
-    def _obstacle(self, interpreter: list[str] | str) -> str:
-        """Return why no process of this kind of interpreter was forked just now."""
-        template = self._template
-        if template is None:
-            return self._no_template
-        return template.refused or (template.obstacle if template.is_of(interpreter) else OTHER_PYTHON)
 
     def progressed(self, progress: wire.Progress) -> None:
         """The worker has reported: after its first step it has imported what it needs."""
@@ -240,6 +248,11 @@ class WarmStart:
 
     def _imports(self, pid: int) -> str:
         return f"{self._settings.imports}-{pid}"
+
+    def _forget_ended(self) -> None:
+        for pid in set(self._executed) - set(self._living()):
+            del self._executed[pid]
+            remove(self._imports(pid))
 
     def _living(self) -> list[int]:
         """Return the interpreters that record their imports and have not ended, the newest last."""
@@ -348,15 +361,10 @@ class Template:
         self._is_reaped = False
         self.is_useless = False  # Another template would come to the same end.
         self.obstacle = IMPORTING  # Why it can't fork now; empty if it can.
-        self.refused = ""  # Why its last fork was refused, though others may not be.
         self.blamed = ""  # The module whose import was the obstacle.
         self.not_imported = ""  # Modules that could not be imported, with their errors.
         self.bytes = 0  # Memory that it alone uses.
         loop.watch(self._connection, READ, self._read)
-
-    def is_of(self, interpreter: list[str] | str) -> bool:
-        """Return whether it is of this kind: the words of a command, or what an interpreter says of itself."""
-        return interpreter in (self.words, self.interpreter)
 
     def preload(self, modules: Sequence[str], *, beside: bool) -> None:
         """Have it import these. ``beside``: a worker trains meanwhile."""
@@ -372,15 +380,14 @@ class Template:
         environment: dict[str, str],
         output: tuple[int, int] = (1, 2),
         starting: Starting | None = None,
-    ) -> tuple[int, socket.socket] | None:
-        """Fork a process; returns its pid and our end of its channel, or None with an ``obstacle``: then execute it.
+    ) -> Forked | str:
+        """Fork a process, or return why not: then execute it.
 
         When this returns, the child is a child of this process and may run. ``starting``: the interpreter in whose
         place it runs.
         """
-        self.refused = ""
         if self.obstacle:
-            return None
+            return self.obstacle
         link, its_end = socket.socketpair()
         link.settimeout(ANSWER_SECONDS)
         try:
@@ -392,9 +399,8 @@ class Template:
             answer = _parsed(receive(link)[0])
             self.blamed = str(answer.get("by", ""))
             if answer.get("only") is True:
-                self.refused = str(answer.get("obstacle"))[:LONGEST]
                 link.close()
-                return None
+                return str(answer.get("obstacle"))[:LONGEST]
             pid = int(answer.get("pid", 0))
             wrong = str(answer.get("obstacle", "the template did not fork"))
             if not wrong and processes.parent(pid) != os.getpid():
@@ -408,7 +414,7 @@ class Template:
         link.close()
         # A child whose link is closed without a command ends by itself.
         self.end(wrong, for_good=bool(self.blamed))
-        return None
+        return self.obstacle
 
     def end(self, why: str, *, for_good: bool = False) -> None:
         """Kill it. The caller reaps it. ``for_good``: another would come to the same end."""
