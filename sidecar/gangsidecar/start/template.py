@@ -15,9 +15,9 @@ Both sides send lines of JSON. The supervisor asks, and the template or its chil
 With the request for a fork comes a file: the socket on which the child answers, and on which it waits to go on. If
 there are two more, they become its standard output and standard error. An obstacle is answered on the socket, without a
 pid. Where the child runs the program of another process, the request has ``"for": {"pid": 4320, "words": [word, ...],
-"numbers": [0, 1, 2], "unbuffered": false}``, and with it come that process's open files; an answer with ``"only":
-true`` says that other forks have no such obstacle. ``beside`` is true while a worker trains: imports must not take
-processors from it.
+"numbers": [0, 1, 2], "blocked": [], "unbuffered": false}``, and with it come that process's open files; an answer with
+``"only": true`` says that other forks have no such obstacle. ``beside`` is true while a worker trains: imports must not
+take processors from it.
 """
 
 from __future__ import annotations
@@ -209,6 +209,8 @@ class Other(NamedTuple):
     """Its command line."""
     numbers: list[int]
     """The numbers of its open files."""
+    blocked: list[int]
+    """The signals that it was started with as blocked."""
     unbuffered: bool
     """It was started with ``-u``."""
 
@@ -250,7 +252,7 @@ class Other(NamedTuple):
         os.umask(int(status["Umask"], 8))
         for signum in _signals(status["SigIgn"]):
             signal.signal(signum, signal.SIG_IGN)
-        signal.pthread_sigmask(signal.SIG_SETMASK, _signals(status["SigBlk"]))
+        signal.pthread_sigmask(signal.SIG_SETMASK, self.blocked)
         for name in (name for name in dir(resource) if name.startswith("RLIMIT_")):
             limit = getattr(resource, name)
             resource.setrlimit(limit, resource.prlimit(self.pid, limit))

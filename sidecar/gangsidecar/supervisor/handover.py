@@ -48,6 +48,8 @@ class Starting(NamedTuple):
     """The numbers of its open files."""
     files: list[int]
     """The same files, with our numbers."""
+    blocked: list[int]
+    """The signals that it was started with as blocked."""
 
 
 class _StandIn:
@@ -156,9 +158,15 @@ class Handovers:
                 link.close()
 
     def _take(self, link: socket.socket, pid: int, text: str, files: list[int]) -> None:
-        numbers, _, interpreter = text.partition("|")
+        numbers, blocked, interpreter = text.split("|", 2)
         starting = Starting(
-            pid, _words(pid, "cmdline"), environment(pid), interpreter, [int(one) for one in numbers.split()], files
+            pid,
+            _words(pid, "cmdline"),
+            environment(pid),
+            interpreter,
+            numbers=[int(one) for one in numbers.split()],
+            files=files,
+            blocked=[int(one) for one in blocked.split()],
         )
         if len(starting.numbers) != len(files):
             raise ValueError("not all of its open files came")

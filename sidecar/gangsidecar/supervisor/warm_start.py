@@ -177,7 +177,8 @@ class WarmStart:
 
     def _answer(self, starting: Starting) -> bytes | int:
         answer = self._decided(starting)
-        self._news(self.report)
+        # Not at once: what is fed reaps children, and a fork that has ended already isn't known yet.
+        self._loop.at(now_ms(), lambda: self._news(self.report))
         return answer
 
     def _decided(self, starting: Starting) -> bytes | int:
@@ -466,6 +467,7 @@ def _other(starting: Starting) -> dict[str, Any]:
         "pid": starting.pid,
         "words": starting.words,
         "numbers": starting.numbers,
+        "blocked": starting.blocked,
         "unbuffered": any(_UNBUFFERED.match(flag) for flag in flags),
     }
 

@@ -41,19 +41,26 @@ def begin() -> None:
     if not path:
         return
     files = _files()
+    # What comes meanwhile waits for the program, or for the handlers of a stand-in.
+    blocked = _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())
     link = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
         link.connect(path)
         rights = b"".join(number.to_bytes(4, sys.byteorder) for number in files)
-        line = f"{' '.join(map(str, files))}|{interpreter()}\n"
+        line = f"{_listed(files)}|{_listed(sorted(map(int, blocked)))}|{interpreter()}\n"
         link.sendmsg([os.fsencode(line)], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)] if files else [])
         verb, *words = _line(link).split(b"\0")
         if verb == b"forked":
-            _stand_in(link, files)
+            _stand_in(link, files, blocked)
     finally:
         link.close()
+        _signal.pthread_sigmask(_signal.SIG_SETMASK, blocked)
     if verb == b"record":
         _record(*map(os.fsdecode, words))
+
+
+def _listed(numbers: list[int]) -> str:
+    return " ".join(map(str, numbers))
 
 
 def _files() -> list[int]:
@@ -94,12 +101,13 @@ def _record(archive: str, file: str) -> None:
             del sys.modules[name]
 
 
-def _stand_in(link: _socket.socket, files: list[int]) -> None:
+def _stand_in(link: _socket.socket, files: list[int], blocked: set[int]) -> None:
     """Never returns."""
     try:
         for signum in range(1, _signal.NSIG):
             if signum not in OWN and _signal.getsignal(signum) not in {None, _signal.SIG_IGN}:
                 _signal.signal(signum, lambda signum, _frame: _pass_on(link, signum))
+        _signal.pthread_sigmask(_signal.SIG_SETMASK, blocked)
         for file in files:  # The fork has them: what it closes is closed.
             os.close(file)
         how, _, number = _line(link).partition(b" ")
