@@ -144,7 +144,7 @@ class Template:
             or obstacles.shares_memory(self._before)
             or obstacles.changed(self._versions)
         )
-        folder = other.folder if other is not None else os.getcwd()
+        folder = "" if other is None else other.folder
         only = "" if found else obstacles.shadowed(Target.of(command, folder).first_in_path, self._loaded)
         if other is not None and not (found or only):
             only = obstacles.differs(other.pid, self._environment, environment) or other.clashes(files)

@@ -137,9 +137,8 @@ class Driver:
             self._ports.end()
             self._pending.extend(self._workers.start(effect))
         elif isinstance(effect, machine.Signal):
-            spared = self._helpers.pids | self._workers.pids_of(set(effect.spared))
-            below = processes.descendants(os.getpid(), spared)
-            processes.signal_all(effect.signum, [pid for pid in below if pid not in self._workers.stand_ins])
+            spared = self._helpers.pids | self._workers.pids_of(set(effect.spared)) | self._workers.stand_ins
+            processes.signal_all(effect.signum, processes.descendants(os.getpid(), spared))
         elif isinstance(effect, machine.SignalOne):
             self._workers.signal(effect.signum, effect.local_rank)
         elif isinstance(effect, machine.Refuse):

@@ -21,14 +21,13 @@ from functools import partial
 from typing import NamedTuple
 
 from gangsidecar.common import log, now_ms
+from gangsidecar.start.link import FILES
 from gangsidecar.supervisor import processes
 from gangsidecar.supervisor.event_loop import READ, EventLoop
 
 EXECUTE = b"execute"
 LONGEST = 1 << 16
 """Bytes of a question."""
-FILES = 253
-"""Files that the kernel passes with one message."""
 LOOK_MS = 200
 """The time between two looks at who has been stopped or continued."""
 _PEER = struct.Struct("3i")

@@ -144,7 +144,7 @@ def _stat(pid: int) -> list[bytes]:
 
 
 def descendants(pid: int, without: set[int], kill: int | None = None) -> list[int]:
-    """Every descendant of a process, parents before their children, without some children and what is below them.
+    """Every descendant of a process, parents before their children, without some and what is below them.
 
     With ``kill``, each gets this signal the moment that it is found, so that it has no time to fork.
     """
@@ -155,7 +155,7 @@ def descendants(pid: int, without: set[int], kill: int | None = None) -> list[in
         if kill is not None:
             send([one], kill)
         found.append(one)
-        waiting.extend(children(one))
+        waiting.extend(child for child in children(one) if child not in without)
     return found
 
 

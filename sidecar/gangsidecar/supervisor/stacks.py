@@ -96,8 +96,7 @@ def take(of: int, without: set[int], until_ms: int, first: int | None = None) ->
         until_ms: when to be done, on this machine's clock.
         first: the process to begin with, if one is suspected.
     """
-    below = processes.descendants(of, {*without, os.getpid()})
-    found = sorted((pid for pid in below if pid not in without), key=lambda pid: (pid != first, pid))
+    found = sorted(processes.descendants(of, {*without, os.getpid()}), key=lambda pid: (pid != first, pid))
     left = LIMIT
     for at, pid in enumerate(found):
         if left < LEAST or now_ms() >= until_ms:
