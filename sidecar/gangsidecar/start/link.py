@@ -21,8 +21,8 @@ ONLY_TEMPLATE = {
 }
 """Variables of the template alone. Without the first, asking whether there is a GPU spoils CUDA for every child;
 without the second, pyarrow starts a thread as it is loaded, which jemalloc gives up at a fork anyway."""
-FILES = 253
-"""At most so many come with a line: the kernel passes no more."""
+ROOM = socket.CMSG_LEN(253 * array.array("i").itemsize)
+"""Bytes for the files that come with a line: the kernel passes no more of them."""
 _PIECE = 1 << 16
 
 
@@ -43,25 +43,31 @@ def send_with(link: socket.socket, files: list[int], **message: Any) -> None:
     link.sendall(data[sent:])
 
 
+def files_in(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
+    """Return the files that came with a message."""
+    files = array.array("i")
+    for level, kind, data in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            files.frombytes(data[: len(data) - len(data) % files.itemsize])
+    return list(files)
+
+
 def receive(link: socket.socket) -> tuple[str, list[int]]:
     """Return the next line, and the files that came with it. An empty line means that the other side is gone.
 
     A side sends its next line only after the answer, so nothing of it can be in the last piece.
     """
     pieces: list[bytes] = []
-    files = array.array("i")
+    files: list[int] = []
     while not pieces or not pieces[-1].endswith(b"\n"):
         try:
-            piece, ancillary, _, _ = link.recvmsg(
-                _PIECE, socket.CMSG_LEN(FILES * files.itemsize), socket.MSG_CMSG_CLOEXEC
-            )
+            piece, ancillary, _, _ = link.recvmsg(_PIECE, ROOM, socket.MSG_CMSG_CLOEXEC)
         except ConnectionError:
             piece, ancillary = b"", []
-        for _level, _kind, data in ancillary:
-            files.frombytes(data[: len(data) - len(data) % files.itemsize])
+        files += files_in(ancillary)
         if not piece:
             for file in files:
                 os.close(file)
             return "", []
         pieces.append(piece)
-    return b"".join(pieces).decode(), list(files)
+    return b"".join(pieces).decode(), files

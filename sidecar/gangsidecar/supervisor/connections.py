@@ -15,7 +15,6 @@ park any more. What a process says is passed on as an event; this file must neve
 
 from __future__ import annotations
 
-import array
 import json
 import os
 import socket
@@ -25,7 +24,7 @@ from typing import Any
 
 from gangsidecar import wire
 from gangsidecar.common import log
-from gangsidecar.start.link import PARKING, address
+from gangsidecar.start.link import PARKING, address, files_in
 from gangsidecar.supervisor import machine, processes
 from gangsidecar.supervisor.event_loop import READ, WRITE, EventLoop
 
@@ -280,9 +279,6 @@ def _sender(ancillary: list[tuple[int, int, bytes]]) -> int:
     for _level, kind, data in ancillary:
         if kind == socket.SCM_CREDENTIALS and len(data) >= _CREDENTIALS.size:
             pid = _CREDENTIALS.unpack_from(data)[0]
-        elif kind == socket.SCM_RIGHTS:
-            files = array.array("i")
-            files.frombytes(data[: len(data) - len(data) % files.itemsize])
-            for file in files:
-                os.close(file)
+    for file in files_in(ancillary):
+        os.close(file)
     return pid

@@ -11,7 +11,6 @@ process of a worker is. A stop asks the fork alone: its stand-in would ask it a 
 
 from __future__ import annotations
 
-import array
 import os
 import signal
 import socket
@@ -21,7 +20,7 @@ from functools import partial
 from typing import NamedTuple
 
 from gangsidecar.common import log, now_ms
-from gangsidecar.start.link import FILES
+from gangsidecar.start.link import ROOM, files_in
 from gangsidecar.supervisor import processes
 from gangsidecar.supervisor.event_loop import READ, EventLoop
 
@@ -135,12 +134,12 @@ class Handovers:
     def _read(self, link: socket.socket, pid: int, text: list[bytes], files: list[int], _mask: int) -> None:
         """Read the question; a part of it has come before. Anything else closes the connection."""
         try:
-            piece, more = _received(link)
+            piece, ancillary, _, _ = link.recvmsg(LONGEST, ROOM, socket.MSG_CMSG_CLOEXEC)
         except BlockingIOError:
             return
         except OSError:
-            piece, more = b"", []
-        files += more
+            piece, ancillary = b"", []
+        files += files_in(ancillary)
         text[0] += piece
         if piece and not text[0].endswith(b"\n") and len(text[0]) < LONGEST:
             return
@@ -216,14 +215,6 @@ class Handovers:
     def _close(self, link: socket.socket) -> None:
         self._loop.forget(link)
         link.close()
-
-
-def _received(link: socket.socket) -> tuple[bytes, list[int]]:
-    files = array.array("i")
-    piece, ancillary, _, _ = link.recvmsg(LONGEST, socket.CMSG_LEN(FILES * files.itemsize), socket.MSG_CMSG_CLOEXEC)
-    for _level, _kind, data in ancillary:
-        files.frombytes(data[: len(data) - len(data) % files.itemsize])
-    return piece, list(files)
 
 
 def _words(pid: int, name: str) -> list[str]:

@@ -63,7 +63,7 @@ def expand(text: str, environment: dict[str, str]) -> str:
     return _REFERENCE.sub(value, text)
 
 
-def environment(base: dict[str, str], process: wire.Process, pod: str, client: str, hook: str = "") -> dict[str, str]:
+def environment(base: dict[str, str], process: wire.Process, pod: str, client: str, hook: str) -> dict[str, str]:
     """The supervisor's own environment, the process's on top, and the mark.
 
     In PYTHONPATH the hook for warm starts comes first and the client's folder last, where there are such.
