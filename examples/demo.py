@@ -63,7 +63,7 @@ class Run:
         self.work.mkdir(parents=True)
         job = yaml.safe_load(MANIFEST.read_text().replace(".gangctl/demo/checkpoints", str(self.work / "checkpoints")))
         job["metadata"]["name"] = name
-        job["spec"]["roles"][0]["start"]["type"] = start
+        job["spec"]["roles"][0]["start"] = {"type": start}
         manifest = self.work / "gangjob.yaml"
         manifest.write_text(yaml.safe_dump(job, sort_keys=False))
         self.state = StateDirectory((STATE / name).absolute())

@@ -107,6 +107,9 @@ EVENTS: Final[Mapping[Reason, Told]] = MappingProxyType(
             "Correct `start.preload.modules` of the role, or install the module in the image.",
             is_warning=True,
         ),
+        Reason.FORKS_LATE: Told(
+            "Observe", "Wait, or restart the gang. If it happens again, set `start: {type: Exec}`.", is_warning=True
+        ),
         Reason.ROLLING_STALLED: Told(
             "Observe",
             "Repair or delete the gangs that the note names; without `spec.rolling` the gang restarts at once.",

@@ -136,6 +136,8 @@ class Reason(StrEnum):
     """The worker's command has torchrun flags that override the environment and break restarts."""
     PRELOAD_FAILED = "PreloadFailed"
     """A template could not import a module that `start.preload.modules` names. Workers are forked without it."""
+    FORKS_LATE = "ForksLate"
+    """Forked workers have made no first step in a time in which executed ones did. The next attempt executes them."""
     DEVICE_GUARD_EVICTED = "DeviceGuardEvicted"
     """The device guard evicted a pod outside gangs that held an unhealthy device."""
     DEVICE_GUARD_REFUSED = "DeviceGuardRefused"

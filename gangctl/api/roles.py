@@ -117,20 +117,20 @@ Preload = Annotated[
 class ExecStart(Model):
     """The command is executed."""
 
-    type: Literal["Exec"] = "Exec"
+    type: Literal["Exec"]
 
 
 class ForkStart(Model):
-    """The worker is forked from a process that has imported its modules."""
+    """Each Python of the worker is forked from a process that has imported its modules."""
 
-    type: Literal["Fork"]
+    type: Literal["Fork"] = "Fork"
     preload: Preload = Field(default_factory=AutoPreload)
     """What the template imports. With Auto, the first start of a pod is not forked."""
 
 
 Start = Annotated[
     Annotated[ExecStart, Tag("Exec")] | Annotated[ForkStart, Tag("Fork")],
-    kind("type", "Exec"),
+    kind("type", "Fork"),
 ]
 
 
@@ -232,9 +232,9 @@ class Role(Model):
     """How the command is started. Command: once in each pod; it starts further processes itself. PerProcess:
     processesPerPod times, each with its own RANK and LOCAL_RANK. Torchrun: once in each pod, with torchrun's PET_
     variables."""
-    start: Start = Field(default_factory=ExecStart)
-    """Exec: execute the command. Fork: fork each process from a template that has imported its modules, for commands
-    such as python train.py and python -m train. If no template can be forked, the command is executed."""
+    start: Start = Field(default_factory=ForkStart)
+    """Fork: fork each Python of the worker from a template that has imported its modules, and execute those that can't
+    be forked. Exec: execute all."""
     worker_container: Annotated[str, Field(min_length=1, max_length=63)] | None = None
     """Name of the container whose command is the worker. If absent, the first container."""
     template: Template

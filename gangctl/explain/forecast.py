@@ -6,13 +6,17 @@ attempt stands in angle brackets: ``<address of worker-0>``, ``<port>``, ``<uid>
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
+from pathlib import PurePath
 from typing import Final
 
 from gangctl.api.changes import changed
-from gangctl.api.gangjob import GangJob, NeverSucceeds, Roles, Rule, Unlimited
+from gangctl.api.gangjob import GangJob, NeverSucceeds, Role, Roles, Rule, Unlimited
 from gangctl.api.incident import IncidentLevel
+from gangctl.api.roles import ExecStart, ForkStart, ModulesPreload
 from gangctl.api.status import GangPhase, Master, RestorePoint, Status
 from gangctl.core.facts.evidence import Fault
 from gangctl.core.facts.gang import Gang
@@ -23,7 +27,7 @@ from gangctl.core.policy.cause import judged
 from gangctl.core.policy.recovery import level_of
 from gangctl.core.policy.restore import peers_tier
 from gangctl.core.policy.rules import Verdict, verdict
-from gangctl.words.text import counted
+from gangctl.words.text import counted, listed
 from gangsidecar.wire import Phase, Report
 
 PORT: Final = "<port>"
@@ -121,7 +125,30 @@ def policy_texts(job: GangJob) -> tuple[str, ...]:
     found = [f"{rule.name or f'rules[{at}]'}: {rule_text(rule)}" for at, rule in enumerate(rules)]
     which = "no rule matches" if rules else "no rules"
     found.append(f"{which}: a disruption is not charged (Ignore), every other fault is (Count)")
-    return (*found, _budget(job), _repeated(job), _hangs(job), _success(job))
+    return (*found, *map(_start, job.spec.roles), _budget(job), _repeated(job), _hangs(job), _success(job))
+
+
+def _start(role: Role) -> str:
+    """Return how the role's workers are started again."""
+    flag = _unforkable(role.worker.command)
+    match role.start:
+        case ExecStart():
+            how = "executes the command anew, which imports everything (start Exec)"
+        case _ if flag:
+            how = f"executes the command anew: with {flag}, Python can't be forked from a template"
+        case ForkStart(preload=ModulesPreload(modules=modules)):
+            how = f"forks each Python from a template that has imported {listed(modules)}"
+        case _:
+            how = "forks each Python from a template that has imported what the first start in the pod imported"
+    return f"start: a restart of a {role.name} {how}"
+
+
+def _unforkable(command: Sequence[str]) -> str:
+    """Return the flag with which Python can't be forked; empty if there is none."""
+    if not re.fullmatch(r"python[\d.]*t?", PurePath(command[0]).name):
+        return ""
+    flags = takewhile(lambda word: word.startswith("-"), command[1:])
+    return next((flag for flag in flags if re.match("-[^WXm]*[cixIES]", flag)), "")
 
 
 def _budget(job: GangJob) -> str:

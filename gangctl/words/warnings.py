@@ -96,6 +96,14 @@ def modules_not_preloaded(member: str, module: str) -> str:
 
 
 @message
+def forks_late(members: Sequence[str], seconds: int) -> str:
+    return (
+        f"the forked workers of {listed(members)} have made no first step for {seconds} s, and executed ones were "
+        "faster; the next attempt executes them, and gangctl restart begins it; start: {type: Exec} forks none"
+    )
+
+
+@message
 def nodes_show(signals: Sequence[str]) -> str:
     return f"{listed(signals)}; nothing is restarted because of it"
 

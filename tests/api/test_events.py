@@ -31,6 +31,7 @@ STABLE = {
         "Hang",
         "HoldTimeout",
         "LauncherFlags",
+        "ForksLate",
         "PreloadFailed",
         "MembersSilent",
         "NoMemberConnects",

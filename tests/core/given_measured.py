@@ -47,6 +47,13 @@ def not_imported(world: World, member: str, modules: str) -> None:
     world.again(member, warm_start=replace(told, not_imported=modules))
 
 
+def late_fork(world: World, member: str, seconds: str) -> None:
+    """Its supervisor waits for the first step of its fork."""
+    told = world.heard[world.newest(member)].report.warm_start
+    assert told is not None
+    world.again(member, warm_start=replace(told, late_after_seconds=int(seconds)))
+
+
 def took_stacks(world: World, member: str, where: str) -> None:
     """Its supervisor has taken the stacks of the worker that it stops."""
     text = f"process 7 (python)\n  Python:\n    {where}\n  thread 7 (python): sleeping\n"

@@ -49,6 +49,7 @@ from tests.core.given import (
     wave,
 )
 from tests.core.given_measured import (
+    late_fork,
     loaded,
     log_ends,
     not_imported,
@@ -154,6 +155,7 @@ SENTENCES: list[tuple[str, Callable[..., list[str] | None]]] = [
     (rf"{M}'s own part of a step takes (\d+) ms", own_time),
     (rf"{M} has loaded the restore point within (\d+) ms", loaded),
     (rf"the template of {M} could not import (.+)", not_imported),
+    (rf"the fork of {M} is late after (\d+) s", late_fork),
     (rf"{M} has (gone on in its process|forked its worker|executed its worker because .+)", warm),
     (rf"{M} completes checkpoint (\d+) of tier (\S+?)(?: at (\S+))?", checkpoint),
     (

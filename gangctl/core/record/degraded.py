@@ -61,6 +61,7 @@ def degraded(gang: Gang, phase: GangPhase, hung: Fault | None = None) -> Warned 
         or _slow(gang)
         or _flags(gang)
         or _preloads(gang)
+        or _late_forks(gang)
         or _nodes(gang)
     )
 
@@ -188,6 +189,19 @@ def _preloads(gang: Gang) -> Warned | None:
     if text is None:
         return None
     return Reason.PRELOAD_FAILED, text
+
+
+def _late_forks(gang: Gang) -> Warned | None:
+    """Members whose forked workers make no first step, though executed ones did."""
+    late = {
+        holder: warm.late_after_seconds
+        for holder in gang.holders.values()
+        if (report := gang.report(holder)) is not None
+        and (warm := report.warm_start) is not None
+        and warm.late_after_seconds > 0
+        and warm.attempt == gang.status.attempt
+    }
+    return (Reason.FORKS_LATE, warnings.forks_late(sorted(late), max(late.values()))) if late else None
 
 
 def _nodes(gang: Gang) -> Warned | None:

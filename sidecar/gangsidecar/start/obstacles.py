@@ -14,6 +14,7 @@ import os
 import stat
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from importlib.machinery import all_suffixes
@@ -23,6 +24,8 @@ from gangsidecar.start.link import ONLY_TEMPLATE
 
 NO_DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/pts/", "/dev/console")
 """Character devices that may be shared. All others are taken for what a process must have opened itself."""
+ENDS_SECONDS = 0.1
+"""The kernel still lists a thread for a moment after it was joined."""
 ADVICE = "start it with Exec, or name the modules without this one in preload"
 
 
@@ -131,7 +134,10 @@ def _has_children(pid: int) -> bool:
 
 
 def _thread() -> str:
-    threads = os.listdir("/proc/self/task")
+    threads, end = os.listdir("/proc/self/task"), time.monotonic() + ENDS_SECONDS
+    while len(threads) > 1 and threading.active_count() == 1 and time.monotonic() < end:
+        time.sleep(0.001)
+        threads = os.listdir("/proc/self/task")
     if len(threads) == 1:
         return ""
     named = [one.name for one in threading.enumerate() if one is not threading.current_thread()]

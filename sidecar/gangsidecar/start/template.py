@@ -95,8 +95,9 @@ class Template:
                 os.close(file)
 
     def _preload(self, names: Sequence[str], *, beside: bool) -> None:
-        pacer = Pacer()
-        sys.meta_path[:0] = [pacer] if beside else []
+        refuser = _Refuser(self._connection)
+        finders = [refuser, *([Pacer()] if beside else [])]
+        sys.meta_path[:0] = finders
         found = by = ""
         for name in names:
             if name in sys.modules or name in self._failed:
@@ -105,6 +106,7 @@ class Template:
                 self._failed[name] = f"{name} ({why})"
                 break  # What was imported after it may import it, too.
             obstacles.importing(name)
+            refuser.importing = name
             try:
                 importlib.import_module(name)
             except BaseException as error:  # noqa: BLE001 - a module may even call sys.exit
@@ -116,7 +118,7 @@ class Template:
                 by = name
                 break
         obstacles.importing("")
-        sys.meta_path[:] = [one for one in sys.meta_path if one is not pacer]
+        sys.meta_path[:] = [one for one in sys.meta_path if one not in finders]
         flush()
         gc.collect()
         gc.freeze()  # Else the child's first collection writes to every page, and the pages are no longer shared.
@@ -278,6 +280,21 @@ def _path_of(file: int) -> str:
         return ""
 
 
+class _Refuser:
+    """Ends the template before a module that is preloaded imports one that must not be."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self.importing = ""
+
+    def find_spec(self, name: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None) -> Any:
+        """Find nothing, or never return."""
+        if why := why_unsafe(name):
+            obstacle = f"importing {self.importing} imports {name} ({why}): {obstacles.ADVICE}"
+            send(self._connection, failed=[], obstacle=obstacle, by=self.importing, interpreter="")
+            os._exit(0)
+
+
 class Pacer:
     """Slows imports down while tasks wait for a processor.
 
@@ -371,9 +388,9 @@ def _seed() -> None:
 
 def _poisoned() -> str:
     """CUDA can't be used by the child of a process that has used it; nor can Intel's and other devices."""
-    for name in ("torch.cuda", "torch.xpu", "torch.mtia"):
+    for name in ("torch.cuda", "torch.xpu", "torch.mtia", "torch_npu.npu"):
         device: Any = sys.modules.get(name)
-        if device is not None and device._is_in_bad_fork():  # noqa: SLF001 - there is no public question
+        if device is not None and getattr(device, "_is_in_bad_fork", bool)():
             what = name.partition(".")[2].upper()
             return f"a preloaded module has used {what} ({name} is in a bad fork)"
     return ""

@@ -12,7 +12,7 @@ supervisor begins, since the pod waits for its peers then. What the worker impor
 step; the template then imports beside the training, slowly while tasks wait for a processor. It goes when the
 container's memory is short, and when it has hindered a fork in a way that would come again, no other is made. But what
 was learnt before the module that is to blame can be preloaded still: the modules are in the order in which their
-imports were done.
+imports were done. A fork that makes no first step in time counts against all forks (:mod:`.fork_trust`).
 
 What is learnt is the imports of the interpreters that still run when the template is made: those of ``pip install``
 aren't among them.
@@ -38,6 +38,7 @@ from gangsidecar.start.entry import ENTER
 from gangsidecar.start.link import ONLY_TEMPLATE, WARM_STARTS, receive, send, send_with
 from gangsidecar.supervisor import connections, kernel, processes
 from gangsidecar.supervisor.event_loop import READ, EventLoop
+from gangsidecar.supervisor.fork_trust import ForkTrust
 from gangsidecar.supervisor.handover import EXECUTE, Handovers, Starting
 from gangsidecar.supervisor.persistence import remove
 
@@ -129,6 +130,8 @@ class WarmStart:
         self._of_attempts: set[str] = set()  # Variables that differ between attempts or processes.
         self._counted: set[int] = set()  # Processes of the newest attempt that count as executed.
         self._executed: dict[int, _Executed] = {}  # By pid, in the order of their starts.
+        self._forks: list[int] = []  # Of the newest attempt.
+        self._trust = ForkTrust()
         self.report = wire.WarmStart(0, 0, 0)  # How the newest attempt was started.
         self.handovers = Handovers(loop, settings.socket, self._answer)
 
@@ -141,12 +144,16 @@ class WarmStart:
         """The processes that are started next are of a new attempt."""
         template = self._template
         self._counted.clear()
+        self._forks.clear()
         self._forget_ended()
+        self._trust.begin(now_ms())
         self.report = wire.WarmStart(attempt, 0, 0, NO_PYTHON)
         if template is not None:
             not_imported = "" if self._settings.preload == AUTO else template.not_imported
             self.report = replace(self.report, template_bytes=template.bytes, not_imported=not_imported)
         self._loop.at(now_ms() + WITHOUT_STEPS_MS, partial(self._trains, attempt))
+        if self._trust.limit is not None:
+            self._loop.at(now_ms() + self._trust.limit, partial(self._expect_step, attempt))
         if template is not None and template.obstacle == IMPORTING and not template.beside:
             template.end(TOO_SLOW)  # It would take the time from the start. Another is made after the first step.
 
@@ -161,19 +168,36 @@ class WarmStart:
         self._of_attempts.update(name for name, value in environment.items() if plain.get(name) != value)
         if python is None:
             return connections.spawn_parkable(command, environment, output)
-        if template is None:
-            is_deaf = any(map(_IGNORES_HOOKS.match, python.interpreter[1:]))
-            forked: Forked | str = NO_HOOK if is_deaf else self._no_template
-        elif python.interpreter != template.words:
-            forked = template.obstacle or OTHER_PYTHON
+        if template is None and any(map(_IGNORES_HOOKS.match, python.interpreter[1:])):
+            forked: Forked | str = NO_HOOK
         else:
-            forked = template.fork(python.target, environment, output)
+            is_alike = template is not None and python.interpreter == template.words
+            forked = self._forked(python, environment, output, is_alike=is_alike)
         if isinstance(forked, str):
             started = connections.spawn_parkable(command, environment, output)
             self._count_executed(started[0], forked)
             return started
-        self._count(forked=1)
+        self._count_forked(forked[0])
         return forked
+
+    def _forked(
+        self,
+        python: PythonCommand,
+        environment: dict[str, str],
+        output: tuple[int, int] = (1, 2),
+        starting: Starting | None = None,
+        *,
+        is_alike: bool,
+    ) -> Forked | str:
+        """Fork a process, or return why not. ``is_alike``: the template runs the same interpreter."""
+        template = self._template
+        if self._trust.objection:
+            return self._trust.objection
+        if template is None:
+            return self._no_template
+        if not is_alike:
+            return template.obstacle or OTHER_PYTHON
+        return template.fork(python.target, environment, output, starting)
 
     def _answer(self, starting: Starting) -> bytes | int:
         answer = self._decided(starting)
@@ -186,15 +210,11 @@ class WarmStart:
         python, template = parse_python(starting.words), self._template
         if python is None:
             return EXECUTE
-        if template is None:
-            forked: Forked | str = self._no_template
-        elif template.interpreter != starting.interpreter:
-            forked = template.obstacle or OTHER_PYTHON
-        else:
-            forked = template.fork(python.target, starting.environment, starting=starting)
+        is_alike = template is not None and template.interpreter == starting.interpreter
+        forked = self._forked(python, starting.environment, starting=starting, is_alike=is_alike)
         if not isinstance(forked, str):
             forked[1].close()
-            self._count(forked=1, executed=-1 if starting.pid in self._counted else 0)
+            self._count_forked(forked[0], executed=-1 if starting.pid in self._counted else 0)
             return forked[0]
         self._count_executed(starting.pid, forked)
         if len(self._executed) >= MOST_RECORDED:
@@ -207,11 +227,32 @@ class WarmStart:
     def progressed(self, progress: wire.Progress) -> None:
         """The worker has reported: after its first step it has imported what it needs."""
         if progress.first_step is not None or progress.phase == "Step":
+            self._stepped(progress.attempt)
             template = self._template
             if template is not None and self._settings.preload == AUTO and template.blamed not in {"", *self._blamed}:
                 self._blamed.add(template.blamed)
                 self._trained = 0
             self._trains(progress.attempt)
+
+    def _stepped(self, attempt: int) -> None:
+        report = self.report
+        if attempt != report.attempt:
+            return
+        self._trust.stepped(now_ms(), is_executed=report.executed > 0 and not report.forked and not report.went_on)
+        if self._trust.is_lost and self._template is not None:
+            self._template.end(self._trust.objection, for_good=True)
+        if report.late_after_seconds:
+            self._tell_late(0)
+
+    def _expect_step(self, attempt: int) -> None:
+        alive = any(processes.is_below(pid, os.getpid()) for pid in self._forks)
+        if attempt == self.report.attempt and alive and self._trust.is_late(now_ms()):
+            log("warning", "forks made no first step in time; the next attempt is executed", attempt=attempt)
+            self._tell_late((self._trust.limit or 0) // 1000)
+
+    def _tell_late(self, seconds: int) -> None:
+        self.report = replace(self.report, late_after_seconds=seconds)
+        self._news(self.report)
 
     def ended(self, pid: int, status: int) -> bool:
         """A child that isn't a worker's process has ended; return whether it is the template, not ended by us."""
@@ -241,6 +282,10 @@ class WarmStart:
             executed=report.executed + executed,
             obstacle=obstacle or before,
         )
+
+    def _count_forked(self, pid: int, executed: int = 0) -> None:
+        self._forks.append(pid)
+        self._count(forked=1, executed=executed)
 
     def _count_executed(self, pid: int, obstacle: str) -> None:
         if pid not in self._counted:

@@ -282,6 +282,8 @@ class WarmStart:
     """Modules that the role names and the template could not import, with their errors."""
     went_on: int = 0
     """The number that went on in the process of the attempt before."""
+    late_after_seconds: int = 0
+    """The forks have made no first step within this time, so the next attempt is executed; 0: they aren't late."""
 
 
 @dataclass(frozen=True)

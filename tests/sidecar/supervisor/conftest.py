@@ -40,16 +40,17 @@ def small_group() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return _built(install.build_archive, tmp_path_factory.mktemp("bundle"))
+    return built(install.build_archive, tmp_path_factory.mktemp("bundle"))
 
 
 @pytest.fixture(scope="module")
 def patient_archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of a supervisor that waits for longer; a file of tests uses it as its ``archive``."""
-    return _built(patient.build, tmp_path_factory.mktemp("patient"))
+    return built(patient.build, tmp_path_factory.mktemp("patient"))
 
 
-def _built(build: Callable[[Path], None], folder: Path) -> Path:
+def built(build: Callable[[Path], None], folder: Path) -> Path:
+    """Build an archive, and beside it what runs it, in this folder."""
     path = folder / SUPERVISOR_ARCHIVE
     build(path)
     if EXECUTABLE:

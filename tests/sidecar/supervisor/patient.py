@@ -25,12 +25,12 @@ LIMITS: dict[str, dict[str, object]] = {
 }
 
 
-def build(destination: Path) -> None:
-    """Write it."""
+def build(destination: Path, of_files: dict[str, dict[str, object]] = LIMITS) -> None:
+    """Write it, with these limits in its files."""
     install.build_archive(destination)
     with zipfile.ZipFile(destination) as real:
         files = {name: real.read(name) for name in real.namelist()}
-    for name, limits in LIMITS.items():
+    for name, limits in of_files.items():
         path = f"gangsidecar/supervisor/{name}"
         text = files[path].decode()
         for limit, value in limits.items():

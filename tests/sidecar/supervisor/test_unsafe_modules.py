@@ -141,3 +141,15 @@ def test_a_template_imports_none_of_the_list_and_nothing_after_it(warm: Warm) ->
     warm.run()
     assert (warm.report(), warm.told.forked) == ([True, False], 1)
     assert warm.told.not_imported == f"pycuda.autoinit ({UNSAFE['pycuda.autoinit']})"
+
+
+def test_a_module_of_the_list_ends_the_template_before_another_module_has_imported_it(warm: Warm) -> None:
+    package = warm.installed / "mpi4py"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "MPI.py").write_text("import os; open(os.environ['DIR'] + '/joined', 'w').close()")
+    warm.install("bad", "import importlib.util\nif importlib.util.find_spec('mpi4py'): from mpi4py import MPI")
+    warm.start(sys.executable, str(warm.script), preload="decimal,bad,email")
+    template_ends(warm)
+    assert executed(warm).startswith("importing bad imports mpi4py.MPI (it joins the MPI job")
+    assert not (warm.member.folder / "joined").exists()

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from gangsidecar.supervisor import processes, warm_start
+from gangsidecar.supervisor.fork_trust import LEAST_MS
 from gangsidecar.supervisor.warm_start import READY_MS, TEMPLATES, WarmSettings, WarmStart
 from gangsidecar.wire import Progress
 
@@ -112,3 +115,22 @@ def test_so_many_templates_are_made_and_no_more(world: World) -> None:
         made = [*made, found]
         found.end("it hinders a fork")
     assert world.first_step() is made[-1]
+
+
+@pytest.mark.parametrize("is_alive", [False, True])
+def test_a_fork_is_late_while_it_runs(world: World, monkeypatch: pytest.MonkeyPatch, *, is_alive: bool) -> None:
+    found = world.first_step()
+    found.obstacle = ""
+    with subprocess.Popen(["sleep", "1000"]) as process:
+        if not is_alive:
+            process.kill()
+            process.wait()
+        monkeypatch.setattr(found, "fork", lambda *_: (process.pid, socket.socket()))
+        world.warm.new_attempt(2)
+        world.warm.spawn(["python3", "train.py"], {})[1].close()
+        world.pass_time(LEAST_MS - 1)
+        assert (world.warm.report.forked, world.warm.report.late_after_seconds) == (1, 0)
+        world.pass_time(1)
+        assert world.warm.report.late_after_seconds == (LEAST_MS // 1000 if is_alive else 0)
+        process.kill()
+    world.warm.end()

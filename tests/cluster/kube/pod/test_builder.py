@@ -17,7 +17,6 @@ from gangctl.cluster.kube.injection import RESERVED_VARIABLES, SUPERVISOR, escap
 from gangctl.cluster.kube.pod_builder import build
 from gangctl.core.policy.pods import CreatePod
 from gangsidecar.supervisor.launch import expand
-from gangsidecar.wire import PRELOAD_VARIABLE
 from tests.cluster.kube.pod.podcases import CASES, CONTACT, MINIMAL, SETTINGS, SPARES, VARIABLES, Case, job
 
 FOLDER = Path(__file__).parent / "golden"
@@ -161,7 +160,7 @@ def test_reserved_variables_win_and_come_first() -> None:
     env = built(CASES["variables"])["spec"]["containers"][0]["env"]
     names = [one["name"] for one in env]
     assert len(names) == len(set(names))
-    ours = RESERVED_VARIABLES - {PRELOAD_VARIABLE}
+    ours = RESERVED_VARIABLES
     assert set(names[: len(ours)]) == ours
     assert names[len(ours) :] == ["ME", "HOST", "GANG_ORPHAN_SECONDS"]
     assert env[-3]["value"] == "$(GANG_POD_IP)/$(HOST)"
