@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import signal
 import statistics
 import tempfile
@@ -25,7 +24,6 @@ from typing import Any
 
 import yaml
 
-import gangclient
 from bench import jobset
 from bench.first_step import NAME, WAYS, document
 from bench.steps import Steps, wait_until
@@ -34,25 +32,13 @@ from e2e.cluster.progress import announce
 from e2e.clusters import Cluster
 from e2e.gangs import CHECKPOINTS
 
-PORT = 29500
 STEP = "worker: step"
-CLIENT = "client"
-"""The folder beside the script where plain pods find gangclient, which does nothing there."""
 
 
 def plain(steps: Steps, coordinator: str) -> dict[str, Any]:
     """The specification of the gang's pods, as a Job makes them."""
-    package = Path(gangclient.__file__).parent
-    shutil.copytree(package, steps.folder / CLIENT / package.name, ignore=shutil.ignore_patterns("__pycache__"))
-    spec: dict[str, Any] = document(WAYS["Exec"], steps)["spec"]["roles"][0]["template"]["spec"]
-    spec["containers"][0]["env"] += [
-        {"name": "RANK", "valueFrom": {"fieldRef": {"fieldPath": jobset.INDEX}}},
-        {"name": "WORLD_SIZE", "value": str(steps.ranks)},
-        {"name": "MASTER_ADDR", "value": coordinator},
-        {"name": "MASTER_PORT", "value": str(PORT)},
-        {"name": "PYTHONPATH", "value": f"{CHECKPOINTS}/{CLIENT}"},
-    ]
-    return spec | {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1}
+    spec = document(WAYS["Fork"], steps)["spec"]["roles"][0]["template"]["spec"]
+    return jobset.plain(spec, steps, coordinator, CHECKPOINTS)
 
 
 def of_jobset(steps: Steps) -> list[dict[str, Any]]:
@@ -74,7 +60,7 @@ def of_job(steps: Steps) -> list[dict[str, Any]]:
 
 def of_gang(steps: Steps) -> list[dict[str, Any]]:
     """The gang."""
-    return [document(WAYS["Exec"], steps)]
+    return [document(WAYS["Fork"], steps)]
 
 
 KINDS = {"gang": of_gang, "JobSet": of_jobset, "Job": of_job}

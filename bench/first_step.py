@@ -5,9 +5,10 @@
 
 It starts its own cluster, or uses that of `make e2e-up`, and submits one gang after the other, each with the same
 script and image (Debian's PyTorch: a step of Adam in a gloo group). Workers are killed one after the other, each of
-another member. *In process* calls gangclient.run: the failed rank is forked, all others go on. *Pods*: a rule deletes
-and recreates all pods. With *Fork* and *in process*, the first kill waits until every member has a template. Two
-restarts before the first measured one fill caches.
+another member. *Fork* is the default. *Torchrun*: below ``bash -c "exec torchrun ..."``. *In process* calls
+gangclient.run: the failed rank is forked, all others go on. *Pods*: a rule deletes and recreates all pods. *JobSet*
+recreates its pods, *JobSet in place* has its agent as the main container (``jobset.py``). Where workers are forked, the
+first kill waits until every member has a template. Two restarts before the first measured one fill caches.
 
 `forked` and `went on` count processes of the last restart. The phases are medians of the incidents. What is
 left behind is counted after the second and after the last restart, and more of it ends the program with 1.
@@ -18,20 +19,23 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import signal
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench import jobset
 from bench.leftovers import Leftovers
 from bench.steps import TAKEN, Steps, Taken, template_bytes, wait_until
 from e2e import clusters, gangs, installation, process_faults
+from e2e.cluster.processes import Process, everything
 from e2e.cluster.progress import announce
 from e2e.clusters import Cluster
 from e2e.gangs import CHECKPOINTS, Gang
@@ -54,19 +58,24 @@ class Way:
     keeps_pods: bool = True
     options: tuple[str, ...] = ()
     """Of the worker."""
+    has_launcher: bool = False
+    of_jobset: bool = False
 
 
 WAYS = {
     "in process": Way(start="Fork", options=("--in-process",)),
     "Fork": Way(start="Fork"),
+    "torchrun": Way(start="Fork", has_launcher=True),
     "Exec": Way(),
     "pods": Way(fault=signal.SIGUSR1, keeps_pods=False),
+    "JobSet in place": Way(of_jobset=True),
+    "JobSet": Way(of_jobset=True, keeps_pods=False),
 }
 
 
 @dataclass(frozen=True)
 class Bench:
-    """A gang that is restarted in one way."""
+    """A gang, or a JobSet, that is restarted in one way."""
 
     cluster: Cluster
     namespace: str
@@ -89,28 +98,42 @@ class Bench:
 
     def restart(self) -> float:
         """Kill a worker; returns the seconds until the last rank's first step in the next attempt."""
-        uids, attempt = list(self.gang.uids().values()), int(self.gang.status["attempt"]) + 1
-        worker = process_faults.worker(uids[attempt % len(uids)])
+        attempt = self.steps.newest() + 1
+        worker = self._worker(attempt % self.steps.ranks)
         began = time.time()
         worker.send(self.way.fault)
         took = self.steps.wait(attempt, self.why) - began
         time.sleep(SETTLED_SECONDS)
         return took
 
+    def _worker(self, rank: int) -> Process:
+        if self.way.of_jobset or self.way.has_launcher:
+            ranks = [
+                one for one in everything() if self.steps.script.name in one.command and one.command[:6] == "python"
+            ]
+            return next(one for one in ranks if one.environment.get("RANK") == str(rank))
+        return process_faults.worker(list(self.gang.uids().values())[rank])
+
     def phases(self) -> str:
         """The medians of the phases of the newest incidents, in milliseconds."""
+        if self.way.of_jobset:
+            return "not known"
         found = [incident["milliseconds"] for incident in self.gang.status["incidents"]]
         known = {name: [one[name] for one in found if name in one] for name in PHASES}
         return ", ".join(f"{name} {statistics.median(times):.0f}" for name, times in known.items() if times)
 
     def starts(self) -> tuple[int, int]:
         """How many processes the newest incident that knows it has forked, and how many went on."""
+        if self.way.of_jobset:
+            return 0, 0
         incidents = self.gang.status["incidents"]
         warm: dict[str, int] = next((one["warmStart"] for one in incidents if "warmStart" in one), {})
         return warm.get("forked", 0), warm.get("wentOn", 0)
 
     def why(self) -> str:
         """Its state and the newest lines of a worker, for an error."""
+        if self.way.of_jobset:
+            return self.cluster.kubectl("get", "jobsets,jobs,pods", "-n", self.namespace, "-o", "wide")
         status = self.gang.status
         logs = "".join(self.gang.log(member)[-1000:] for member in list(self.gang.pods())[:1])
         return f"{status.get('phase')}: {status.get('message')}\n{logs}"
@@ -119,10 +142,13 @@ class Bench:
 def document(way: Way, steps: Steps) -> dict[str, Any]:
     """The gang."""
     rules = [{"name": "all-anew", "action": "Ignore", "level": "Gang", "onSignals": ["SIGUSR1"]}]
+    command = steps.command("python3", CHECKPOINTS, ["torch"], way.options)
+    if way.has_launcher:
+        command = ["bash", "-c", f"exec torchrun {shlex.join(command[1:])}"]
     container = {
         "name": "main",
         "image": IMAGE,
-        "command": steps.command("python3", CHECKPOINTS, ["torch"], way.options),
+        "command": command,
         "env": [{"name": "USE_LIBUV", "value": "0"}],
         "volumeMounts": [{"name": "checkpoints", "mountPath": CHECKPOINTS}],
     }
@@ -134,8 +160,17 @@ def document(way: Way, steps: Steps) -> dict[str, Any]:
         recovery={"budget": {"type": "Unlimited"}, "replaceAfter": 100},
         podFailurePolicy={"rules": rules},
     )
-    made["spec"]["roles"][0]["start"] = {"type": way.start}
+    made["spec"]["roles"][0] |= {"start": {"type": way.start}, "launch": "Torchrun" if way.has_launcher else "Command"}
     return made
+
+
+def of_jobset(way: Way, steps: Steps) -> dict[str, Any]:
+    """The same as a JobSet."""
+    spec = document(way, steps)["spec"]["roles"][0]["template"]["spec"]
+    pod = jobset.plain(spec, steps, f"{NAME}-{jobset.JOB}-0-0.{NAME}", CHECKPOINTS)
+    if way.keeps_pods:
+        pod = jobset.under_agent(pod, steps, CHECKPOINTS)
+    return jobset.manifest(NAME, steps.ranks, pod, in_place=way.keeps_pods)
 
 
 @contextmanager
@@ -145,13 +180,14 @@ def submitted(cluster: Cluster, namespace: str, way: Way, members: int) -> Itera
         Path(folder).chmod(0o777)
         steps = Steps(Path(folder), members)
         bench = Bench(cluster, namespace, way, steps, Gang(cluster.kubectl, namespace, NAME))
-        bench.gang.apply(document(way, steps))
+        bench.gang.apply((of_jobset if way.of_jobset else document)(way, steps))
         try:
             steps.wait(1, bench.why)
             yield bench
         finally:
-            cluster.kubectl("delete", "gj", NAME, "-n", namespace)
-            wait_until(lambda: not bench.gang.pods(), lambda: "its pods remain", every=0.5)
+            cluster.kubectl("delete", "jobset" if way.of_jobset else "gj", NAME, "-n", namespace)
+            pods = ("get", "pods", "-n", namespace, "-o", "name")
+            wait_until(lambda: not cluster.kubectl(*pods), lambda: "its pods remain", every=0.5)
 
 
 @dataclass(frozen=True)
@@ -170,7 +206,7 @@ class Row:
     def __str__(self) -> str:
         template = f"{self.template >> 20:>5} MiB" if self.template else f"{'':9}"
         forked, went_on = self.starts
-        return f"{self.members:>7} {self.way:>10} {self.taken} {forked:>7} {went_on:>7} {template} {self.load:>5.1f}"
+        return f"{self.members:>7} {self.way:>15} {self.taken} {forked:>7} {went_on:>7} {template} {self.load:>5.1f}"
 
 
 def measured(cluster: Cluster, namespace: str, name: str, members: int, restarts: int, end: float) -> Row:
@@ -180,7 +216,7 @@ def measured(cluster: Cluster, namespace: str, name: str, members: int, restarts
         template = max(bench.templates()) if way.start == "Fork" else 0
         for _ in range(WARM_UP):
             bench.restart()
-        before = Leftovers.now(bench.gang.uids().values()) if way.keeps_pods else None
+        before = Leftovers.now(bench.gang.uids().values()) if way.keeps_pods and not way.of_jobset else None
         times: list[float] = []
         while len(times) < restarts:
             times.append(bench.restart())
@@ -210,16 +246,20 @@ def main() -> int:
     with clusters.open_cluster() as cluster:
         cluster.image("examples-torch")
         installation.install(cluster)
-        with cluster.namespace("bench") as namespace:
+        with ExitStack() as stack:
+            if any(WAYS[name].of_jobset for name in options.ways):
+                stack.enter_context(jobset.running(cluster))
+            namespace = stack.enter_context(cluster.namespace("bench"))
+            cluster.kubectl("apply", "-n", namespace, "-f", "-", stdin=jobset.ACCESS)
             if options.output == "table":
                 print(f"{os.cpu_count()} cores; seconds from the fault to the last rank's first step")
-                print(f"members        way {TAKEN}  forked went on  template  load", flush=True)
+                print(f"members             way {TAKEN}  forked went on  template  load", flush=True)
             for members in options.members:
                 for name in options.ways:
                     row = measured(cluster, namespace, name, members, options.restarts, end)
                     rows.append(row)
                     if options.output == "table":
-                        print(f"{row}\n{'':18} milliseconds: {row.phases}", flush=True)
+                        print(f"{row}\n{'':23} milliseconds: {row.phases}", flush=True)
     if options.output == "json":
         seconds = [{"way": row.way, "members": row.members, "seconds": list(row.taken.seconds)} for row in rows]
         print(json.dumps(seconds))

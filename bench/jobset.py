@@ -7,6 +7,8 @@ that they would fill in. They would cost a JobSet some milliseconds more.
 from __future__ import annotations
 
 import json
+import shlex
+import shutil
 import socket
 import subprocess
 import tempfile
@@ -15,6 +17,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import gangclient
+from bench.steps import Steps
 from e2e.cluster import programs
 from e2e.cluster.pki import PKI
 from e2e.clusters import Cluster
@@ -26,6 +30,27 @@ JOB = "workers"
 """The only replicated job."""
 INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 """Where a pod of a JobSet, as one of an Indexed Job, finds its rank."""
+PORT = 29500
+CLIENT = "client"
+"""The folder beside the script where plain pods find gangclient, which does nothing there."""
+AGENT = "in-place-restart-agent"
+ACCESS = """\
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: in-place-restart}
+rules:
+- {apiGroups: [jobset.x-k8s.io], resources: [jobsets], verbs: [get, list, watch]}
+- {apiGroups: [""], resources: [pods], verbs: [get, patch]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: in-place-restart}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: in-place-restart}
+subjects: [{kind: ServiceAccount, name: default}]
+"""
+"""What the agents of a namespace need."""
+ALWAYS_ANEW = (1 << 31) - 1
+"""The failed pods that make a Job fail, where pods are restarted in place."""
 
 
 @contextmanager
@@ -69,6 +94,7 @@ def _config(folder: Path, health: int) -> dict[str, Any]:
         "webhook": {"port": free_port(), "host": "127.0.0.1", "certDir": str(folder)},
         "metrics": {"bindAddress": "0"},
         "health": {"healthProbeBindAddress": f"127.0.0.1:{health}"},
+        "featureGates": {"InPlaceRestart": True},
     }
 
 
@@ -77,21 +103,60 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
     process.wait(30)
 
 
-def manifest(name: str, members: int, pod: Mapping[str, Any]) -> dict[str, Any]:
-    """A JobSet of one Indexed Job. Rank 0 is reached as NAME-workers-0-0.NAME."""
+def plain(spec: dict[str, Any], steps: Steps, coordinator: str, mounted_at: str) -> dict[str, Any]:
+    """Change the specification of a gang's pod into that of a Job's. ``mounted_at``: where pods see the folder."""
+    package = Path(gangclient.__file__).parent
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(package, steps.folder / CLIENT / package.name, ignore=ignored, dirs_exist_ok=True)
+    spec["containers"][0]["env"] += [
+        {"name": "RANK", "valueFrom": {"fieldRef": {"fieldPath": INDEX}}},
+        {"name": "WORLD_SIZE", "value": str(steps.ranks)},
+        {"name": "MASTER_ADDR", "value": coordinator},
+        {"name": "MASTER_PORT", "value": str(PORT)},
+        {"name": "PYTHONPATH", "value": f"{mounted_at}/{CLIENT}"},
+    ]
+    return spec | {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1}
+
+
+def under_agent(spec: dict[str, Any], steps: Steps, mounted_at: str) -> dict[str, Any]:
+    """Let JobSet's agent start the worker of this pod, as its main container, and the kubelet restart both in place."""
+    shutil.copy(programs.on_demand(AGENT)[0], steps.folder / AGENT)
+    container = spec["containers"][0]
+    container["env"] += [
+        {"name": "WORKER_COMMAND", "value": shlex.join(container["command"])},
+        {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+        {
+            "name": "JOBSET_NAME",
+            "valueFrom": {"fieldRef": {"fieldPath": "metadata.annotations['jobset.sigs.k8s.io/jobset-name']"}},
+        },
+    ]
+    failed = {"action": "Restart", "exitCodes": {"operator": "NotIn", "values": [0]}}
+    container |= {
+        "command": [f"{mounted_at}/{AGENT}"],
+        "restartPolicy": "Never",
+        "restartPolicyRules": [failed],
+    }
+    return spec
+
+
+def manifest(name: str, members: int, pod: Mapping[str, Any], *, in_place: bool = False) -> dict[str, Any]:
+    """A JobSet of one Indexed Job, whose pods are recreated or restarted. Rank 0 is NAME-workers-0-0.NAME."""
     job = {
         "completions": members,
         "parallelism": members,
         "completionMode": "Indexed",
-        "backoffLimit": 0,
+        "backoffLimit": ALWAYS_ANEW if in_place else 0,
         "template": {"spec": dict(pod)},
+        **({"podReplacementPolicy": "Failed"} if in_place else {}),
     }
+    strategy = "InPlaceRestart" if in_place else "Recreate"
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
         "metadata": {"name": name},
         "spec": {
             "successPolicy": {"operator": "All"},
+            "failurePolicy": {"maxRestarts": 1000, "restartStrategy": strategy},
             "startupPolicy": {"startupPolicyOrder": "AnyOrder"},
             "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
             "replicatedJobs": [{"name": JOB, "replicas": 1, "template": {"spec": job}}],

@@ -49,6 +49,10 @@ class Steps:
         wait_until(done, why)
         return self.moments(done() or attempt)["step"]
 
+    def newest(self) -> int:
+        """The newest attempt in which a rank has made a step."""
+        return max(int(path.name.partition("-")[0]) for path in self.folder.glob("[0-9]*-[0-9]*"))
+
     def _has(self, attempt: int) -> bool:
         return all((self.folder / f"{attempt}-{rank}").exists() for rank in range(self.ranks))
 

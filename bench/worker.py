@@ -4,7 +4,7 @@
     python worker.py --in-process FOLDER [MODULE ...]      the same with gangclient.run
 
 With jax among the modules the step is a jitted one, with torch one of Adam in a gloo group, otherwise it is nothing.
-FOLDER/ATTEMPT-RANK gets the moments, in seconds since the epoch. Outside of gangctl the attempt is 1.
+FOLDER/ATTEMPT-RANK gets the moments, in seconds since the epoch. Outside of gangctl, these files count the attempts.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ def train(gang: gangclient.Client) -> None:
     if "torch" in sys.modules:
         of_adam()
     gang.progress(1)
-    noted = Path(folder, f"{os.environ.get('GANG_ATTEMPT', '1')}-{os.environ['RANK']}")
+    rank = os.environ["RANK"]
+    attempt = os.environ.get("GANG_ATTEMPT") or 1 + len(list(Path(folder).glob(f"[0-9]*-{rank}")))
+    noted = Path(folder, f"{attempt}-{rank}")
     noted.with_suffix(".tmp").write_text(json.dumps({**moments, "step": time.time()}))
     noted.with_suffix(".tmp").rename(noted)
     for step in itertools.count(2):

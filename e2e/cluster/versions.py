@@ -34,7 +34,8 @@ PROGRAMS = {
 }
 """Program -> Go package and version. Kubernetes needs more than a line: programs.py."""
 ON_DEMAND = {
-    "jobset": "sigs.k8s.io/jobset@v0.11.0",
+    "in-place-restart-agent": "sigs.k8s.io/jobset/cmd/in-place-restart-agent@v0.12.0",
+    "jobset": "sigs.k8s.io/jobset@v0.12.0",
     "scheduler-plugins": "sigs.k8s.io/scheduler-plugins/cmd/scheduler@v0.33.5",
     "kueue": "sigs.k8s.io/kueue/cmd/kueue@v0.15.0",
 }
