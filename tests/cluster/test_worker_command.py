@@ -31,16 +31,16 @@ def test_command_args_env_and_working_directory_are_the_templates() -> None:
         "DATA": "/data",
         "RUN": "/data/home/$(UNSET)/$(DATA)",
         "EMPTY": "",
-        PRELOAD_VARIABLE: "",
+        PRELOAD_VARIABLE: "Auto",
     }
     assert found.directory == Path("/home/me/src")
     assert found.grace_seconds == 30
 
 
 def test_only_the_role_says_whether_workers_are_forked() -> None:
-    theirs = {PRELOAD_VARIABLE: "Auto"}
-    env = [{"name": PRELOAD_VARIABLE, "value": "Auto"}]
-    assert (theirs | command(manifest(env=env), "worker-0", theirs).environment)[PRELOAD_VARIABLE] == ""
+    theirs = {PRELOAD_VARIABLE: "json"}
+    env = [{"name": PRELOAD_VARIABLE, "value": "json"}]
+    assert (theirs | command(manifest(env=env), "worker-0", theirs).environment)[PRELOAD_VARIABLE] == "Auto"
 
 
 def test_an_absolute_working_directory_stays() -> None:

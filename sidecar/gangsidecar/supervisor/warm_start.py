@@ -131,6 +131,7 @@ class WarmStart:
         self._counted: set[int] = set()  # Processes of the newest attempt that count as executed.
         self._executed: dict[int, _Executed] = {}  # By pid, in the order of their starts.
         self._forks: list[int] = []  # Of the newest attempt.
+        self._others = 0  # Processes that aren't Python; they don't count once a Python has started below one.
         self._trust = ForkTrust()
         self.report = wire.WarmStart(0, 0, 0)  # How the newest attempt was started.
         self.handovers = Handovers(loop, settings.socket, self._answer)
@@ -145,6 +146,7 @@ class WarmStart:
         template = self._template
         self._counted.clear()
         self._forks.clear()
+        self._others = 0
         self._forget_ended()
         self._trust.begin(now_ms())
         self.report = wire.WarmStart(attempt, 0, 0, NO_PYTHON)
@@ -167,6 +169,8 @@ class WarmStart:
         plain, python, template = self._settings.environment, parse_python(command), self._template
         self._of_attempts.update(name for name, value in environment.items() if plain.get(name) != value)
         if python is None:
+            self._others += 1
+            self._count(executed=1, obstacle=NO_PYTHON)
             return connections.spawn_parkable(command, environment, output)
         if template is None and any(map(_IGNORES_HOOKS.match, python.interpreter[1:])):
             forked: Forked | str = NO_HOOK
@@ -210,6 +214,9 @@ class WarmStart:
         python, template = parse_python(starting.words), self._template
         if python is None:
             return EXECUTE
+        if self._others:
+            self._count(executed=-self._others)
+            self._others = 0
         is_alike = template is not None and template.interpreter == starting.interpreter
         forked = self._forked(python, starting.environment, starting=starting, is_alike=is_alike)
         if not isinstance(forked, str):

@@ -55,11 +55,13 @@ def said(warm: Warm, attempt: int, **words: Any) -> list[Any]:
 
 
 def started(warm: Warm, **numbers: int) -> None:
-    """Wait until so many processes of the newest attempt have started in this way."""
+    """Wait until so many Pythons of the newest attempt have started in this way."""
 
     def is_told(report: Report) -> bool:
         told = report.warm_start
-        return told is not None and told.attempt == warm.attempt and numbers.items() <= vars(told).items()
+        if told is None or told.attempt != warm.attempt or told.obstacle == warm_start.NO_PYTHON:
+            return False
+        return numbers.items() <= vars(told).items()
 
     last = warm.member.sidecar.last
     if last is None or not is_told(last):

@@ -200,7 +200,7 @@ def test_a_command_that_is_not_python_with_a_script_is_executed(warm: Warm) -> N
     warm.start(*words, preload="decimal")
     warm.run()
     assert warm.report()[0] == "hello"
-    assert (warm.told.forked, warm.told.executed, warm.told.obstacle) == (0, 0, warm_start.NO_PYTHON)
+    assert (warm.told.forked, warm.told.executed, warm.told.obstacle) == (0, 1, warm_start.NO_PYTHON)
 
 
 def test_a_python_that_reads_no_hook_says_what_to_do(warm: Warm) -> None:
