@@ -14,7 +14,14 @@ from gangctl.cli.main import main
 from tests.cli.here import Here, manifest
 
 EVERYTHING = ("sh", "-c", 'env -0 > "$GANG_MEMBER.$RANK.env"')
-OF_THE_START = {"GANG_SOCKET", "GANG_POD_UID", "GANG_PARKING", "GANG_SUPERVISED", "GANG_TERMINATION_LOG"}
+OF_THE_START = {
+    "GANG_SOCKET",
+    "GANG_POD_UID",
+    "GANG_PARKING",
+    "GANG_SUPERVISED",
+    "GANG_TERMINATION_LOG",
+    "GANG_WARM_STARTS",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -75,6 +82,37 @@ def test_ranks_groups_ports_and_rules_are_shown(here: Path, capsys: pytest.Captu
     assert "budget: 10 charged restarts in 3600 s; after them the gang fails" in out
     assert "hangs: without progress (API) for 60 s, the gang restarts" in out
     assert f"each member of worker runs: true  (in {here})" in out
+
+
+@pytest.mark.parametrize(
+    ("command", "start", "how"),
+    [
+        (
+            ["python3", "-u", "train.py"],
+            None,
+            "forks each Python from a template that has imported what the first start",
+        ),
+        (["bash", "-c", "torchrun train.py"], {"type": "Fork"}, "forks each Python from a template that has imported"),
+        (
+            ["python3", "-m", "train"],
+            {"type": "Fork", "preload": {"type": "Modules", "modules": ["torch", "numpy"]}},
+            "forks each Python from a template that has imported torch and numpy",
+        ),
+        (
+            ["/opt/bin/python3.12", "-u", "-Im", "train"],
+            None,
+            "executes the command anew: with -Im, Python can't be forked",
+        ),
+        (["python", "-c", "import train"], None, "executes the command anew: with -c, Python can't be forked"),
+        (["python3", "train.py"], {"type": "Exec"}, "executes the command anew, which imports everything (start Exec)"),
+    ],
+)
+def test_the_way_in_which_a_restart_starts_workers_is_shown(
+    capsys: pytest.CaptureFixture[str], command: list[str], start: dict[str, Any] | None, how: str
+) -> None:
+    one = manifest(command, 1)
+    one["spec"]["roles"][0] |= {} if start is None else {"start": start}
+    assert f"start: a restart of a worker {how}" in checked(capsys, one)
 
 
 def test_the_newest_complete_step_is_the_restore_point(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
