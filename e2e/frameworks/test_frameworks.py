@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import time
 from collections.abc import Callable
 from functools import partial
@@ -15,7 +16,7 @@ import pytest
 from e2e import process_faults
 from e2e.cluster.processes import inside
 from e2e.frameworks.examples import document
-from e2e.gangs import Gang
+from e2e.gangs import CHECKPOINTS, Gang
 from tests.wait import until
 
 Submit = Callable[[dict[str, Any]], Gang]
@@ -30,6 +31,8 @@ CASES = {
     "orbax": ("frameworks/orbax", {}),
 }
 LAYOUTS = {"lightning": "Lightning", "trainer": "HuggingFace"}
+RANK = rf"\S*python3\S* (-u )?{CHECKPOINTS}"
+"""The start of a rank's command line, be it below torchrun or not."""
 SETTLED_SECONDS = 0.15
 """By then both ranks have left a checkpoint of a tiny model, and the next is not begun."""
 
@@ -40,16 +43,29 @@ def has_saved(folder: Path) -> bool:
     return any(int(step[1]) >= KILL_AT for step in steps if step)
 
 
+def kill_when_warm(gang: Gang, folder: Path, **environment: str) -> None:
+    """Kill a rank of worker-1 that has saved a step, and has stood still until all pods have a template."""
+    until(f"a checkpoint of step {KILL_AT}", partial(has_saved, folder), 300, every=0.01)
+    found = inside(process_faults.supervisor(gang.uids()["worker-1"]))
+    ranks = [one for one in found if "RANK" in one.environment and re.match(RANK, one.command)]
+    rank = next(one for one in ranks if environment.items() <= one.environment.items())
+    rank.send(signal.SIGSTOP)
+    until("templates", lambda: all("the template is ready" in gang.log(member) for member in gang.uids()), 300)
+    process_faults.kill(rank)
+
+
 @pytest.mark.usefixtures("frameworks")
 @pytest.mark.parametrize("case", CASES)
-def test_a_killed_rank_changes_nothing_of_the_result(
+def test_a_killed_rank_is_forked_below_a_shell_and_changes_nothing_of_the_result(
     case: str, submit: Submit, shared_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     example, variables = CASES[case][0], {**CASES[case][1], "STEPS": str(STEPS)}
     plain = submit(document(f"{case}-plain", example, variables, shared_dir / f"{case}-plain"))
-    gang = submit(document(case, example, variables, shared_dir / case))
-    until(f"a checkpoint of step {KILL_AT}", partial(has_saved, shared_dir / case), 300, every=0.01)
-    process_faults.kill(process_faults.worker(gang.uids()["worker-1"]))
+    made = document(case, example, variables, shared_dir / case)
+    container = made["spec"]["roles"][0]["template"]["spec"]["containers"][0]
+    container["command"] = ["bash", "-c", '"$@"; exit $?', "bash", *container["command"]]
+    gang = submit(made)
+    kill_when_warm(gang, shared_dir / case)
     restored = gang.runs(2, 120)["restorePoint"]["step"]
     assert KILL_AT - SAVE_EVERY <= restored < STEPS
     assert restored % SAVE_EVERY == 0
@@ -59,6 +75,7 @@ def test_a_killed_rank_changes_nothing_of_the_result(
     results = [json.loads((shared_dir / name / "result.json").read_text()) for name in (f"{case}-plain", case)]
     assert results[0] == results[1]
     incident = gang.status["incidents"][0]
+    assert (incident["warmStart"]["forked"], incident["warmStart"]["executed"]) == (2, 0), incident["warmStart"]
     with capsys.disabled():
         phases = ", ".join(f"{name} {value} ms" for name, value in incident["milliseconds"].items())
         print(f"\n  {case}: restored step {restored}, {incident['lostSteps']} steps lost, {phases} ", end="")
@@ -78,10 +95,7 @@ def test_torchrun_below_a_shell_and_its_ranks_are_forked_and_change_nothing_of_t
         container["command"] = ["sh", "-c", 'echo "from a shell"; torchrun "$$0"; exit $$?', container["command"][-1]]
         gangs[name] = submit(made)
     gang, folder = gangs["torchrun"], shared_dir / "torchrun"
-    until(f"a checkpoint of step {KILL_AT}", partial(has_saved, folder), 300, every=0.01)
-    until("templates", lambda: all("the template is ready" in gang.log(member) for member in gang.uids()), 300)
-    pod = inside(process_faults.supervisor(gang.uids()["worker-1"]))
-    process_faults.kill(next(one for one in pod if one.environment.get("LOCAL_RANK") == "1"))
+    kill_when_warm(gang, folder, LOCAL_RANK="1")
     gang.runs(2, 120)
     for each in gangs.values():
         each.ends("Succeeded", 400)
