@@ -32,7 +32,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -96,7 +96,7 @@ class Template:
 
     def _preload(self, names: Sequence[str], *, beside: bool) -> None:
         refuser = _Refuser(self._connection)
-        finders = [refuser, *([Pacer()] if beside else [])]
+        finders: list[Any] = [refuser, *([Pacer()] if beside else [])]
         sys.meta_path[:0] = finders
         found = by = ""
         for name in names:
@@ -267,6 +267,21 @@ class Other(NamedTuple):
         with open("/proc/self/oom_score_adj", "r+", encoding="ascii") as file:
             if file.read() != score:
                 file.write(score)
+        os.getppid = self._parent_seen_by(os.getpid(), os.getppid)
+
+    def _parent_seen_by(self, child: int, real: Callable[[], int]) -> Callable[[], int]:
+        """Return ``os.getppid`` of this child: programs end when their launcher is no longer their parent."""
+
+        def getppid() -> int:
+            if os.getpid() == child:
+                try:
+                    with open(f"/proc/{self.pid}/stat", encoding="utf-8", errors="replace") as file:
+                        return int(file.read().rpartition(")")[2].split()[1])
+                except OSError:
+                    pass  # The stand-in has ended.
+            return real()
+
+        return getppid
 
 
 def _signals(mask: str) -> list[int]:

@@ -21,7 +21,8 @@ from tests.sidecar.supervisor.warm import WAITS, Warm, reporting
 LAUNCHER = """\
 import os, subprocess, sys
 program = [sys.executable, "-u", *sys.argv[1:]]
-ranks = [subprocess.Popen(program, env={**os.environ, "LOCAL_RANK": str(rank)}) for rank in range(2)]
+own = {"LAUNCHER": str(os.getpid())}
+ranks = [subprocess.Popen(program, env={**os.environ, **own, "LOCAL_RANK": str(rank)}) for rank in range(2)]
 sys.exit(max(rank.wait() for rank in ranks))
 """
 """Starts two ranks as torchrun does."""
@@ -118,19 +119,22 @@ def test_a_fork_below_a_shell_is_as_what_the_shell_starts(warm: Warm, command: t
 def test_each_rank_of_a_launcher_is_forked_and_the_launcher_too(warm: Warm) -> None:
     launcher = warm.script.with_name("launch.py")
     launcher.write_text(LAUNCHER)
-    script = SAYS + f"say(rank=os.environ['LOCAL_RANK'], parent=os.getppid())\n{WAITS}"
-    warm.script.write_text(script)
+    parent = "str(os.getppid()) == os.environ['LAUNCHER']"
+    child = "os.fork() or (say(child=os.getppid() == own), os._exit(0))"
+    warm.script.write_text(
+        f"{SAYS}own = os.getpid()\n{child}\nos.wait()\nsay(rank=os.environ['LOCAL_RANK'], parent={parent})\n{WAITS}"
+    )
     warm.start("sh", "-c", "exec " + " ".join([sys.executable, str(launcher), str(warm.script)]))
     warm.run()
-    wait_for(lambda: len(said(warm, 1)) == 2)
+    wait_for(lambda: len(said(warm, 1, parent=True)) == 2)
     started(warm, executed=3)
     warm.steps()
     warm.run()
     forked(warm, 3)
-    wait_for(lambda: len(said(warm, 2)) == 2)
-    assert {line["rank"] for line in said(warm, 2)} == {"0", "1"}
-    assert {line["parent"] for line in said(warm, 2)} == {warm.member.pid}
-    pids = [line["pid"] for line in said(warm, 2)]
+    wait_for(lambda: len(said(warm, 2, parent=True)) == 2)
+    assert {line["rank"] for line in said(warm, 2, parent=True)} == {"0", "1"}
+    assert len(said(warm, 2, child=True)) == 2
+    pids = [line["pid"] for line in said(warm, 2, parent=True)]
     warm.member.hold(3)
     assert not any(map(is_alive, pids))
 
