@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shlex
 import signal
 import statistics
@@ -46,6 +47,8 @@ WARM_UP = 2
 """Restarts that are not measured."""
 SETTLED_SECONDS = 2.0
 """Pause between two restarts: their steps are reported, and no restart waits for its turn."""
+RANK = rf"\S*python3\S* (-u )?{CHECKPOINTS}/"
+"""The start of a rank's command line."""
 PHASES = ("detect", "stop", "replace", "barrier", "start", "firstStep")
 
 
@@ -108,9 +111,7 @@ class Bench:
 
     def _worker(self, rank: int) -> Process:
         if self.way.of_jobset or self.way.has_launcher:
-            ranks = [
-                one for one in everything() if self.steps.script.name in one.command and one.command[:6] == "python"
-            ]
+            ranks = [one for one in everything() if re.match(RANK, one.command)]
             return next(one for one in ranks if one.environment.get("RANK") == str(rank))
         return process_faults.worker(list(self.gang.uids().values())[rank])
 
@@ -120,15 +121,20 @@ class Bench:
             return "not known"
         found = [incident["milliseconds"] for incident in self.gang.status["incidents"]]
         known = {name: [one[name] for one in found if name in one] for name in PHASES}
-        return ", ".join(f"{name} {statistics.median(times):.0f}" for name, times in known.items() if times)
+        medians = ", ".join(f"{name} {statistics.median(times):.0f}" for name, times in known.items() if times)
+        obstacle = self._warm_start().get("obstacle", "")
+        return f"{medians}; executed, because {obstacle}" if obstacle else medians
 
     def starts(self) -> tuple[int, int]:
         """How many processes the newest incident that knows it has forked, and how many went on."""
         if self.way.of_jobset:
             return 0, 0
-        incidents = self.gang.status["incidents"]
-        warm: dict[str, int] = next((one["warmStart"] for one in incidents if "warmStart" in one), {})
+        warm = self._warm_start()
         return warm.get("forked", 0), warm.get("wentOn", 0)
+
+    def _warm_start(self) -> dict[str, Any]:
+        incidents = self.gang.status["incidents"]
+        return next((one["warmStart"] for one in incidents if "warmStart" in one), {})
 
     def why(self) -> str:
         """Its state and the newest lines of a worker, for an error."""

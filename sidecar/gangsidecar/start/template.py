@@ -85,7 +85,7 @@ class Template:
                 self._preload(message["preload"], beside=message["beside"])
                 continue
             link, given = socket.socket(fileno=files[0]), files[1:]
-            environment = {**self._by_python, **message["fork"]}
+            environment = coerced(self._environment, {**self._by_python, **message["fork"]})
             other = Other(**message["for"]) if "for" in message else None
             if self._has_forked(message["command"], environment, link, files, other):
                 self._become_a_start(environment, link, given, other)
@@ -345,6 +345,18 @@ def waited() -> float | None:
         except (OSError, ValueError):
             continue
     return None
+
+
+def coerced(template: Mapping[str, str], environment: dict[str, str]) -> dict[str, str]:
+    """Return the environment with the locale that a start of Python would set (PEP 538), if the template has it.
+
+    What that start executes has it, too: the ranks of a launcher have it, and the launcher hasn't.
+    """
+    name = "LC_CTYPE"
+    is_c = not environment.get("LC_ALL") and environment.get("LANG", "") in {"", "C", "POSIX"}
+    if name in environment or not is_c or template.get(name) not in {"C.UTF-8", "C.utf8", "UTF-8"}:
+        return environment
+    return {**environment, name: template[name]}
 
 
 def set_by_python() -> dict[str, str]:

@@ -116,7 +116,9 @@ def test_a_fork_below_a_shell_is_as_what_the_shell_starts(warm: Warm, command: t
     assert second == first
 
 
-def test_each_rank_of_a_launcher_is_forked_and_the_launcher_too(warm: Warm) -> None:
+@pytest.mark.parametrize("shell", ["exec ", "unset LANG LC_ALL LC_CTYPE; exec "])
+def test_each_rank_of_a_launcher_is_forked_and_the_launcher_too(warm: Warm, shell: str) -> None:
+    """Without a locale, Python sets LC_CTYPE for itself and what it starts: the ranks have it, the launcher doesn't."""
     launcher = warm.script.with_name("launch.py")
     launcher.write_text(LAUNCHER)
     parent = "str(os.getppid()) == os.environ['LAUNCHER']"
@@ -124,7 +126,7 @@ def test_each_rank_of_a_launcher_is_forked_and_the_launcher_too(warm: Warm) -> N
     warm.script.write_text(
         f"{SAYS}own = os.getpid()\n{child}\nos.wait()\nsay(rank=os.environ['LOCAL_RANK'], parent={parent})\n{WAITS}"
     )
-    warm.start("sh", "-c", "exec " + " ".join([sys.executable, str(launcher), str(warm.script)]))
+    warm.start("sh", "-c", shell + " ".join([sys.executable, str(launcher), str(warm.script)]))
     warm.run()
     wait_for(lambda: len(said(warm, 1, parent=True)) == 2)
     started(warm, executed=3)
