@@ -29,10 +29,14 @@ OWN = (_signal.SIGKILL, _signal.SIGSTOP, _signal.SIGCHLD, _signal.SIGSEGV, _sign
 
 
 def interpreter() -> str:
-    """Return what makes two interpreters alike, as a line."""
+    """Return what makes two interpreters alike, as a line.
+
+    The mode UTF-8 follows from -X, PYTHONUTF8 and the locale, but not in what a Python starts whose locale is C.
+    """
     options = getattr(sys, "_xoptions", {})
     places = sys.executable, sys.prefix, sys.base_prefix, sys.exec_prefix
-    return repr((sys.version, places, tuple(sys.flags), sys.warnoptions, sorted(options.items())))
+    flags = repr(sys.flags).replace("utf8_mode=1", "utf8_mode=0")
+    return repr((sys.version, places, flags, sys.warnoptions, sorted(options.items())))
 
 
 def begin() -> None:
