@@ -7,7 +7,7 @@ It starts its own cluster, or uses that of `make e2e-up`, and submits one gang a
 script and image (Debian's PyTorch: a step of Adam in a gloo group). Workers are killed one after the other, each of
 another member. *Fork* is the default. *Torchrun*: below ``bash -c "exec torchrun ..."``. *In process* calls
 gangclient.run: the failed rank is forked, all others go on. *Pods*: a rule deletes and recreates all pods. *JobSet*
-recreates its pods, *JobSet in place* has its agent as the main container (``jobset.py``). Where workers are forked, the
+recreates its pods, *JobSet in place* restarts their containers (``jobset.py``). Where workers are forked, the
 first kill waits until every member has a template. Two restarts before the first measured one fill caches.
 
 `forked` and `went on` count processes of the last restart. The phases are medians of the incidents. What is

@@ -7,7 +7,6 @@ that they would fill in. They would cost a JobSet some milliseconds more.
 from __future__ import annotations
 
 import json
-import shlex
 import shutil
 import socket
 import subprocess
@@ -119,24 +118,36 @@ def plain(spec: dict[str, Any], steps: Steps, coordinator: str, mounted_at: str)
 
 
 def under_agent(spec: dict[str, Any], steps: Steps, mounted_at: str) -> dict[str, Any]:
-    """Let JobSet's agent start the worker of this pod, as its main container, and the kubelet restart both in place."""
+    """Add JobSet's agent to this pod, as a sidecar: the kubelet restarts all containers when the worker or it fails.
+
+    As the main container, its restarts would wait for the kubelet's back-off (10 s, doubled each time).
+    """
     shutil.copy(programs.on_demand(AGENT)[0], steps.folder / AGENT)
-    container = spec["containers"][0]
-    container["env"] += [
-        {"name": "WORKER_COMMAND", "value": shlex.join(container["command"])},
-        {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
-        {
-            "name": "JOBSET_NAME",
-            "valueFrom": {"fieldRef": {"fieldPath": "metadata.annotations['jobset.sigs.k8s.io/jobset-name']"}},
-        },
-    ]
-    failed = {"action": "Restart", "exitCodes": {"operator": "NotIn", "values": [0]}}
-    container |= {
+    (worker,) = spec["containers"]
+    path = "metadata.annotations['jobset.sigs.k8s.io/jobset-name']"
+    agent = {
+        "name": "agent",
+        "image": worker["image"],
         "command": [f"{mounted_at}/{AGENT}"],
-        "restartPolicy": "Never",
-        "restartPolicyRules": [failed],
+        "env": [
+            {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+            {"name": "JOBSET_NAME", "valueFrom": {"fieldRef": {"fieldPath": path}}},
+        ],
+        "restartPolicy": "Always",
+        "restartPolicyRules": [_all_anew("In", 1)],
+        "startupProbe": {
+            "httpGet": {"path": "/barrier-is-down", "port": 8081},
+            "periodSeconds": 1,
+            "failureThreshold": 10_000,
+        },
+        "volumeMounts": worker["volumeMounts"],
     }
-    return spec
+    worker |= {"restartPolicy": "Never", "restartPolicyRules": [_all_anew("NotIn", 0)]}
+    return spec | {"initContainers": [agent]}
+
+
+def _all_anew(operator: str, code: int) -> dict[str, Any]:
+    return {"action": "RestartAllContainers", "exitCodes": {"operator": operator, "values": [code]}}
 
 
 def manifest(name: str, members: int, pod: Mapping[str, Any], *, in_place: bool = False) -> dict[str, Any]:
