@@ -32,6 +32,7 @@ import signal
 import socket
 import sys
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from types import ModuleType
@@ -397,9 +398,22 @@ def become_a_start(template: Mapping[str, str], environment: Mapping[str, str], 
             os.environ[name] = after or ""
             if after is None:
                 del os.environ[name]
+    _keep_directories()
     _seed()
     _set_threads(environment)
     return _poisoned()
+
+
+def _keep_directories() -> None:
+    """Leave temporary directories, which imports have made, to the template: this child would remove them at its end.
+
+    PyTorch imports a module from one (torch/distributed/nn/jit/instantiator.py).
+    """
+    directory: Any = getattr(sys.modules.get("tempfile"), "TemporaryDirectory", None)
+    for finalizer in list(getattr(weakref.finalize, "_registry", ())) if directory is not None else []:
+        found = finalizer.peek()
+        if found is not None and getattr(found[1], "__func__", None) is directory._cleanup.__func__:  # noqa: SLF001
+            finalizer.detach()
 
 
 def _seed() -> None:

@@ -13,7 +13,7 @@ import pytest
 from gangsidecar.wire import Progress
 from tests.pythons import FIRST_MINOR, every
 from tests.sidecar.supervisor.supervised import wait_for
-from tests.sidecar.supervisor.warm import Warm, reporting, template_ends
+from tests.sidecar.supervisor.warm import WAITS, Warm, reporting, template_ends
 
 pytestmark = pytest.mark.usefixtures("greeting")
 
@@ -80,6 +80,23 @@ def test_variables_that_python_sets_itself_are_those_of_a_start(warm: Warm) -> N
     warm.ready()
     warm.run()
     assert (warm.told.forked, warm.report()) == (1, ["sweet", "sweet"])
+
+
+def test_a_directory_that_an_import_has_made_outlives_the_forks(warm: Warm) -> None:
+    warm.install(
+        "generates",
+        "import pathlib, sys, tempfile\nkept = tempfile.TemporaryDirectory()\n"
+        "pathlib.Path(kept.name, 'generated.py').write_text('value = 7')\n"
+        "sys.path.append(kept.name)\nimport generated",
+    )
+    warm.script.write_text(reporting("import generates", "generates.generated.value").replace(WAITS, ""))
+    warm.start(sys.executable, str(warm.script), preload="generates")
+    warm.ready()
+    for attempt in (1, 2, 3):
+        warm.order()
+        assert warm.report() == 7
+        warm.member.ended()
+        assert warm.told.forked == 1, (attempt, warm.told.obstacle)
 
 
 @pytest.mark.parametrize("preload", ["Auto", "decimal"])
