@@ -264,7 +264,7 @@ class Spent(Model):
     """Held for inspection."""
 
 
-class Restarts(Model):
+class RestartCounts(Model):
     """Counts of the attempts after the first."""
 
     counted: int = 0
@@ -400,7 +400,7 @@ class Status(Model):
     """What the time until accountedTime was spent on, in seconds."""
     accounted_time: Timestamp = 0.0
     """Time until which spent is computed."""
-    restarts: Restarts = Field(default_factory=Restarts)
+    restarts: RestartCounts = Field(default_factory=RestartCounts)
     """Restart counts."""
     incidents: Annotated[tuple[Incident, ...], Field(max_length=10)] = ()
     """The last 10 incidents, newest first."""

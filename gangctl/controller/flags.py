@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from gangctl.cluster.kube.election import LeaseTiming
 from gangctl.cluster.kube.settings import KubeSettings
 from gangctl.controller.companions import companions
-from gangctl.kubernetes.signals import Row, rows_with
+from gangctl.kubernetes.signals import SignalRow, rows_with
 from gangctl.telemetry import logs
 from gangsidecar.wire import CONNECT_PATH
 
@@ -243,7 +243,7 @@ def _resources(text: str) -> Mapping[str, Any]:
     return found
 
 
-def _signals(text: str) -> tuple[Row, ...]:
+def _signals(text: str) -> tuple[SignalRow, ...]:
     try:
         return rows_with(json.loads(text))
     except ValueError as error:

@@ -105,7 +105,7 @@ class PodAffinityTerm:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Container:
+class PodContainer:
     """A container of a pod."""
 
     name: str
@@ -153,7 +153,7 @@ class WholePod:
     unread: tuple[str, ...] = ()
     """Fields that the scheduler decides by, and that are not looked at here."""
     runtime_class: str = ""
-    containers: tuple[Container, ...] = ()
+    containers: tuple[PodContainer, ...] = ()
     has_resource_claims: bool = False
     is_plugin: bool = False
     """Whether it mounts the folder in which device plugins register with the kubelet."""
@@ -369,10 +369,10 @@ def _extended(amounts: Mapping[str, str | int]) -> dict[str, int]:
     return {name: int(amount) for name, amount in amounts.items() if "/" in name and str(amount).isdecimal()}
 
 
-def _container(raw: RawWholeContainer) -> Container:
+def _container(raw: RawWholeContainer) -> PodContainer:
     devices = _extended({**raw.resources.limits, **raw.resources.requests})
     env = {one["name"]: one["value"] for one in raw.env if one.get("value")}
-    return Container(name=raw.name, image=raw.image, env=env, devices=devices)
+    return PodContainer(name=raw.name, image=raw.image, env=env, devices=devices)
 
 
 def _terms(raw: Mapping[str, Any] | None, namespace: str) -> Iterator[PodAffinityTerm]:

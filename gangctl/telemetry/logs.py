@@ -15,7 +15,7 @@ from gangctl.api.escaping import escaped
 from gangctl.api.gangjob import GangJob
 from gangctl.api.model import rfc3339
 from gangctl.core.facts.trace_context import trace_of
-from gangctl.core.lifecycle.plan import Action, Plan
+from gangctl.core.lifecycle.plan import PlannedAction, Plan
 from gangctl.core.record.incidents import told_of
 
 FORMATS: Final = ("text", "json")
@@ -130,8 +130,8 @@ class DecisionLog:
     """The log of one gang's decisions."""
 
     def __init__(self) -> None:
-        self._last: tuple[int, str, str, tuple[Action, ...]] | None = None
-        self._wanted: frozenset[Action] = frozenset()
+        self._last: tuple[int, str, str, tuple[PlannedAction, ...]] | None = None
+        self._wanted: frozenset[PlannedAction] = frozenset()
         """By the plan before."""
 
     def decided(self, job: GangJob, plan: Plan) -> None:

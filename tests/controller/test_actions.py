@@ -20,7 +20,7 @@ from gangctl.cluster.errors import Retryable
 from gangctl.cluster.fair_slots import FairSlots
 from gangctl.controller.actions import AT_ONCE, SLOTS, Actions, is_first_start
 from gangctl.core.facts.world import Observed, Pod
-from gangctl.core.lifecycle.plan import Action, DeleteGang, Event, Plan
+from gangctl.core.lifecycle.plan import PlannedAction, DeleteGang, Event, Plan
 from gangctl.core.policy.admission import GIVES_BACK, QueueVerb, TellQueue
 from gangctl.core.policy.pods import CreatePod, DeletePod
 from gangctl.telemetry.port import TelemetryFanout
@@ -58,7 +58,7 @@ class SlowCluster(FakeCluster):
             raise
 
 
-def wanting(*stages: tuple[Action, ...]) -> Callable[[float, GangJob, Observed], Plan]:
+def wanting(*stages: tuple[PlannedAction, ...]) -> Callable[[float, GangJob, Observed], Plan]:
     """A core that has one attempt for each report that it has heard, and wants that attempt's actions."""
 
     def decide(_now: float, stored: GangJob, observed: Observed) -> Plan:

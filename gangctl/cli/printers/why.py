@@ -11,7 +11,7 @@ from gangctl.api.incident import IncidentLevel
 from gangctl.cli.printers.text import clean, duration, first
 from gangctl.explain.why.answer import Answer, has_ended
 from gangctl.explain.why.findings import Finding, NodeRow
-from gangctl.explain.why.restarts import LastRestart, Restarts
+from gangctl.explain.why.restarts import LastRestart, RestartHistory
 from gangctl.explain.why.world import MissingRight
 from gangctl.story.phases import LOOKS
 from gangctl.story.words import level_words, took
@@ -139,7 +139,7 @@ def _rights(page: _Page, missing: Sequence[MissingRight]) -> Iterator[str]:
         yield from page.text(f"an administrator of the namespace grants them: {grant}", 2, 2)
 
 
-def _last(page: _Page, answered: Answer, found: Restarts, now: float) -> Iterator[str]:
+def _last(page: _Page, answered: Answer, found: RestartHistory, now: float) -> Iterator[str]:
     last, incident, name = found.last, found.last.incident, answered.gang["name"]
     at = datetime.fromtimestamp(incident.begin, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     level = level_words(IncidentLevel(incident.level), incident.outcome)
@@ -177,7 +177,7 @@ def _default(last: LastRestart) -> str:
     return f"{_EVIDENCE.get(row.evidence, row.evidence)}, {charged}, level {row.level}{suspected}"
 
 
-def _night(page: _Page, found: Restarts) -> Iterator[str]:
+def _night(page: _Page, found: RestartHistory) -> Iterator[str]:
     if found.count < 2:  # noqa: PLR2004 - one restart has nothing to be compared with
         return
     yield ""
@@ -192,7 +192,7 @@ def _night(page: _Page, found: Restarts) -> Iterator[str]:
         yield from page.text("they have neither member nor node nor cause in common", 2, 2)
 
 
-def _until(found: Restarts) -> str:
+def _until(found: RestartHistory) -> str:
     """Until when the time of the restarts counts."""
     if found.first_steps == found.count:
         return "from fault to first step"

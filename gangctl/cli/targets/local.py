@@ -23,7 +23,7 @@ from gangctl.cluster.local.layout import GangFolder, PodFolder, StateDirectory
 from gangctl.cluster.local.pod_record import PodProcess, PodRecord, controller_pid, pod_of, processes, projection
 from gangctl.cluster.local.process import Process
 from gangctl.cluster.local.ptrace import exit_with
-from gangctl.explain.why.world import Surroundings
+from gangctl.explain.why.world import GangSurroundings
 
 if TYPE_CHECKING:
     from gangctl.cli.page import Upstream
@@ -94,16 +94,16 @@ class LocalTarget:
         """Return whether only its logs and its last status are left."""
         return GangStore(self._state.gang(name)).removed_at() is not None
 
-    def surroundings(self, job: GangJob) -> Surroundings:
+    def surroundings(self, job: GangJob) -> GangSurroundings:
         """Pods from their files, and what the controller hears of members. There are no nodes."""
         store = GangStore(self._state.gang(job.metadata.name))
         at = store.removed_at()
         if at is not None:
-            return Surroundings(interrupted_at=at)
+            return GangSurroundings(interrupted_at=at)
         found = view_gang(self._state, store, time.time())
         members = {one.member: one for one in found.snapshot.members} if found.live else {}
         pods = tuple(projection(pod) for pod in found.pods if pod.gang == job.metadata.uid)
-        return Surroundings(pods=pods, members=members, is_led=found.live, unstored=found.snapshot.unstored)
+        return GangSurroundings(pods=pods, members=members, is_led=found.live, unstored=found.snapshot.unstored)
 
     def change(self, name: str, spec: SpecChanges) -> GangJob:
         """Write the spec."""

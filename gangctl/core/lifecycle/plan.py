@@ -55,7 +55,7 @@ class AskScan:
     scan: Scan
 
 
-Action = CreatePod | DeletePod | DeleteGang | AskScan | TellQueue | ReadOutput
+PlannedAction = CreatePod | DeletePod | DeleteGang | AskScan | TellQueue | ReadOutput
 
 
 class EventType(StrEnum):
@@ -87,7 +87,7 @@ class Plan:
 
     because: Message
     status: Status | None = None
-    actions: tuple[Action, ...] = ()
+    actions: tuple[PlannedAction, ...] = ()
     events: tuple[Event, ...] = ()
     requeue_after: float | None = None
     """Seconds after which to decide again though nothing else happened."""
@@ -146,7 +146,7 @@ def _completed(gang: Gang, status: Status, event: Event) -> Event:
     return event
 
 
-def wait(gang: Gang, because: Message, times: Iterable[float | None], actions: Iterable[Action] = ()) -> Plan:
+def wait(gang: Gang, because: Message, times: Iterable[float | None], actions: Iterable[PlannedAction] = ()) -> Plan:
     """The plan that changes nothing durable, and looks again at the first of ``times``."""
     known = [time for time in times if time is not None and time > gang.now]  # What has passed is decided on now.
     plan = Plan(because=because, actions=tuple(actions))

@@ -23,7 +23,7 @@ from gangctl.core.facts.trace_context import trace_of
 from gangctl.core.lifecycle import plan, transitions
 from gangctl.core.lifecycle.plan import Event, EventType, Plan, wait, write
 from gangctl.core.policy import admission, checkpoints, hangs, pods, requests
-from gangctl.core.policy.cause import Finding, describe, first_cause, requested, settle
+from gangctl.core.policy.cause import StrongestEvidence, describe, first_cause, requested, settle
 from gangctl.core.policy.recovery import is_gentle, level_of
 from gangctl.core.record import incidents, timings
 from gangctl.core.record.conditions import progressed, summarised, warned_of, with_conditions, with_new_message
@@ -148,7 +148,7 @@ def _gathering(
             then = decisions.get_new_pods(_replaced(unfit, known=status.incidents[0].cause.member))
     gathers = decisions.attempt_gathers(status.attempt, where)
     because = decisions.attempt_ends(gang.status.attempt, what, gathers, then)
-    evidence = Finding(status.incidents[0].cause, status.incidents[0].level, found)
+    evidence = StrongestEvidence(status.incidents[0].cause, status.incidents[0].level, found)
     goes_on = settle(gang.with_status(status), evidence).outcome == "Restarted"  # A provisional end creates no pods.
     return write(gang, status, Reason.RESTARTING, because, events=events, create=goes_on, requeue_after=1.0)
 

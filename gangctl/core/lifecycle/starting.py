@@ -35,7 +35,7 @@ lines; a job that starts more members from one command has better means."""
 MAX_ADDRESS: Final = 253
 """Characters of the longest DNS name."""
 
-Choice = restore.Candidate | restore.Undecided | None
+RestoreChoice = restore.Candidate | restore.Undecided | None
 
 
 def start(gang: Gang, status: Status, settlement: Settlement | None, assignment: dict[str, str]) -> Plan:
@@ -78,7 +78,7 @@ def start(gang: Gang, status: Status, settlement: Settlement | None, assignment:
 
 def _choose(
     gang: Gang, settlement: Settlement | None, assignment: dict[str, str]
-) -> tuple[Choice, tuple[RejectedStep, ...]]:
+) -> tuple[RestoreChoice, tuple[RejectedStep, ...]]:
     """The restore point, and which steps don't exist any more."""
     known, old, asked = gang.status.rejected_steps, gang.status.restore_point, gang.status.restart_from
     if asked is not None:

@@ -46,7 +46,7 @@ class Settlement:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class StrongestEvidence:
     """The strongest evidence of an incident so far, and what it asks for."""
 
     cause: Cause
@@ -95,7 +95,7 @@ def requested(gang: Gang) -> Cause:
 
 
 @once
-def strongest(gang: Gang) -> Finding:
+def strongest(gang: Gang) -> StrongestEvidence:
     """The strongest evidence so far of the open incident, stored or new."""
     incident = gang.status.incidents[0]
     found = faults(gang)
@@ -103,7 +103,7 @@ def strongest(gang: Gang) -> Finding:
     if found:
         new = first_cause(gang, found)
         if _outranks(gang, new, stored) or _refines(new, stored):
-            return Finding(new, recovery.level_of(gang, new), found)
+            return StrongestEvidence(new, recovery.level_of(gang, new), found)
     ties = {*stored.tied, *_names(stored.member, tied_to(stored, found))}
     cause = changed(stored, tied=tuple(sorted(ties))[:NAMED]) if len(ties) > 1 else stored
     cause = _located(gang, changed(cause, alike=stored.alike or _ended_alike(gang, stored, found)))
@@ -114,7 +114,7 @@ def strongest(gang: Gang) -> Finding:
     shared = stored.reason in {Reason.RESTORE_POINT_MISSING, *gang.observed.brake.waves} or cause.alike
     if not shared and cause.member == stored.member:
         level = recovery.highest(incident.level, level)
-    return Finding(cause, level, found)
+    return StrongestEvidence(cause, level, found)
 
 
 def _located(gang: Gang, cause: Cause) -> Cause:
@@ -147,7 +147,7 @@ def _value(cause: Cause) -> Cause:
     return changed(cause, message="", why="")
 
 
-def settle(gang: Gang, finding: Finding) -> Settlement:
+def settle(gang: Gang, finding: StrongestEvidence) -> Settlement:
     """Cause, level, charge and outcome of the open incident, as far as the evidence goes."""
     incident = gang.status.incidents[0]
     cause, level = finding.cause, finding.level

@@ -35,7 +35,7 @@ from gangctl.api.gangjob import ApiSource, DirectorySource, Tier
 from gangctl.api.status import LineageEntry, RecordedStep, Status
 from gangctl.core.facts.gang import Gang, once, raised_incarnations
 from gangctl.core.facts.layout import numbered
-from gangctl.core.facts.world import Heard, Part
+from gangctl.core.facts.world import Heard, CheckpointPart
 
 # Registered checkpoints
 
@@ -154,11 +154,11 @@ def _complete(gang: Gang, tier: Tier, sources: _Sources) -> list[RecordedStep]:
     ]
 
 
-def _kinds(gang: Gang, tier: Tier, sources: _Sources) -> set[tuple[Part, ...]]:
+def _kinds(gang: Gang, tier: Tier, sources: _Sources) -> set[tuple[CheckpointPart, ...]]:
     """What ranks have registered in the tier, as far as it counts. Most have the same: it is found once for all."""
     name, alone = tier.name, sources.alone
-    alike: set[frozenset[tuple[Part, ...]]] = set()
-    kinds: set[tuple[Part, ...]] = set()
+    alike: set[frozenset[tuple[CheckpointPart, ...]]] = set()
+    kinds: set[tuple[CheckpointPart, ...]] = set()
     for place, own in numbered(gang.spec).ranks.items():
         heard = alone.get(place)
         told = None if heard is None else heard.registered.get(name)
@@ -171,11 +171,11 @@ def _kinds(gang: Gang, tier: Tier, sources: _Sources) -> set[tuple[Part, ...]]:
     return kinds.union(*alike)
 
 
-def _kinds_among_peers(gang: Gang, tier: Tier, sources: _Sources) -> set[tuple[Part, ...]]:
+def _kinds_among_peers(gang: Gang, tier: Tier, sources: _Sources) -> set[tuple[CheckpointPart, ...]]:
     """What each rank has, or another member of its process group of it."""
-    numbering, kinds = numbered(gang.spec), set[tuple[Part, ...]]()
+    numbering, kinds = numbered(gang.spec), set[tuple[CheckpointPart, ...]]()
     for places in numbering.groups.values():
-        held: dict[int, tuple[Part, ...]] = {}
+        held: dict[int, tuple[CheckpointPart, ...]] = {}
         for place in places:
             heard = sources.alone.get(place)
             told = None if heard is None else heard.registered.get(tier.name)
@@ -185,7 +185,7 @@ def _kinds_among_peers(gang: Gang, tier: Tier, sources: _Sources) -> set[tuple[P
     return kinds
 
 
-def _parts(tier: str, rank: int, sources: _Reports) -> tuple[Part, ...]:
+def _parts(tier: str, rank: int, sources: _Reports) -> tuple[CheckpointPart, ...]:
     """What the rank has registered in the tier, as far as it counts."""
     found = [
         (one, only)

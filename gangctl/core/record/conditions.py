@@ -69,7 +69,7 @@ from gangctl.words.message import Message, said_again
 # Conditions
 
 
-State = Literal["True", "False", "Unknown"]
+ConditionStatus = Literal["True", "False", "Unknown"]
 Warned = tuple[Reason, Message]
 """The thing that a user should look at, in one word and in a sentence."""
 
@@ -197,7 +197,7 @@ def hangs(status: Status) -> bool:
 
 
 def _condition(
-    old: Condition | None, kind: ConditionType, *, state: State, why: Reason, text: str, at: tuple[int, float]
+    old: Condition | None, kind: ConditionType, *, state: ConditionStatus, why: Reason, text: str, at: tuple[int, float]
 ) -> Condition:
     return Condition(
         type=kind,

@@ -11,11 +11,11 @@ from typing import Any, Final
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import ENDED, GangPhase
-from gangctl.explain.why.findings import Finding, Kind, amount
-from gangctl.explain.why.restarts import Restarts, restarts
+from gangctl.explain.why.findings import Finding, FindingKind, amount
+from gangctl.explain.why.restarts import RestartHistory, restarts
 from gangctl.explain.why.waiting import findings
 from gangctl.explain.why.walk import Room
-from gangctl.explain.why.world import MissingRight, Surroundings
+from gangctl.explain.why.world import MissingRight, GangSurroundings
 from gangctl.story.document import document, gang_document
 
 INTERRUPTED: Final = "Interrupted"
@@ -37,12 +37,12 @@ class Answer:
     runs: bool
     """If it does not run and has not ended, ``findings`` say why."""
     findings: tuple[Finding, ...]
-    restarts: Restarts | None = None
+    restarts: RestartHistory | None = None
     missing_rights: tuple[MissingRight, ...] = ()
     unknown_fields: tuple[str, ...] = ()
 
 
-def answer(job: GangJob, around: Surroundings, now: float, unknown_fields: tuple[str, ...] = ()) -> Answer:
+def answer(job: GangJob, around: GangSurroundings, now: float, unknown_fields: tuple[str, ...] = ()) -> Answer:
     """Answer for one gang.
 
     Args:
@@ -52,7 +52,7 @@ def answer(job: GangJob, around: Surroundings, now: float, unknown_fields: tuple
         unknown_fields: Fields of the gang that another release wrote and this one can't read.
     """
     status, found = job.status, findings(job, around, now)
-    is_over = any(one.kind is Kind.ENDED for one in found)
+    is_over = any(one.kind is FindingKind.ENDED for one in found)
     return Answer(
         gang=gang_document(job),
         phase=INTERRUPTED if is_over and status.phase not in ENDED else status.phase or "New",

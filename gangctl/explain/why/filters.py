@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from gangctl.core.facts.node_affinity import has_required_affinity, holds, is_selected, matches_any, untolerated
-from gangctl.explain.why.world import Claim, Cluster
+from gangctl.explain.why.world import Claim, NodeInventory
 from gangctl.kubernetes.objects import Node, PodAffinityTerm, Taint, WholePod
 
 _IMMEDIATE: Final = "unbound immediate PersistentVolumeClaims"
@@ -67,7 +67,7 @@ class Neighbours:
     """Key, and values of it of which a node must have one."""
 
 
-def neighbours(pod: WholePod, cluster: Cluster) -> Neighbours:
+def neighbours(pod: WholePod, cluster: NodeInventory) -> Neighbours:
     """Pod affinity and anti-affinity, the pod's own and that of others against it, for all nodes at once."""
     labels = {node.name: node.labels for node in cluster.nodes}
     placed = [one for there in cluster.pods.values() for one in there]
@@ -89,7 +89,7 @@ def neighbours(pod: WholePod, cluster: Cluster) -> Neighbours:
     return Neighbours(frozenset(blocked), tuple(needed))
 
 
-def refusals(pod: WholePod, node: Node, cluster: Cluster, around: Neighbours) -> list[FilterRefusal]:
+def refusals(pod: WholePod, node: Node, cluster: NodeInventory, around: Neighbours) -> list[FilterRefusal]:
     """Each filter's refusal, in the scheduler's order; empty if the pod fits on the node now.
 
     Args:

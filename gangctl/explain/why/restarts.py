@@ -94,7 +94,7 @@ class LastRestart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Restarts:
+class RestartHistory:
     """The restarts of the last twelve hours, and the last incident in detail."""
 
     last: LastRestart
@@ -111,7 +111,7 @@ class Restarts:
     patterns: tuple[Pattern, ...] = ()
 
 
-def restarts(job: GangJob, now: float) -> Restarts | None:
+def restarts(job: GangJob, now: float) -> RestartHistory | None:
     """The restarts of a gang; None if it has had no incident."""
     found = job.status.incidents
     if not found:
@@ -119,7 +119,7 @@ def restarts(job: GangJob, now: float) -> Restarts | None:
     night = [one for one in found if one.time > now - NIGHT_SECONDS] or [found[0]]
     steps = [one.lost_steps for one in night if one.lost_steps is not None]
     lost = [one.lost_seconds for one in night if one.lost_seconds is not None]
-    return Restarts(
+    return RestartHistory(
         last=_last(job, found[0], now),
         count=len(night),
         charged=sum(one.charged for one in night),

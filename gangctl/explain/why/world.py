@@ -55,7 +55,7 @@ def read_claim(
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class NodeInventory:
     """The nodes, and what is on them."""
 
     nodes: tuple[Node, ...]
@@ -78,7 +78,7 @@ class MissingRight:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class GangSurroundings:
     """What was read for one gang."""
 
     pods: tuple[Pod, ...] = ()
@@ -87,7 +87,7 @@ class Surroundings:
     """False if they can't be read."""
     waiting: tuple[WholePod, ...] = ()
     """Those of the gang that have no node and have not ended."""
-    cluster: Cluster | None = None
+    cluster: NodeInventory | None = None
     """None: no pod waits for a node, there are none (this machine), or they can't be read."""
     members: Mapping[str, MemberSnapshot] = field(default_factory=dict)
     """Member -> what its controller heard of it. Empty where only the controller knows, as on a cluster."""
