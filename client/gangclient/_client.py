@@ -24,9 +24,9 @@ from gangclient._calls import (
     STEP,
     Backlog,
     Body,
+    Call,
     GangError,
     LoadedCall,
-    Message,
     ProgressCall,
     Sender,
     UnixConnection,
@@ -304,7 +304,7 @@ class Client:
             _log.info("checkpoint %d: %s", body["step"], answer.get("message", ""))
         return True
 
-    def _send(self, message: Message) -> str:
+    def _send(self, message: Call) -> str:
         """Send it; returns what is wrong with it although the sidecar took it."""
         if isinstance(message, LoadedCall):
             self._post("/v1/checkpoints/loaded", {"seconds": duration(message.seconds), **self._who()})

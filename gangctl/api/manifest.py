@@ -23,7 +23,7 @@ from gangctl.api.overrides import Override, overridden
 from gangctl.api.pod_fields import UnknownField, flat, unknown_fields
 from gangctl.api.problems import ManifestError, Problem, allowed, path_of, shown
 from gangctl.api.stored import advice, is_foreign
-from gangctl.api.yaml_documents import Document, Location, UnreadableError, read
+from gangctl.api.yaml_documents import Location, UnreadableError, YamlDocument, read
 
 __all__ = ["ManifestError", "Problem", "load"]
 
@@ -61,7 +61,7 @@ def load(text: str, filename: str, overrides: Sequence[Override] = ()) -> GangJo
     return job
 
 
-def _only_gangjob(documents: tuple[Document, ...], filename: str) -> Document:
+def _only_gangjob(documents: tuple[YamlDocument, ...], filename: str) -> YamlDocument:
     if len(documents) == 1:
         return documents[0]
     gangs = [one for one in documents if isinstance(one.value, dict) and one.value.get("kind") == KIND]
@@ -84,7 +84,7 @@ def _only_gangjob(documents: tuple[Document, ...], filename: str) -> Document:
 class _Check:
     """Validates one document and collects its problems, at most one for each place and reason."""
 
-    def __init__(self, document: Document) -> None:
+    def __init__(self, document: YamlDocument) -> None:
         self._document = document
         self._problems: dict[tuple[Location, str], Problem] = {}
         self._wrong: set[Location] = set()

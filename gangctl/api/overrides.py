@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from gangctl.api.crd import RESERVED, Schema, gangjob_schema
 from gangctl.api.problems import Problem, allowed, path_of, shown
-from gangctl.api.yaml_documents import Document, Location, UnreadableError, read
+from gangctl.api.yaml_documents import Location, UnreadableError, YamlDocument, read
 
 MAX_TEXT: Final = 16_384
 """Characters of the longest override."""
@@ -53,7 +53,7 @@ def parsed(source: str) -> Override:
     return Override(tuple(parts), source[at + 1 :])
 
 
-def overridden(document: Document, overrides: Sequence[Override]) -> tuple[Document, list[Problem]]:
+def overridden(document: YamlDocument, overrides: Sequence[Override]) -> tuple[YamlDocument, list[Problem]]:
     """The document with these fields set, and what is wrong with the overrides. Later ones win."""
     value, problems = copy.deepcopy(document.value), []
     lines = dict(document.lines)
@@ -64,7 +64,7 @@ def overridden(document: Document, overrides: Sequence[Override]) -> tuple[Docum
         else:
             problems.append(problem)
     flaws = [flaw for flaw in document.flaws if not any(_covers(one.location, flaw.location) for one in overrides)]
-    return Document(value, lines, flaws), problems
+    return YamlDocument(value, lines, flaws), problems
 
 
 def _covers(outer: Location, inner: Location) -> bool:

@@ -30,7 +30,7 @@ from gangctl.api.reasons import Reason
 from gangctl.api.signals import SIGNALS
 from gangctl.cli.arguments import signal_number
 from gangctl.core.facts.evidence import DEFAULTS, DISRUPTION_REASONS, Fault
-from gangctl.core.policy.rules import PolicyVerdict
+from gangctl.core.policy.rules import Verdict
 from gangctl.explain.forecast import judge
 from gangctl.words.faults import exited
 from gangsidecar.wire import Level, LogMatch
@@ -127,7 +127,7 @@ def documented_failures() -> tuple[Failure, ...]:
     )
 
 
-def default_answer(fault: Fault, *rules: dict[str, Any], log: str = "") -> tuple[PolicyVerdict, IncidentLevel]:
+def default_answer(fault: Fault, *rules: dict[str, Any], log: str = "") -> tuple[Verdict, IncidentLevel]:
     """The same in a gang of one role with these rules and else only defaults. ``log``: a line that was printed."""
     policy = {"podFailurePolicy": {"rules": list(rules)}} if rules else {}
     metadata = {"name": "any", "namespace": "any"}

@@ -61,7 +61,7 @@ class RefusalReason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class TokenRefusal:
     """The answer to a token that isn't accepted."""
 
     reason: RefusalReason
@@ -72,7 +72,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class ObjectIdentity:
     """Which gang or pod it is, as its metadata has it."""
 
     uid: str
@@ -84,7 +84,7 @@ class Identity:
 class UnreadableGang:
     """A gang that is stored, and that this release can't read."""
 
-    metadata: Identity
+    metadata: ObjectIdentity
     why: str
     """What is wrong with it, in a sentence."""
 
@@ -93,7 +93,7 @@ class UnreadableGang:
 class PlainPod:
     """A pod outside all gangs."""
 
-    metadata: Identity
+    metadata: ObjectIdentity
     """UID, namespace and name of the pod."""
 
 
@@ -137,7 +137,7 @@ class Cluster(Protocol):
     def queue(self, uid: str) -> Queue:
         """Return what the queue says that the gang names."""
 
-    async def authenticate(self, token: str) -> MemberIdentity | Refusal:
+    async def authenticate(self, token: str) -> MemberIdentity | TokenRefusal:
         """The pod that this token belongs to, or why the token is refused."""
 
     async def watch(self, changed: Callable[[str], None]) -> None:

@@ -44,7 +44,7 @@ class MakeCompanion(Protocol):
         """Make the companion. ``namespaces``: the only ones to watch; none = all namespaces."""
 
 
-class Registration(NamedTuple):
+class CompanionRegistration(NamedTuple):
     """A companion, by the flag that turns it on."""
 
     name: str
@@ -60,6 +60,6 @@ class Registration(NamedTuple):
         return cast("MakeCompanion", getattr(import_module(module), name))
 
 
-def companions() -> list[Registration]:
+def companions() -> list[CompanionRegistration]:
     """All companions."""
-    return registered(Registration)
+    return registered(CompanionRegistration)

@@ -35,7 +35,7 @@ from gangctl.controller.flags import Options
 from gangctl.controller.housekeeping import Garbage
 from gangctl.controller.hub import Hub
 from gangctl.controller.loop import Loop, Wakes
-from gangctl.controller.page.routes import PATH, Page, Source, traces_from_environment
+from gangctl.controller.page.routes import PATH, GangSource, Page, traces_from_environment
 from gangctl.core.lifecycle.decide import decide
 from gangctl.core.lifecycle.directive import directives
 from gangctl.telemetry import logs
@@ -148,7 +148,7 @@ class Controller:
         scrapers, viewers = (RequestAuthorizer(client, url) for url in (METRICS, PAGE))
         scraped, seen = (Security(self._certificates.context, one.refusal) for one in (scrapers, viewers))
         self._metrics_server = MetricsServer(self._metrics.exposition, scraped if options.metrics_secure else None)
-        source = Source(self._cluster, lambda: self._loop, self._leaders_page, traces_from_environment())
+        source = GangSource(self._cluster, lambda: self._loop, self._leaders_page, traces_from_environment())
         page = Page(source, GangAuthorizer(client, viewers).refusal)
         self._serve_page = partial(serve_page, page, seen, options.host, options.page_port)
 

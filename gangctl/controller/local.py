@@ -37,7 +37,7 @@ from gangctl.cluster.local.layout import DEFAULT_STATE_DIRECTORY, StateDirectory
 from gangctl.cluster.local.log_files import rotate_logs
 from gangctl.controller.hub import Hub
 from gangctl.controller.loop import Loop, Wakes
-from gangctl.controller.page.routes import Page, Source, traces_from_environment
+from gangctl.controller.page.routes import GangSource, Page, traces_from_environment
 from gangctl.core.facts.world import Observed
 from gangctl.core.lifecycle.decide import decide
 from gangctl.core.lifecycle.directive import directives
@@ -51,12 +51,12 @@ log = logging.getLogger(__name__)
 LIVE: Final = "/v1/gangs/"
 SHUTDOWN_SECONDS: Final = 0.5
 
-Look = Callable[[str], tuple[GangJob, Observed] | None]
+GangLookup = Callable[[str], tuple[GangJob, Observed] | None]
 """Finds a gang by its name, with what the controller observes of it now."""
 
 
 @asynccontextmanager
-async def serve_live(host: str, look: Look, page: Page) -> AsyncIterator[Endpoint]:
+async def serve_live(host: str, look: GangLookup, page: Page) -> AsyncIterator[Endpoint]:
     """Serve the page and snapshots on a free port of ``host`` until the end.
 
     Raises:
@@ -145,7 +145,7 @@ async def control(state: StateDirectory) -> IncidentTracer:
         job = cluster.named(name)
         return None if job is None else (job, loop.observed(job.metadata.uid))
 
-    page = Page(Source(cluster, lambda: loop, traces=traces_from_environment()))
+    page = Page(GangSource(cluster, lambda: loop, traces=traces_from_environment()))
     async with hub.serve(HOST, 0) as url, serve_live(HOST, look, page) as endpoint:
         write(state.url, url.encode(), durable=False)
         write(state.live, endpoint.model_dump_json().encode(), durable=False)

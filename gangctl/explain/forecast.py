@@ -26,7 +26,7 @@ from gangctl.core.policy import launch
 from gangctl.core.policy.cause import judged
 from gangctl.core.policy.recovery import level_of
 from gangctl.core.policy.restore import peers_tier
-from gangctl.core.policy.rules import PolicyVerdict, verdict
+from gangctl.core.policy.rules import Verdict, verdict
 from gangctl.words.text import counted, listed
 from gangsidecar.wire import Phase, Report
 
@@ -113,7 +113,7 @@ def rule_text(rule: Rule) -> str:
     return f"{' and '.join(terms)}{of_roles}: {rule.action}{least}"
 
 
-def judge(job: GangJob, fault: Fault) -> tuple[PolicyVerdict, IncidentLevel]:
+def judge(job: GangJob, fault: Fault) -> tuple[Verdict, IncidentLevel]:
     """Return what the job's policy says of one fault, as if the gang had no history, and how much it replaces."""
     fresh = changed(job, status=Status())
     return verdict(job.spec, fault), level_of(Gang(0.0, fresh, Observed()), judged(job.spec, fault))

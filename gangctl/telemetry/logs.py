@@ -15,7 +15,7 @@ from gangctl.api.escaping import escaped
 from gangctl.api.gangjob import GangJob
 from gangctl.api.model import rfc3339
 from gangctl.core.facts.trace_context import trace_of
-from gangctl.core.lifecycle.plan import PlannedAction, Plan
+from gangctl.core.lifecycle.plan import Plan, PlannedAction
 from gangctl.core.record.incidents import told_of
 
 FORMATS: Final = ("text", "json")

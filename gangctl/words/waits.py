@@ -12,7 +12,7 @@ from gangctl.words.message import message
 from gangctl.words.text import clock_time, counted, listed, moment
 
 
-class AwaitedState(StrEnum):
+class WaitState(StrEnum):
     """How far a member or a pod has come that a gang waits for."""
 
     STOP_ORDERED = "StopOrdered"
@@ -33,21 +33,21 @@ class AwaitedState(StrEnum):
 
 _TEXTS: Final[Mapping[str, str]] = MappingProxyType(
     {
-        AwaitedState.STOP_ORDERED: "got the order to stop at {since}",
-        AwaitedState.STOPPING: "began to stop at {since}",
-        AwaitedState.SILENT: "{have} not reported since {since}",
-        AwaitedState.NEVER_HEARD: "{have} not reported to this controller since {since}",
-        AwaitedState.NOT_SEEN_TO_END: "{have} not been seen to end since {since}",
-        AwaitedState.CONNECTED: "{have} been connected, and not ready, since {since}",
-        AwaitedState.NO_FREE_PORT: "found no free port from {detail} since {since}: other gangs or services on the same host "
+        WaitState.STOP_ORDERED: "got the order to stop at {since}",
+        WaitState.STOPPING: "began to stop at {since}",
+        WaitState.SILENT: "{have} not reported since {since}",
+        WaitState.NEVER_HEARD: "{have} not reported to this controller since {since}",
+        WaitState.NOT_SEEN_TO_END: "{have} not been seen to end since {since}",
+        WaitState.CONNECTED: "{have} been connected, and not ready, since {since}",
+        WaitState.NO_FREE_PORT: "found no free port from {detail} since {since}: other gangs or services on the same host "
         "have them, or what still runs in the pod; end those, or set spec.network.basePort and portCount",
-        AwaitedState.BACKING_OFF: "will get a new pod at {since}",
-        AwaitedState.NO_POD: "{have} had no pod since {since}",
-        AwaitedState.CANNOT_START: "can't start: {detail}",
-        AwaitedState.UNREACHED: "got no connection to the controller until {since}: {detail}",
-        AwaitedState.UNSCHEDULED: "{have} waited for a node since {since}",
-        AwaitedState.SCHEDULED: "got a node at {since}",
-        AwaitedState.STARTED: "started at {since}, with no report since",
+        WaitState.BACKING_OFF: "will get a new pod at {since}",
+        WaitState.NO_POD: "{have} had no pod since {since}",
+        WaitState.CANNOT_START: "can't start: {detail}",
+        WaitState.UNREACHED: "got no connection to the controller until {since}: {detail}",
+        WaitState.UNSCHEDULED: "{have} waited for a node since {since}",
+        WaitState.SCHEDULED: "got a node at {since}",
+        WaitState.STARTED: "started at {since}, with no report since",
     }
 )
 
@@ -68,9 +68,9 @@ def known_of(
     who = listed(members) if not alone else "it" if len(members) == 1 else "they"
     have = "has" if len(members) == 1 else "have"
     text = _TEXTS[state].format(have=have, since=moment(since), detail=detail)
-    if state == AwaitedState.NO_POD and detail:
+    if state == WaitState.NO_POD and detail:
         text += f": {detail}"
-    if state == AwaitedState.SCHEDULED:
+    if state == WaitState.SCHEDULED:
         text += f" ({ended or detail or 'images are pulled, or volumes mounted'})"
     elif ended:
         text += f" ({ended})"

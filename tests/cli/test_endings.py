@@ -16,7 +16,7 @@ import pytest
 from gangctl.cli.gang_view import live_snapshot
 from gangctl.cluster.local import process
 from gangctl.cluster.local.pod_record import controller_pid
-from gangctl.cluster.local.process import Process
+from gangctl.cluster.local.process import LocalProcess
 from tests.cli.here import Here, Running, manifest
 from tests.cli.test_run import ONCE
 from tests.wait import until
@@ -92,7 +92,7 @@ def test_ctrl_c_kills_at_once_what_stop_waits_for(folder: Here) -> None:
     assert folder.job.status.phase == "Suspended"
 
 
-def _supervisors(folder: Here) -> list[Process]:
+def _supervisors(folder: Here) -> list[LocalProcess]:
     found = [pod.supervisor for pod in folder.pods().values()]
     return [one for one in found if one is not None and process.is_alive(one)]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gangctl.cluster.local.layout import GangFolder, PodFolder
-from gangctl.cluster.local.log_files import READ, WorkerOutput, rotate
+from gangctl.cluster.local.log_files import READ, LogFileReader, rotate
 
 RUNNING = "2026-11-24T08:00:00.123Z info Running attempt=1 on=Directive reason=''\n"
 
@@ -16,7 +16,7 @@ class Pod:
     """A gang of one pod."""
 
     folder: GangFolder
-    output: WorkerOutput = field(default_factory=WorkerOutput)
+    output: LogFileReader = field(default_factory=LogFileReader)
 
     @property
     def pod(self) -> PodFolder:

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from gangctl.cluster.local import process
-from gangctl.cluster.local.process import Process
+from gangctl.cluster.local.process import LocalProcess
 from tests.wait import SECONDS, until, until_async
 
 
 @pytest.fixture
-def sleeper(tmp_path: Path) -> Iterator[Process]:
+def sleeper(tmp_path: Path) -> Iterator[LocalProcess]:
     started = process.spawn(["sleep", "600"], os.environ, tmp_path, tmp_path / "log")
     yield started
     process.send(started, signal.SIGKILL)
@@ -59,7 +59,7 @@ async def test_the_end_of_a_process_that_is_no_child_is_noticed_without_its_exit
     assert not process.is_alive(stranger)
 
 
-async def test_a_process_with_a_reused_pid_is_another_process(sleeper: Process) -> None:
+async def test_a_process_with_a_reused_pid_is_another_process(sleeper: LocalProcess) -> None:
     for other in (
         sleeper.model_copy(update={"start_time": sleeper.start_time - 1}),
         sleeper.model_copy(update={"boot": "another"}),

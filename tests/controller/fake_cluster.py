@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import Status
 from gangctl.cluster.errors import Conflict
-from gangctl.cluster.port import Identity, Refusal, RefusalReason, UnreadableGang
+from gangctl.cluster.port import ObjectIdentity, RefusalReason, TokenRefusal, UnreadableGang
 from gangctl.controller.loop import Decide, Loop, Wakes
 from gangctl.core.facts.printed import Printed, ReadOutput
 from gangctl.core.facts.world import NO_QUEUE, NodeState, Pod, Queue
@@ -50,7 +50,7 @@ class FakeCluster:
         return None if uid in self.broken else self.jobs.get(uid)
 
     def unreadable(self, uid: str) -> UnreadableGang | None:
-        return UnreadableGang(Identity(uid, "default", "g"), self.broken[uid]) if uid in self.broken else None
+        return UnreadableGang(ObjectIdentity(uid, "default", "g"), self.broken[uid]) if uid in self.broken else None
 
     def pods(self, uid: str) -> tuple[Pod, ...]:
         return self.shown.get(uid, ())
@@ -70,8 +70,8 @@ class FakeCluster:
     def queue(self, _uid: str) -> Queue:
         return self.queued
 
-    async def authenticate(self, _token: str) -> Refusal:
-        return Refusal(RefusalReason.UNKNOWN_POD, "the token is unknown")
+    async def authenticate(self, _token: str) -> TokenRefusal:
+        return TokenRefusal(RefusalReason.UNKNOWN_POD, "the token is unknown")
 
     async def watch(self, changed: Callable[[str], None]) -> None:
         for uid in self.jobs:

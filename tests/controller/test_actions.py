@@ -20,7 +20,7 @@ from gangctl.cluster.errors import Retryable
 from gangctl.cluster.fair_slots import FairSlots
 from gangctl.controller.actions import AT_ONCE, SLOTS, Actions, is_first_start
 from gangctl.core.facts.world import Observed, Pod
-from gangctl.core.lifecycle.plan import PlannedAction, DeleteGang, Event, Plan
+from gangctl.core.lifecycle.plan import DeleteGang, Event, Plan, PlannedAction
 from gangctl.core.policy.admission import GIVES_BACK, QueueVerb, TellQueue
 from gangctl.core.policy.pods import CreatePod, DeletePod
 from gangctl.telemetry.port import TelemetryFanout

@@ -14,7 +14,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from gangctl.cluster.port import MemberIdentity, Refusal, RefusalReason
+from gangctl.cluster.port import MemberIdentity, RefusalReason, TokenRefusal
 from gangctl.controller import intake
 from gangctl.controller.gate import ConnectionRefusal
 from gangctl.controller.intake import Owner
@@ -38,10 +38,10 @@ BOUND_SECONDS = 0.25
 """Of nine of ten answers, in processor time. One largest report takes about 10 ms."""
 
 
-async def known(token: str) -> MemberIdentity | Refusal:
+async def known(token: str) -> MemberIdentity | TokenRefusal:
     if token.startswith("flood-"):
         return MemberIdentity(GANG, f"worker-{token.removeprefix('flood-')}", 0, token, "team-flood")
-    return MEMBERS.get(token, Refusal(RefusalReason.UNKNOWN_POD, "the token is unknown"))
+    return MEMBERS.get(token, TokenRefusal(RefusalReason.UNKNOWN_POD, "the token is unknown"))
 
 
 @asynccontextmanager
@@ -94,7 +94,7 @@ async def test_a_flood_of_one_namespace_delays_no_other() -> None:
 
 async def test_the_pods_of_a_flood_are_paused_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
     # So small a share is used up on a busy machine too, where the hub itself gets a tenth of a processor.
-    monkeypatch.setitem(intake.SHARES, Owner.POD, intake.Share(rate=0.002, burst=0.02))
+    monkeypatch.setitem(intake.SHARES, Owner.POD, intake.LoopShare(rate=0.002, burst=0.02))
     monkeypatch.setattr(intake, "LONGEST_PAUSE", 0.2)
     async with aiohttp.ClientSession() as session, serving(session, identify=known) as here:
         here.hub.publish(job())

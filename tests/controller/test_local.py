@@ -18,7 +18,7 @@ from gangctl.api.status import GangPhase
 from gangctl.cli.gang_view import live_snapshot
 from gangctl.cluster.local import pod_record, process
 from gangctl.cluster.local.pod_record import PodProcess, PodRecord, pod_of, processes
-from gangctl.cluster.local.process import Process
+from gangctl.cluster.local.process import LocalProcess
 from gangctl.words.decisions import unstored
 from tests.cluster.local import Machine, left, machine, manifest
 from tests.wait import SECONDS, until_async
@@ -40,10 +40,10 @@ async def controller(here: Machine, *arguments: str, **options: Any) -> AsyncIte
         await started.wait()
 
 
-async def runs(here: Machine, attempt: int, replicas: int = 2) -> list[Process]:
+async def runs(here: Machine, attempt: int, replicas: int = 2) -> list[LocalProcess]:
     """Wait until the attempt runs; its workers."""
 
-    def workers() -> list[Process] | None:
+    def workers() -> list[LocalProcess] | None:
         status = here.store.read().status
         if (status.phase, status.attempt) != (GangPhase.RUNNING, attempt):
             return None
@@ -51,11 +51,11 @@ async def runs(here: Machine, attempt: int, replicas: int = 2) -> list[Process]:
         found = [list(processes(pod, here.folder.pod(pod.name), PodProcess.WORKER)) for pod in pods]
         return [one[0] for one in found] if all(len(one) == 1 for one in found) else None
 
-    found: list[Process] = await until_async(f"attempt {attempt} runs", workers)
+    found: list[LocalProcess] = await until_async(f"attempt {attempt} runs", workers)
     return found
 
 
-def ids(here: Machine) -> list[tuple[Process | None, Process | None]]:
+def ids(here: Machine) -> list[tuple[LocalProcess | None, LocalProcess | None]]:
     return [(pod.sidecar, pod.supervisor) for pod in pod_record.load_all(here.folder)]
 
 

@@ -9,14 +9,14 @@ import pytest
 from gangctl.api.gangjob import Action, GangJob, RuleLevel
 from gangctl.api.reasons import Reason
 from gangctl.core.facts.evidence import Fault
-from gangctl.core.policy.rules import PolicyVerdict, verdict
+from gangctl.core.policy.rules import Verdict, verdict
 from tests.core.world import MANIFEST
 
 DISRUPTED = (("DisruptionTarget", "True", "PreemptionByScheduler"),)
 CODES = {"onExitCodes": {"operator": "In", "values": [2, 137]}}
 
 
-def judged(fault: Fault, *rules: dict[str, Any]) -> PolicyVerdict:
+def judged(fault: Fault, *rules: dict[str, Any]) -> Verdict:
     """What these rules say of the fault, in a gang of workers and chiefs."""
     role = MANIFEST["spec"]["roles"][0]
     spec = {"roles": [role, {**role, "name": "chief"}], "podFailurePolicy": {"rules": list(rules)}}

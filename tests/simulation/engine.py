@@ -22,7 +22,7 @@ from tests.simulation.values import Leader, seconds
 class Engine:
     """How the world runs the code under test."""
 
-    step: Callable[[machine.State, int, machine.Event], machine.Result]
+    step: Callable[[machine.State, int, machine.Input], machine.Result]
     decide: Callable[[int, Leader, Callable[[Spec, int, Status], GangJob]], Plan]
     keep: Callable[[Any], Any]
     """One object for all that are equal."""
@@ -84,7 +84,7 @@ def remembering() -> Engine:
     plans: dict[tuple[Any, ...], Plan] = {}
     statuses: dict[int, Status] = {}
 
-    def step(state: machine.State, now: int, event: machine.Event) -> machine.Result:
+    def step(state: machine.State, now: int, event: machine.Input) -> machine.Result:
         state, event = keep(state), keep(event)
         key = (id(state), now, id(event))
         result = steps.get(key)

@@ -13,7 +13,7 @@ from gangctl.api.gangjob import Spec
 from gangctl.api.status import Status
 from gangctl.core.facts.world import NO_QUEUE, Heard, NodeAnswer, Pod, Queue
 from gangctl.core.lifecycle.directive import Begun
-from gangctl.core.lifecycle.plan import PlannedAction, Plan
+from gangctl.core.lifecycle.plan import Plan, PlannedAction
 from gangctl.core.policy.brake import BrakeState
 from gangsidecar.supervisor import machine
 from gangsidecar.supervisor.machine import events

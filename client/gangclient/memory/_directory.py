@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
 from gangclient.memory._keeping import Ledger, Where, peers
-from gangclient.memory._link import LIMIT, Identity, LineError, Message, decoded, encoded
+from gangclient.memory._link import LIMIT, DirectoryMessage, Identity, LineError, decoded, encoded
 
 FEW_SECONDS = 5.0
 """For a connection to say who it is, and for it to read a message."""
@@ -32,14 +32,14 @@ class Joined(NamedTuple):
     """Parts of the restore point in its member's folder."""
 
 
-def joined(hello: Message, host: str) -> Joined:
+def joined(hello: DirectoryMessage, host: str) -> Joined:
     """Read the first message of a rank. KeyError, TypeError, ValueError: something is missing or wrong."""
     where = Where(int(hello["rank"]), str(hello["member"]), str(hello["node"]))
     holding = tuple((int(rank), int(attempt)) for rank, attempt in hello["holding"])
     return Joined(where, host, int(hello["port"]), holding)
 
 
-def table(all_ranks: List[Joined]) -> Dict[int, Message]:
+def table(all_ranks: List[Joined]) -> Dict[int, DirectoryMessage]:
     """Return, by rank, the message that it gets when all have joined.
 
     A part counts only if it is of the newest attempt that any part of the restore point is of: an older part is of a
@@ -53,7 +53,7 @@ def table(all_ranks: List[Joined]) -> Dict[int, Message]:
         for rank, attempt in one.holding:
             if attempt == newest:
                 holders.setdefault(rank, []).append(one)
-    messages: Dict[int, Message] = {}
+    messages: Dict[int, DirectoryMessage] = {}
     for rank in by_rank:
         peer = ring[rank]
         to = None if peer is None else by_rank[peer]
@@ -115,13 +115,13 @@ class Directory:
                 await self._tell(rank, message)
         return one.where.rank
 
-    async def _take(self, rank: int, message: Message) -> None:
+    async def _take(self, rank: int, message: DirectoryMessage) -> None:
         verdict = self._ledger.note(rank, int(message["step"]), kept=bool(message["kept"]))
         if verdict is not None:
             judged = {"step": verdict.step, "safe": verdict.safe}
             await asyncio.gather(*(self._tell(each, judged) for each in list(self._writers)))
 
-    async def _tell(self, rank: int, message: Message) -> None:
+    async def _tell(self, rank: int, message: DirectoryMessage) -> None:
         writer = self._writers.get(rank)
         if writer is None:
             return

@@ -16,13 +16,13 @@ from contextlib import suppress
 from typing import Any, BinaryIO, Callable, Dict, NamedTuple, Optional, Tuple, cast
 
 from gangclient import GangError
-from gangclient.memory._keeping import Verdict
+from gangclient.memory._keeping import StepVerdict
 
 LIMIT = 64 << 10
 """Bytes of a line."""
 SECONDS = 20.0
 """For one send or receive between two ranks; what takes longer is given up."""
-Message = Dict[str, Any]
+DirectoryMessage = Dict[str, Any]
 JOIN_SECONDS = 120.0
 """For all ranks to join; imports take long."""
 PAUSE = 0.1
@@ -43,11 +43,11 @@ class Identity(NamedTuple):
     member: str
     node: str
 
-    def hello(self) -> Message:
+    def hello(self) -> DirectoryMessage:
         """The fields that begin each connection."""
         return {"gang": self.gang, "attempt": self.attempt, "rank": self.rank}
 
-    def knows(self, hello: Message) -> bool:
+    def knows(self, hello: DirectoryMessage) -> bool:
         """Return whether the message is from a rank of this gang and attempt."""
         rank = hello.get("rank")
         same = (hello.get("gang"), hello.get("attempt")) == (self.gang, self.attempt)
@@ -63,12 +63,12 @@ def identity() -> Identity:
     )
 
 
-def encoded(message: Message) -> bytes:
+def encoded(message: DirectoryMessage) -> bytes:
     """One line."""
     return json.dumps(message).encode() + b"\n"
 
 
-def decoded(line: bytes) -> Message:
+def decoded(line: bytes) -> DirectoryMessage:
     """Read a line. LineError: the connection has ended, or it isn't a message."""
     if not line.endswith(b"\n"):
         raise LineError("the connection has ended" if len(line) < LIMIT else "a line is too long")
@@ -81,7 +81,7 @@ def decoded(line: bytes) -> Message:
     return message
 
 
-def read(file: BinaryIO) -> Message:
+def read(file: BinaryIO) -> DirectoryMessage:
     """Read the next message. LineError, OSError: there is none."""
     return decoded(file.readline(LIMIT))
 
@@ -99,15 +99,15 @@ def dial(host: str, port: int) -> socket.socket:
     return connection
 
 
-class Link:
+class DirectoryLink:
     """Joins the directory, and receives its verdicts."""
 
     def __init__(
-        self, own: Identity, address: Tuple[str, int], join: Message, judge: Callable[[Verdict], None]
+        self, own: Identity, address: Tuple[str, int], join: DirectoryMessage, judge: Callable[[StepVerdict], None]
     ) -> None:
         """Begin to connect, in a thread. It sends ``join`` first, and calls ``judge`` with each verdict."""
         self._address, self._join, self._judge = address, {**own.hello(), **join}, judge
-        self._table: Optional[Message] = None
+        self._table: Optional[DirectoryMessage] = None
         self._changed = threading.Condition()
         self._connection: Optional[socket.socket] = None
         self._over: Optional[Callable[[], object]] = None
@@ -117,7 +117,7 @@ class Link:
             self._serve(own)
         threading.Thread(target=self._run, name="gangclient-memory-link", daemon=True).start()
 
-    def table(self) -> Message:
+    def table(self) -> DirectoryMessage:
         """Wait until all have joined; return the message that this rank gets then. GangError: it doesn't come."""
         with self._changed:
             self._changed.wait_for(lambda: self._table is not None or self.broken, JOIN_SECONDS)
@@ -196,9 +196,9 @@ class Link:
                     raise
                 time.sleep(PAUSE)  # Rank 0 is not there yet.
 
-    def _take(self, message: Message) -> None:
+    def _take(self, message: DirectoryMessage) -> None:
         if "safe" in message:
-            self._judge(Verdict(int(message["step"]), bool(message["safe"])))
+            self._judge(StepVerdict(int(message["step"]), bool(message["safe"])))
             return
         with self._changed:
             self._table = message

@@ -15,7 +15,7 @@ from typing import Final, NoReturn, Protocol
 
 from gangctl.annexes.device_guard import policy
 from gangctl.annexes.device_guard.pods import WatchedPods
-from gangctl.annexes.device_guard.policy import GuardedPod, Memory
+from gangctl.annexes.device_guard.policy import GuardedPod, GuardState
 from gangctl.cluster import clock
 from gangctl.cluster.errors import ClusterError, Held, Retryable
 from gangctl.cluster.kube.client import Client, NoAnswer
@@ -115,7 +115,7 @@ class DeviceGuard:
 
     async def lead(self) -> NoReturn:
         """Guard for one term: until cancelled."""
-        memory = Memory(begun=clock.now())
+        memory = GuardState(begun=clock.now())
         while True:
             self._cluster.changed.clear()
             memory, seconds = await self._round(memory)
@@ -126,7 +126,7 @@ class DeviceGuard:
                 continue
             await asyncio.sleep(GATHERING_SECONDS)
 
-    async def _round(self, memory: Memory) -> tuple[Memory, float | None]:
+    async def _round(self, memory: GuardState) -> tuple[GuardState, float | None]:
         """Evict the first whom to evict now; return what to remember, and the seconds until the next round."""
         fresh = self._cluster.fresh
         if fresh is None:
@@ -143,7 +143,7 @@ class DeviceGuard:
             return await self._evict(memory, *verdict.evict[0]), 0.0
         return memory, None if verdict.look_again_at is None else max(0.0, verdict.look_again_at - clock.now())
 
-    async def _evict(self, memory: Memory, pod: GuardedPod, device: Device) -> Memory:
+    async def _evict(self, memory: GuardState, pod: GuardedPod, device: Device) -> GuardState:
         answer = await self._answer(pod)
         self.counts[answer.result] += 1
         now = clock.now()

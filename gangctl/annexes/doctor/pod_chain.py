@@ -16,7 +16,7 @@ from typing import Final
 from gangctl.annexes.doctor.links import Inside, Link, LinkName, LinkState, NodeSurroundings, Unread, unread
 from gangctl.annexes.doctor.table import Vendor, vendor_of, version
 from gangctl.core.facts.fitness import checks
-from gangctl.kubernetes.objects import PodContainer, Node, WholePod
+from gangctl.kubernetes.objects import Node, PodContainer, WholePod
 
 _FIRST_MINOR_COMPATIBLE: Final = 11
 _VARIABLES: Final = ("CUDA_VERSION", "NVIDIA_REQUIRE_CUDA")

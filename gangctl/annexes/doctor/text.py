@@ -49,7 +49,7 @@ _STATES: Final = {
     LinkState.UNKNOWN: ("unknown", "yellow"),
     LinkState.ABSENT: ("absent", "dim"),
 }
-Row = tuple[Text, str, str, str]
+LinkRow = tuple[Text, str, str, str]
 """State, label, what was seen, what to do."""
 
 
@@ -97,14 +97,14 @@ def _rows(links: Sequence[Link], width: int, *, wide: bool) -> list[RenderableTy
     return parts
 
 
-def _row(link: Link, node: str = "") -> Row:
+def _row(link: Link, node: str = "") -> LinkRow:
     word, style = _STATES[link.state]
     resource = f"{link.resource}: " if link.resource and link.resource != link.about else ""
     label = f"{_LABELS[link.name]}: " if node else ""
     return Text(word, style=style), node or _LABELS[link.name], f"{label}{resource}{link.seen}", link.todo
 
 
-def _laid_out(rows: Sequence[Row], width: int) -> list[RenderableType]:
+def _laid_out(rows: Sequence[LinkRow], width: int) -> list[RenderableType]:
     if not rows:
         return []
     if width < NARROW:
@@ -121,7 +121,7 @@ def _laid_out(rows: Sequence[Row], width: int) -> list[RenderableType]:
     return [Padding(table, (0, 0, 0, 2))]
 
 
-def _stacked(row: Row) -> Iterable[RenderableType]:
+def _stacked(row: LinkRow) -> Iterable[RenderableType]:
     word, label, seen, todo = row
     yield Text("  ").append_text(word).append(f" {clean(label)}")
     yield Padding(Text(clean(seen), overflow="fold"), (0, 0, 0, 4))
@@ -156,7 +156,7 @@ def _pool(pool: Pool, width: int) -> list[RenderableType]:
         return [Text(clean(f"{head}: alike, and nothing failed"), style="bold")]
     word = Text("differs", style="bold yellow")
     todo = "if no rollout is on, find out why: gangctl doctor NODE shows one of them link by link"
-    rows: list[Row] = [
+    rows: list[LinkRow] = [
         (word, one.what, _values(one), todo if one is pool.differences[-1] else "") for one in pool.differences
     ]
     rows += [_row(one.link, one.node) for one in pool.findings]

@@ -17,7 +17,7 @@ LONGEST_LINE: Final = 4096
 
 
 @dataclass
-class WorkerOutput:
+class LogFollower:
     """Follows all logs of a gang, from their end at the time of creation."""
 
     folder: GangFolder

@@ -21,7 +21,7 @@ from gangctl.cluster.local import process
 from gangctl.cluster.local.gang_store import ANNOTATION_DIRECTORY, GangStore
 from gangctl.cluster.local.layout import GangFolder, PodFolder, StateDirectory
 from gangctl.cluster.local.pod_record import PodProcess, PodRecord, controller_pid, pod_of, processes, projection
-from gangctl.cluster.local.process import Process
+from gangctl.cluster.local.process import LocalProcess
 from gangctl.cluster.local.ptrace import exit_with
 from gangctl.explain.why.world import GangSurroundings
 
@@ -214,7 +214,7 @@ def _inject(folder: GangFolder, member: str, fault: InjectedFault) -> list[str]:
     return [f"{subject} process {one.pid} was sent {name}" for one in sent]
 
 
-def _processes(pod: PodRecord, files: PodFolder, kind: PodProcess, rank: int | None) -> tuple[Process, ...]:
+def _processes(pod: PodRecord, files: PodFolder, kind: PodProcess, rank: int | None) -> tuple[LocalProcess, ...]:
     found = processes(pod, files, kind)
     if not found:
         raise Terminal(f"no {kind} process is running in pod {pod.name}; gangctl status shows the state of the gang")

@@ -23,7 +23,7 @@ from gangctl.cluster.kube.decoding import Decoder
 from gangctl.cluster.kube.projections import nodes, read_gang_pod
 from gangctl.cluster.kube.reflector import list_all
 from gangctl.core.facts.world import Pod
-from gangctl.explain.why.world import Claim, NodeInventory, MissingRight, GangSurroundings, read_claim
+from gangctl.explain.why.world import Claim, GangSurroundings, MissingRight, NodeInventory, read_claim
 from gangctl.kubernetes.objects import WholePod, read_pod
 from gangctl.kubernetes.schema import RawWholePod
 from gangctl.kubernetes.signals import SignalTable, default_rows

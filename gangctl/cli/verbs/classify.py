@@ -25,7 +25,7 @@ from gangctl.cli.manifests import load_manifest
 from gangctl.cli.printers.output import as_json, as_yaml, print_out
 from gangctl.cli.printers.text import clean
 from gangctl.core.facts.evidence import Fault
-from gangctl.core.policy.rules import PolicyVerdict
+from gangctl.core.policy.rules import Verdict
 from gangctl.explain.forecast import judge
 
 _EPILOG: Final = """\
@@ -72,7 +72,7 @@ _LEVELS: Final = {
 }
 
 
-_Answers = dict[str, tuple[PolicyVerdict, IncidentLevel]]
+_Answers = dict[str, tuple[Verdict, IncidentLevel]]
 """Member -> what the policy decides about its fault, and the level."""
 
 
@@ -159,7 +159,7 @@ def _print_document(output: str, document: dict[str, Any]) -> None:
 
 def _print_answers(job: GangJob, fault: Fault, answers: _Answers) -> None:
     print_out(f"fault:  {clean(fault.message)}")
-    by_answer: dict[tuple[PolicyVerdict, IncidentLevel], list[str]] = {}
+    by_answer: dict[tuple[Verdict, IncidentLevel], list[str]] = {}
     for member, answer in answers.items():
         by_answer.setdefault(answer, []).append(parse_member_name(member)[0])
     for (verdict, level), roles in by_answer.items():

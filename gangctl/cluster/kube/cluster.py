@@ -22,9 +22,9 @@ from gangctl.cluster.kube.projections import HubContact
 from gangctl.cluster.kube.queues import Queues
 from gangctl.cluster.kube.settings import KubeSettings
 from gangctl.cluster.kube.tokens import TokenAuthenticator
-from gangctl.cluster.kube.worker_output import WorkerOutput
+from gangctl.cluster.kube.worker_output import KubeletLogReader
 from gangctl.cluster.kube.writers import GangWriter, PodWriter
-from gangctl.cluster.port import Identity, MemberIdentity, Refusal, UnreadableGang
+from gangctl.cluster.port import MemberIdentity, ObjectIdentity, TokenRefusal, UnreadableGang
 from gangctl.core.facts.world import NO_QUEUE, NodeState, Pod, Queue
 from gangctl.core.lifecycle.plan import Event
 from gangctl.core.policy.admission import TellQueue
@@ -68,7 +68,7 @@ class KubeCluster:
         self.write_status = self.gang_writer.write_status
         self.delete_gang = self.gang_writer.delete
         self.delete_pod = self._pod_writer.delete
-        self.printed = WorkerOutput(client, self.gang, enabled=settings.worker_output).printed
+        self.printed = KubeletLogReader(client, self.gang, enabled=settings.worker_output).printed
         self.flush_events = self.recorder.flush
         """Sends the recorded Events, for at most so many seconds. Call it while this process still leads."""
         self._queues = Queues(client, settings.watch_namespaces, self._queue_changed, self._unplaced)
@@ -98,7 +98,7 @@ class KubeCluster:
         stored = self.informers.stored(uid)
         if stored is None or not stored.unreadable:
             return None
-        return UnreadableGang(Identity(uid, stored.namespace, stored.name), stored.unreadable)
+        return UnreadableGang(ObjectIdentity(uid, stored.namespace, stored.name), stored.unreadable)
 
     def pods(self, uid: str) -> tuple[Pod, ...]:
         """All pods that the gang owns."""
@@ -142,7 +142,7 @@ class KubeCluster:
         if stored is not None:
             await self._queues.tell(stored, job, tell)
 
-    async def authenticate(self, token: str) -> MemberIdentity | Refusal:
+    async def authenticate(self, token: str) -> MemberIdentity | TokenRefusal:
         """The pod that this token belongs to, or why the token is refused."""
         return await self._authenticator.authenticate(token, self.informers.pod, self._name_of)
 

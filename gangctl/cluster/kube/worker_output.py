@@ -26,7 +26,7 @@ SECONDS: Final = 3.0
 AGAIN_SECONDS: Final = 0.5
 
 
-class WorkerOutput:
+class KubeletLogReader:
     """Reads logs."""
 
     def __init__(self, client: Client, gang: Callable[[str], GangJob | None], *, enabled: bool) -> None:

@@ -26,12 +26,12 @@ from gangctl.cluster.local.atomic_files import Stamp, append_line
 from gangctl.cluster.local.gang_store import GangStore
 from gangctl.cluster.local.layout import GangFolder, StateDirectory
 from gangctl.cluster.local.local_pod import LocalPod
-from gangctl.cluster.local.log_files import WorkerOutput
+from gangctl.cluster.local.log_files import LogFileReader
 from gangctl.cluster.local.pod_record import PodRecord
-from gangctl.cluster.local.process import Process
+from gangctl.cluster.local.process import LocalProcess
 from gangctl.cluster.local.programs import Programs, ignored, store_pod
 from gangctl.cluster.local.termination import find_processes, processes_of
-from gangctl.cluster.port import MemberIdentity, Refusal, RefusalReason, UnreadableGang
+from gangctl.cluster.port import MemberIdentity, RefusalReason, TokenRefusal, UnreadableGang
 from gangctl.core.facts.printed import Printed, ReadOutput
 from gangctl.core.facts.world import NO_QUEUE, NodeState, Pod, Queue
 from gangctl.core.lifecycle.plan import Event
@@ -66,7 +66,7 @@ class LocalCluster:
         self._unreadable: dict[Path, Stamp | None] = {}
         """Files that can't be read, so that each version is logged only once."""
         self._tokens: dict[str, MemberIdentity] = {}
-        self._output = WorkerOutput()
+        self._output = LogFileReader()
         self._starting = asyncio.Semaphore(CONCURRENT_STARTS)
         self._tasks: asyncio.TaskGroup | None = None
         self._changed: Callable[[str], None] = lambda _uid: None
@@ -117,9 +117,9 @@ class LocalCluster:
         """None: this machine has no queues."""
         return NO_QUEUE
 
-    async def authenticate(self, token: str) -> MemberIdentity | Refusal:
+    async def authenticate(self, token: str) -> MemberIdentity | TokenRefusal:
         """The member that the token belongs to."""
-        return self._tokens.get(token) or Refusal(
+        return self._tokens.get(token) or TokenRefusal(
             RefusalReason.UNKNOWN_POD, "the token belongs to no pod, or the pod is gone"
         )
 
@@ -210,7 +210,7 @@ class LocalCluster:
         }
         await asyncio.to_thread(append_line, found.store.folder.events, json.dumps(line))
 
-    def _start_pod(self, gang: _Gang, stored: PodRecord, living: dict[str, Process]) -> None:
+    def _start_pod(self, gang: _Gang, stored: PodRecord, living: dict[str, LocalProcess]) -> None:
         folder = gang.store.folder.pod(stored.name)
         found = processes_of(stored, living)
         pod = LocalPod(folder, stored, self._programs, lambda: self._changed(stored.gang), found)

@@ -21,7 +21,7 @@ from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.local import pod_record, process
 from gangctl.cluster.local.layout import PodFolder
 from gangctl.cluster.local.pod_record import PodRecord, projection
-from gangctl.cluster.local.process import Process
+from gangctl.cluster.local.process import LocalProcess
 from gangctl.cluster.local.programs import Programs
 from gangctl.cluster.local.termination import end_sidecar, end_supervisor, kill_tree
 from gangctl.cluster.sightings import first_seen
@@ -46,7 +46,7 @@ class LocalPod:
         stored: PodRecord,
         programs: Programs,
         notify: Callable[[], None],
-        found: tuple[Process | None, Process | None] = (None, None),
+        found: tuple[LocalProcess | None, LocalProcess | None] = (None, None),
     ) -> None:
         """``found``: its running sidecar and supervisor, if an earlier controller started the pod."""
         self.record = stored

@@ -220,7 +220,7 @@ class _Begin(NamedTuple):
     """The older part that was there then."""
 
 
-class WorkerOutput:
+class LogFileReader:
     """Where the newest attempts begin in each log."""
 
     def __init__(self) -> None:

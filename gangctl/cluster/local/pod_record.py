@@ -14,7 +14,7 @@ from gangctl.cluster.errors import Terminal
 from gangctl.cluster.local import process
 from gangctl.cluster.local.atomic_files import read, write
 from gangctl.cluster.local.layout import GangFolder, PodFolder, StateDirectory
-from gangctl.cluster.local.process import Process
+from gangctl.cluster.local.process import LocalProcess
 from gangctl.cluster.local.worker_ranks import worker_ranks
 from gangctl.core.facts.world import LastWords, Pod
 from gangctl.core.policy.launch import memory_folder
@@ -46,8 +46,8 @@ class PodRecord(Model):
     """The working directory of the worker."""
     grace_seconds: int = 30
     """From SIGTERM to SIGKILL when the pod is deleted."""
-    sidecar: Process | None = None
-    supervisor: Process | None = None
+    sidecar: LocalProcess | None = None
+    supervisor: LocalProcess | None = None
     started: float | None = None
     """Time of the last start of the supervisor; absent while it does not run."""
     ended: float | None = None
@@ -66,8 +66,8 @@ class RecordChanges(TypedDict, total=False):
     """Fields that change during a pod's life."""
 
     grace_seconds: int
-    sidecar: Process | None
-    supervisor: Process | None
+    sidecar: LocalProcess | None
+    supervisor: LocalProcess | None
     started: float | None
     ended: float | None
     message: str
@@ -169,7 +169,7 @@ def pod_of(folder: GangFolder, member: str) -> PodRecord:
     return max(found, key=lambda one: one.incarnation)
 
 
-def processes(pod: PodRecord, files: PodFolder, target: PodProcess) -> dict[Process, int | None]:
+def processes(pod: PodRecord, files: PodFolder, target: PodProcess) -> dict[LocalProcess, int | None]:
     """The running processes of a kind, with their ranks.
 
     For the worker: those that the supervisor started, without their children.

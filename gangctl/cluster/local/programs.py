@@ -24,7 +24,7 @@ from gangctl.cluster.local.atomic_files import sync_folder, unwritable, write
 from gangctl.cluster.local.gang_store import ANNOTATION_DIRECTORY
 from gangctl.cluster.local.layout import GangFolder, PodFolder, StateDirectory, runtime_directory
 from gangctl.cluster.local.pod_record import ADDRESS, PodRecord
-from gangctl.cluster.local.process import Process, spawn
+from gangctl.cluster.local.process import LocalProcess, spawn
 from gangctl.core.policy.pods import CreatePod
 from gangsidecar.wire import FRAMEWORK_SOCKET, PRELOAD_VARIABLE, SUPERVISOR_SOCKET, Compiler
 
@@ -265,7 +265,7 @@ class Programs:
         if done.returncode != 0:
             raise Terminal(f"the supervisor can't be installed in {state}: {done.stderr.strip()}")
 
-    def start_sidecar(self, pod: PodRecord, folder: PodFolder) -> Process:
+    def start_sidecar(self, pod: PodRecord, folder: PodFolder) -> LocalProcess:
         """Start the sidecar of a pod.
 
         Raises:
@@ -278,7 +278,7 @@ class Programs:
         ]
         return spawn(command, os.environ, folder.path, folder.sidecar_log)
 
-    def start_supervisor(self, pod: PodRecord, folder: PodFolder) -> Process:
+    def start_supervisor(self, pod: PodRecord, folder: PodFolder) -> LocalProcess:
         """Start the supervisor of a pod, which starts the worker on the controller's order.
 
         Raises:

@@ -15,7 +15,7 @@ from gangctl.cluster.local import pod_record, process
 from gangctl.cluster.local.gang_store import GangStore
 from gangctl.cluster.local.layout import GangFolder, PodFolder, StateDirectory, only_controller
 from gangctl.cluster.local.pod_record import PodRecord
-from gangctl.cluster.local.process import Process
+from gangctl.cluster.local.process import LocalProcess
 from gangctl.core.facts.world import Observed
 from gangctl.core.lifecycle.decide import decide
 from gangsidecar.wire import SUPERVISOR_ARCHIVE
@@ -25,7 +25,7 @@ AGAIN_SECONDS: Final = 1.0
 """A process tree may fork before it is killed, or be blocked in a driver: kill again after this time."""
 
 
-async def end_supervisor(pod: str, supervisor: Process | None, grace: float) -> None:
+async def end_supervisor(pod: str, supervisor: LocalProcess | None, grace: float) -> None:
     """Send SIGTERM to the supervisor; after ``grace`` seconds, SIGKILL to it and to all processes of its worker.
 
     It returns when none of them is left, so it never returns if a process can't be killed.
@@ -37,7 +37,7 @@ async def end_supervisor(pod: str, supervisor: Process | None, grace: float) -> 
     await kill_tree(pod, supervisor)
 
 
-async def kill_tree(pod: str, supervisor: Process | None) -> None:
+async def kill_tree(pod: str, supervisor: LocalProcess | None) -> None:
     """Send SIGKILL to the supervisor and all processes of its worker until none is left."""
     while left := await asyncio.to_thread(_tree, pod, supervisor):
         for one in left:
@@ -45,9 +45,9 @@ async def kill_tree(pod: str, supervisor: Process | None) -> None:
         await _ends(left)
 
 
-async def end_worker(pod: str, supervisor: Process | None, grace: float) -> None:
+async def end_worker(pod: str, supervisor: LocalProcess | None, grace: float) -> None:
     """Send SIGTERM to all processes of the worker, and wait up to ``grace`` seconds until none is left."""
-    asked: set[Process] = set()
+    asked: set[LocalProcess] = set()
     with suppress(TimeoutError):
         async with asyncio.timeout(grace):
             while left := [one for one in await asyncio.to_thread(_tree, pod, supervisor) if one != supervisor]:
@@ -58,7 +58,7 @@ async def end_worker(pod: str, supervisor: Process | None, grace: float) -> None
                 await _ends(left)
 
 
-async def end_sidecar(sidecar: Process | None) -> None:
+async def end_sidecar(sidecar: LocalProcess | None) -> None:
     """Send SIGTERM to the sidecar, and SIGKILL if it does not end in time."""
     if sidecar is None or not process.send(sidecar, signal.SIGTERM):
         return
@@ -70,12 +70,12 @@ async def end_sidecar(sidecar: Process | None) -> None:
         await process.ended(sidecar)
 
 
-def find_processes() -> dict[str, Process]:
+def find_processes() -> dict[str, LocalProcess]:
     """All running sidecars and supervisors on this machine, recorded or not."""
     return process.running(_key)
 
 
-def processes_of(pod: PodRecord, found: Mapping[str, Process]) -> tuple[Process | None, Process | None]:
+def processes_of(pod: PodRecord, found: Mapping[str, LocalProcess]) -> tuple[LocalProcess | None, LocalProcess | None]:
     """The running sidecar and supervisor of a pod: as recorded, or as :func:`find_processes` found them."""
     return (
         _living(pod.sidecar) or found.get(f"sidecar {pod.sockets}"),
@@ -83,7 +83,7 @@ def processes_of(pod: PodRecord, found: Mapping[str, Process]) -> tuple[Process 
     )
 
 
-def _living(one: Process | None) -> Process | None:
+def _living(one: LocalProcess | None) -> LocalProcess | None:
     return one if one is not None and process.is_alive(one) else None
 
 
@@ -95,7 +95,7 @@ def _key(line: Sequence[str]) -> str | None:
     return None
 
 
-async def _ends(left: Iterable[Process]) -> None:
+async def _ends(left: Iterable[LocalProcess]) -> None:
     """Wait until all have ended, at most AGAIN_SECONDS."""
     with suppress(TimeoutError):
         async with asyncio.timeout(AGAIN_SECONDS), asyncio.TaskGroup() as tasks:
@@ -103,7 +103,7 @@ async def _ends(left: Iterable[Process]) -> None:
                 tasks.create_task(process.ended(one))
 
 
-def _tree(pod: str, supervisor: Process | None) -> tuple[Process, ...]:
+def _tree(pod: str, supervisor: LocalProcess | None) -> tuple[LocalProcess, ...]:
     own = (
         () if supervisor is None or not process.is_alive(supervisor) else (supervisor, *process.descendants(supervisor))
     )
@@ -134,7 +134,7 @@ async def teardown(state: StateDirectory, gang: str, grace: float) -> None:
         raise wrong[0]
 
 
-async def _end(folder: GangFolder, pod: PodRecord, living: Mapping[str, Process], grace: float) -> None:
+async def _end(folder: GangFolder, pod: PodRecord, living: Mapping[str, LocalProcess], grace: float) -> None:
     sidecar, supervisor = processes_of(pod, living)
     if supervisor is not None:
         # It starts nothing after a SIGTERM. It would wait for the controller's answer; its worker need not.

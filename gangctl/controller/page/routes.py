@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class GangSource:
     """The gangs of one controller."""
 
     cluster: Cluster
@@ -115,7 +115,7 @@ _FILES: Final = {
 }
 
 
-Refusal = Callable[[str, str], Awaitable[str]]
+ViewerReview = Callable[[str, str], Awaitable[str]]
 """Why the viewer with this Authorization header may not list the gangs of a namespace (empty: of all); empty if it may.
 It raises ClusterError if that can't be found out now."""
 
@@ -128,7 +128,7 @@ async def allowed(_authorization: str, _namespace: str) -> str:
 class Page:
     """The page of one controller."""
 
-    def __init__(self, source: Source, refusal: Refusal = allowed) -> None:
+    def __init__(self, source: GangSource, refusal: ViewerReview = allowed) -> None:
         """``refusal``: which gangs a viewer may see."""
         self._source = source
         self._refusal = refusal

@@ -357,7 +357,10 @@ def _registered(report: Report) -> Mapping[str, Registered]:
     tiers: dict[str, dict[int, tuple[CheckpointPart, ...]]] = {}
     for one in report.checkpoints:
         parts = tiers.setdefault(one.tier, {})
-        parts[one.rank] = (*parts.get(one.rank, ()), CheckpointPart(one.step, one.attempt, one.earlier_boot, bool(one.path)))
+        parts[one.rank] = (
+            *parts.get(one.rank, ()),
+            CheckpointPart(one.step, one.attempt, one.earlier_boot, bool(one.path)),
+        )
     return {
         tier: Registered(parts, tuple(sorted(parts)), _shared(frozenset(parts.values())))
         for tier, parts in tiers.items()

@@ -42,7 +42,11 @@ SUBMIT: Final = Transition(
     "submit", (GangPhase.NEW,), GangPhase.PENDING, AttemptChange.NEXT, "not `spec.suspend`, and `is_admitted`"
 )
 SUBMIT_SUSPENDED: Final = Transition(
-    "submit_suspended", (GangPhase.NEW,), GangPhase.SUSPENDED, AttemptChange.SAME, "`spec.suspend`, or not `is_admitted`"
+    "submit_suspended",
+    (GangPhase.NEW,),
+    GangPhase.SUSPENDED,
+    AttemptChange.SAME,
+    "`spec.suspend`, or not `is_admitted`",
 )
 START: Final = Transition(
     "start",
@@ -129,7 +133,9 @@ RESUME: Final = Transition(
 RESTART_HELD: Final = Transition(
     "restart_held", (GangPhase.HELD,), GangPhase.GATHERING, AttemptChange.NEXT, "`spec.restartToken` has changed"
 )
-FAIL_HELD: Final = Transition("fail_held", (GangPhase.HELD,), GangPhase.FAILED, AttemptChange.SAME, "`hold_timeout` passes")
+FAIL_HELD: Final = Transition(
+    "fail_held", (GangPhase.HELD,), GangPhase.FAILED, AttemptChange.SAME, "`hold_timeout` passes"
+)
 
 TRANSITIONS: Final = (
     SUBMIT,

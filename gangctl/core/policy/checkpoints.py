@@ -35,7 +35,7 @@ from gangctl.api.gangjob import ApiSource, DirectorySource, Tier
 from gangctl.api.status import LineageEntry, RecordedStep, Status
 from gangctl.core.facts.gang import Gang, once, raised_incarnations
 from gangctl.core.facts.layout import numbered
-from gangctl.core.facts.world import Heard, CheckpointPart
+from gangctl.core.facts.world import CheckpointPart, Heard
 
 # Registered checkpoints
 

@@ -49,7 +49,7 @@ from gangctl.core.facts.gang import Gang, coming_attempt, holders, is_fresh, onc
 from gangctl.core.facts.progress import Slow
 from gangctl.core.policy import admission, recovery
 from gangctl.core.policy.recovery import STEADY_SECONDS
-from gangctl.core.policy.rules import PolicyVerdict, verdict
+from gangctl.core.policy.rules import Verdict, verdict
 from gangctl.words.faults import rank_slow
 from gangsidecar.wire import Level
 
@@ -304,7 +304,7 @@ def slow_rank_to_move(gang: Gang) -> Fault | None:
     return next((one for one in found if _may_move(gang, verdict(gang.spec, one))), None)
 
 
-def _may_move(gang: Gang, said: PolicyVerdict) -> bool:
+def _may_move(gang: Gang, said: Verdict) -> bool:
     counts = said.action is Action.COUNT
     return said.rule is not None and (not counts or recovery.budget_allows(gang.spec, gang.status, gang.now))
 

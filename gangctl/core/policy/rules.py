@@ -31,7 +31,7 @@ from gangsidecar.wire import LOG_LINE
 
 
 @dataclass(frozen=True, slots=True)
-class PolicyVerdict:
+class Verdict:
     """What the policy says of one fault."""
 
     action: Action
@@ -41,17 +41,17 @@ class PolicyVerdict:
     why: str = ""
 
 
-def verdict(spec: Spec, fault: Fault) -> PolicyVerdict:
+def verdict(spec: Spec, fault: Fault) -> Verdict:
     """The first rule that matches, and what it says."""
     for at, rule in enumerate(spec.pod_failure_policy.rules):
         why = matches(spec, rule, fault)
         if why is not None:
-            return PolicyVerdict(rule.action, rule.level, rule.name or f"rules[{at}]", why)
+            return Verdict(rule.action, rule.level, rule.name or f"rules[{at}]", why)
     action = default_action(fault.reason)
     if action is Action.IGNORE:
         by_hand = fault.reason is Reason.RESTART_REQUESTED
-        return PolicyVerdict(action, why=faults.not_charged("" if by_hand else str(fault.reason)))
-    return PolicyVerdict(action, why=faults.counts())
+        return Verdict(action, why=faults.not_charged("" if by_hand else str(fault.reason)))
+    return Verdict(action, why=faults.counts())
 
 
 def default_action(reason: str) -> Action:

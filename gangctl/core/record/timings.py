@@ -287,7 +287,9 @@ def _entry(gang: Gang, incident: Incident, part: TimingPart, what: What, took: T
     return _listed(incident, part, what, took, gang.incarnation(name), "" if pod is None else pod.node)
 
 
-def _listed(incident: Incident, part: TimingPart, what: What, took: Took, incarnation: int, node: str) -> IncidentMember:
+def _listed(
+    incident: Incident, part: TimingPart, what: What, took: Took, incarnation: int, node: str
+) -> IncidentMember:
     end, begin, name = took
     start = began(incident)
     return IncidentMember(

@@ -29,7 +29,7 @@ from gangctl.core.policy.pods import creatable_at
 from gangctl.words.message import Message
 from gangctl.words.text import LISTED
 from gangctl.words.waits import (
-    AwaitedState,
+    WaitState,
     earlier_pod,
     every_earlier_pod,
     is_wait,
@@ -49,7 +49,7 @@ SHOWN: Final = 3
 class _Known(NamedTuple):
     """How far a member has come. Members with the same are named together."""
 
-    state: AwaitedState
+    state: WaitState
     detail: str = ""
     todo: str = ""
     node_lost: bool = False
@@ -176,13 +176,13 @@ def _stopping(gang: Gang, blocking: Blocking) -> dict[str, Callable[[], tuple[_K
 
 
 def _of_rest(gang: Gang, rest: AwaitedAll) -> tuple[_Known, float]:
-    return _Known(AwaitedState.NOT_SEEN_TO_END), rest.vanished_time or gang.status.phase_time
+    return _Known(WaitState.NOT_SEEN_TO_END), rest.vanished_time or gang.status.phase_time
 
 
 def _of_worker(gang: Gang, heard: Heard | None) -> tuple[_Known, float]:
     if heard is not None and heard.report.phase in {Phase.STOPPING, Phase.STUCK}:
-        return _Known(AwaitedState.STOPPING), heard.phase_since
-    return _Known(AwaitedState.STOP_ORDERED), gang.status.phase_time
+        return _Known(WaitState.STOPPING), heard.phase_since
+    return _Known(WaitState.STOP_ORDERED), gang.status.phase_time
 
 
 def _of_suspect(gang: Gang, suspect: Suspect) -> tuple[_Known, float]:
@@ -193,8 +193,8 @@ def _of_suspect(gang: Gang, suspect: Suspect) -> tuple[_Known, float]:
     lost = pod is not None and on_lost_node(gang, pod)
     why = reason_of(pod) if pod is not None and _cannot_start(pod) else ""
     if heard is not None:
-        return _Known(AwaitedState.SILENT, node_lost=lost, cannot_start=why), heard.at
-    return _Known(AwaitedState.NEVER_HEARD, node_lost=lost, cannot_start=why), gang.observed.listening_since
+        return _Known(WaitState.SILENT, node_lost=lost, cannot_start=why), heard.at
+    return _Known(WaitState.NEVER_HEARD, node_lost=lost, cannot_start=why), gang.observed.listening_since
 
 
 def _in_order(gang: Gang, names: Iterable[str]) -> list[str]:
@@ -213,20 +213,20 @@ def _of_member(gang: Gang, name: str) -> tuple[_Known, float]:
     if heard is None or (not heard.connected and _cannot_start(pod)):
         return _of_start(gang, pod)
     if not heard.connected:
-        return _Known(AwaitedState.SILENT), heard.at
+        return _Known(WaitState.SILENT), heard.at
     if heard.report.phase is Phase.STOPPING:
-        return _Known(AwaitedState.STOPPING), heard.phase_since
+        return _Known(WaitState.STOPPING), heard.phase_since
     if is_without_port(gang, name):
-        return _Known(AwaitedState.NO_FREE_PORT, port_range(gang), is_trouble=True), heard.phase_since
-    return _Known(AwaitedState.CONNECTED), max(gang.status.phase_time, heard.since)
+        return _Known(WaitState.NO_FREE_PORT, port_range(gang), is_trouble=True), heard.phase_since
+    return _Known(WaitState.CONNECTED), max(gang.status.phase_time, heard.since)
 
 
 def _of_no_pod(gang: Gang, name: str) -> tuple[_Known, float]:
     at = creatable_at(gang.replaced.get(name, gang.status.recreated))
     if at > gang.now:
-        return _Known(AwaitedState.BACKING_OFF), at
+        return _Known(WaitState.BACKING_OFF), at
     refused = admission.refused(gang)
-    return _Known(AwaitedState.NO_POD, refused or "", is_trouble=refused is not None), gang.status.phase_time
+    return _Known(WaitState.NO_POD, refused or "", is_trouble=refused is not None), gang.status.phase_time
 
 
 def _of_start(gang: Gang, pod: Pod) -> tuple[_Known, float]:
@@ -234,13 +234,13 @@ def _of_start(gang: Gang, pod: Pod) -> tuple[_Known, float]:
     end, listens = pod.sidecar_end, gang.observed.listening_since
     ended = "" if end is None else sidecar_ended(end.at, end.said)
     if _cannot_start(pod):
-        return _Known(AwaitedState.CANNOT_START, reason_of(pod), advice(pod), is_trouble=True), 0.0
+        return _Known(WaitState.CANNOT_START, reason_of(pod), advice(pod), is_trouble=True), 0.0
     if end is not None and _is_unreached(gang, pod):
-        return _Known(AwaitedState.UNREACHED, end.said, is_trouble=True), end.at
+        return _Known(WaitState.UNREACHED, end.said, is_trouble=True), end.at
     if pod.scheduled_at is None:
-        return _Known(AwaitedState.UNSCHEDULED), pod.created_at
+        return _Known(WaitState.UNSCHEDULED), pod.created_at
     if pod.started_at is None:
-        return _Known(AwaitedState.SCHEDULED, pod.starting, ended=ended), pod.scheduled_at
+        return _Known(WaitState.SCHEDULED, pod.starting, ended=ended), pod.scheduled_at
     if pod.started_at < listens:
-        return _Known(AwaitedState.NEVER_HEARD, ended=ended), listens
-    return _Known(AwaitedState.STARTED, ended=ended), pod.started_at
+        return _Known(WaitState.NEVER_HEARD, ended=ended), listens
+    return _Known(WaitState.STARTED, ended=ended), pod.started_at

@@ -15,7 +15,7 @@ from gangctl.explain.why.findings import Finding, FindingKind, amount
 from gangctl.explain.why.restarts import RestartHistory, restarts
 from gangctl.explain.why.waiting import findings
 from gangctl.explain.why.walk import Room
-from gangctl.explain.why.world import MissingRight, GangSurroundings
+from gangctl.explain.why.world import GangSurroundings, MissingRight
 from gangctl.story.document import document, gang_document
 
 INTERRUPTED: Final = "Interrupted"

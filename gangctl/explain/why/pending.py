@@ -14,7 +14,7 @@ from gangctl.explain.why.filters import Filter, FilterRefusal
 from gangctl.explain.why.findings import Finding, FindingKind, NodeRow, amount, many
 from gangctl.explain.why.walk import Moves, NodeFit, Packing, Room, pack, rooms, scheduler_message, walk
 from gangctl.explain.why.walk import moves as possible_moves
-from gangctl.explain.why.world import NodeInventory, GangSurroundings
+from gangctl.explain.why.world import GangSurroundings, NodeInventory
 from gangctl.kubernetes.objects import WholePod
 from gangctl.words.text import counted, listed
 

@@ -243,7 +243,9 @@ def _short(pod: WholePod, node: Node, cluster: NodeInventory) -> tuple[str, Deci
     return () if short is None else (short.resource, short.needs - short.free)
 
 
-def _movable(pod: WholePod, node: Node, cluster: NodeInventory, own: frozenset[str], stuck: set[str]) -> Iterator[WholePod]:
+def _movable(
+    pod: WholePod, node: Node, cluster: NodeInventory, own: frozenset[str], stuck: set[str]
+) -> Iterator[WholePod]:
     for one in cluster.pods.get(node.name, ()):
         is_fixed = one.owner in _STAY or one.uid in own or one.priority > pod.priority or one.deleting
         if not is_fixed and one.full_name not in stuck:

@@ -164,7 +164,7 @@ class ParkingChannel:
         pid: int,
         process: wire.Process,
         refusal: str,
-        feed: Callable[[machine.Event], None],
+        feed: Callable[[machine.Input], None],
     ) -> None:
         """Listen to ``pid``. ``refusal``: why its command keeps it from parking; empty if it doesn't."""
         ours.setblocking(False)  # noqa: FBT003 - its signature

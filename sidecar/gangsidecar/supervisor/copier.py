@@ -29,7 +29,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from gangsidecar.common import now_ms
-from gangsidecar.supervisor.output_search import Lines, LogSearch, StepSearch, TooSlowError, limited
+from gangsidecar.supervisor.output_search import LineSplitter, LogSearch, StepSearch, TooSlowError, limited
 
 PIECE = 1 << 16
 REPORT_MS = 200
@@ -191,7 +191,7 @@ def copy(streams: list[Stream], patterns: Patterns, tell: int) -> None:
             steps.look(process, found)
 
     waiting = {stream.source: stream for stream in streams}
-    lines = {stream.source: Lines() for stream in streams}
+    lines = {stream.source: LineSplitter() for stream in streams}
     questions = _Questions()
     poll = select.poll()
     for source in [*waiting, *patterns.questions]:

@@ -57,7 +57,7 @@ class Driver:
         self._connection: socket.socket | None = None  # The channel's connection that is being watched.
         self._connect_at = -1
         self._state = self._begin()
-        self._pending: deque[machine.Event] = deque()
+        self._pending: deque[machine.Input] = deque()
         self._draining = False
         self._helpers = ForkedHelpers(self._loop)
         self._workers = Workers(self._loop, settings, self._helpers.pids, self._feed)
@@ -105,7 +105,7 @@ class Driver:
 
     # Events in, effects out.
 
-    def _feed(self, *events: machine.Event) -> None:
+    def _feed(self, *events: machine.Input) -> None:
         """Step through these events, and through those that their effects cause. Children are reaped before each.
 
         So the machine learns of an end that came before a stop before it learns of the stop: the end is natural.
@@ -122,7 +122,7 @@ class Driver:
             self._step(event)
         self._draining = False
 
-    def _step(self, event: machine.Event) -> None:
+    def _step(self, event: machine.Input) -> None:
         before = self._state
         self._state, effects = machine.step(before, now_ms(), event)
         old, new = before.directive, self._state.directive

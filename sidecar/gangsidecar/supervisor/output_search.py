@@ -34,7 +34,7 @@ _BEFORE = 20
 """Characters before a match that are kept, where the line is too long to be kept whole."""
 
 
-class Lines:
+class LineSplitter:
     """Cuts one stream into lines."""
 
     def __init__(self) -> None:

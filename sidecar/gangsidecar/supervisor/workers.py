@@ -19,7 +19,7 @@ from gangsidecar.start.link import WARM_STARTS
 from gangsidecar.supervisor import connections, launch, machine, persistence, processes
 from gangsidecar.supervisor.event_loop import EventLoop
 from gangsidecar.supervisor.machine.stop import why_anew
-from gangsidecar.supervisor.progress_watch import Found, ProgressWatch
+from gangsidecar.supervisor.progress_watch import ProgressWatch, WatchResult
 from gangsidecar.supervisor.settings import SupervisorSettings
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Workers:
     """Starts the worker's processes, as forks of a template where the pod asks for that."""
 
     def __init__(
-        self, loop: EventLoop, settings: SupervisorSettings, helpers: set[int], feed: Callable[[machine.Event], None]
+        self, loop: EventLoop, settings: SupervisorSettings, helpers: set[int], feed: Callable[[machine.Input], None]
     ) -> None:
         """``helpers``: the pids that belong to no worker. ``feed`` takes what processes say about parking."""
         self._loop = loop
@@ -83,7 +83,7 @@ class Workers:
         """The processes that were started and have not ended."""
         return self._mains
 
-    def start(self, effect: machine.Spawn) -> list[machine.Event]:
+    def start(self, effect: machine.Spawn) -> list[machine.Input]:
         """Start the processes; returns what the machine is to learn."""
         settings = self._settings
         hostfile = os.path.join(self._folder, HOSTFILE)
@@ -95,7 +95,7 @@ class Workers:
         if self._warm is not None:
             self._warm.new_attempt(effect.attempt)
         self.progress.begin(effect.attempt, effect.run)
-        events: list[machine.Event] = []
+        events: list[machine.Input] = []
         ranks: dict[int, int | None] = {}
         base = {**(UNBUFFERED if self.progress.is_searched else {}), **self._environment}
         for process in effect.run.processes:
@@ -217,7 +217,7 @@ class Workers:
         if self._warm is not None:
             self._warm.progressed(progress)
 
-    def _read(self, found: Found) -> None:
+    def _read(self, found: WatchResult) -> None:
         if isinstance(found, wire.Progress):
             self.progressed(found)
         self._feed(found)

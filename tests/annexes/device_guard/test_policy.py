@@ -17,7 +17,7 @@ from gangctl.annexes.device_guard.policy import (
     SETTLE_SECONDS,
     WINDOW_SECONDS,
     GuardedPod,
-    Memory,
+    GuardState,
 )
 from gangctl.core.facts.world import Device
 
@@ -35,7 +35,7 @@ class World:
     pods: dict[str, GuardedPod] = field(default_factory=dict)
     now: float = START
     fresh: float = START
-    memory: Memory = field(default_factory=lambda: Memory(START - WINDOW_SECONDS))
+    memory: GuardState = field(default_factory=lambda: GuardState(START - WINDOW_SECONDS))
     refusing: set[str] = field(default_factory=set)
     evictions: list[tuple[float, str, str]] = field(default_factory=list)
     """When, the pod's UID, its node."""
@@ -80,7 +80,7 @@ class World:
 
     def change_leader(self) -> None:
         """The next leader remembers nothing, and its watches are fresh from now on."""
-        self.memory, self.fresh = Memory(self.now), self.now
+        self.memory, self.fresh = GuardState(self.now), self.now
         self.look()
 
     @property
@@ -182,7 +182,7 @@ def test_a_node_loses_two_pods_a_minute_those_first_that_have_been_unhealthy_the
 
 
 def test_pods_that_wait_for_the_same_moment_are_evicted_in_the_order_of_their_faults() -> None:
-    world = World(memory=Memory(START))
+    world = World(memory=GuardState(START))
     world.put(*(pod(name) for name in "abc"))
     for name in "cba":
         world.health(name, "Unhealthy")
@@ -193,7 +193,7 @@ def test_pods_that_wait_for_the_same_moment_are_evicted_in_the_order_of_their_fa
 
 
 def test_pods_whose_evictions_get_no_answer_do_not_keep_others_waiting_without_end() -> None:
-    memory = Memory(START - WINDOW_SECONDS)
+    memory = GuardState(START - WINDOW_SECONDS)
     pods = tuple(pod(name, health="Unhealthy") for name in "abc")
     memory = policy.seen(memory, pods, START)
     asked: list[str] = []
@@ -248,12 +248,12 @@ def test_a_refusal_is_forgotten_when_the_device_is_healthy_again() -> None:
 
 
 def test_the_api_server_may_ask_for_a_longer_pause() -> None:
-    made = policy.refused(Memory(START), pod("a"), START, at_least=30)
+    made = policy.refused(GuardState(START), pod("a"), START, at_least=30)
     assert made.refusals["a"].again_at == START + 30
 
 
 def test_an_eviction_without_an_answer_counts_for_the_rates() -> None:
-    memory = Memory(START - WINDOW_SECONDS)
+    memory = GuardState(START - WINDOW_SECONDS)
     pods = tuple(pod(f"p{number}", health="Unhealthy") for number in range(NODE_EVICTIONS + 1))
     memory = policy.seen(memory, pods, START)
     for one in pods[:NODE_EVICTIONS]:

@@ -10,7 +10,7 @@ from gangctl.core.facts.world import Pod
 from gangctl.explain.why.findings import Finding, FindingKind
 from gangctl.explain.why.pending import unscheduled
 from gangctl.explain.why.walk import Moves
-from gangctl.explain.why.world import NodeInventory, GangSurroundings
+from gangctl.explain.why.world import GangSurroundings, NodeInventory
 from gangctl.kubernetes.objects import Node, WholePod
 from tests.explain.why.clusters import GPU, cluster, node, pod
 

@@ -169,7 +169,9 @@ def test_where_only_the_controller_knows_its_condition_tells_who_is_not_heard() 
 
 def test_a_barrier_says_for_whom_it_waits_and_what_follows() -> None:
     pods = (pod(0, **STARTED), pod(1, **STARTED))
-    around = GangSurroundings(pods=pods, members={"worker-0": heard(0), "worker-1": heard(1, phase="Loading", attempt=0)})
+    around = GangSurroundings(
+        pods=pods, members={"worker-0": heard(0), "worker-1": heard(1, phase="Loading", attempt=0)}
+    )
     found = one(job("Gathering", ready="1/2", message="it gathers"), around)
     assert found.kind is FindingKind.BARRIER
     assert found.seen == "attempt 1 waits, 1/2 members are ready: worker-1 is not ready; it gathers"

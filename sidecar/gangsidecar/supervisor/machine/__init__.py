@@ -38,16 +38,16 @@ from gangsidecar.supervisor.machine import directives, stop, worker
 from gangsidecar.supervisor.machine.events import (
     Effect,
     Effects,
-    Event,
     Exited,
     FindPorts,
-    Identity,
+    Input,
     Kill,
     KillTree,
     LookForRestore,
     Park,
     Parkable,
     Parked,
+    PodIdentity,
     PortsFound,
     Quit,
     Refuse,
@@ -89,7 +89,7 @@ _HANDLERS: dict[type, Callable[[State, int, Any], Result]] = {
 """A Tick has none: it only lets the due timers run."""
 
 
-def step(state: State, now_ms: int, event: Event) -> Result:
+def step(state: State, now_ms: int, event: Input) -> Result:
     """Return the state after the event, and the effects. Never raises; an event without meaning changes nothing.
 
     Due timers come before the event, so a late ping doesn't undo an isolation. They come after the news that a process

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from gangsidecar import wire
 
-Registration = TypeVar("Registration", wire.Checkpoint, wire.Dropped)
+CheckpointReport = TypeVar("CheckpointReport", wire.Checkpoint, wire.Dropped)
 
 END_ATTEMPTS = 2
 MESSAGE = 240
@@ -242,11 +242,11 @@ def _longest(one: int | None, other: int | None) -> int | None:
     return max((each for each in (one, other) if each is not None), default=None)
 
 
-def _newest_first(one: Registration) -> tuple[int, str, int]:
+def _newest_first(one: CheckpointReport) -> tuple[int, str, int]:
     return -one.step, one.tier, one.rank
 
 
-def _by_turns(found: Iterable[Registration]) -> list[tuple[int, Registration]]:
+def _by_turns(found: Iterable[CheckpointReport]) -> list[tuple[int, CheckpointReport]]:
     """The newest of each rank in each tier, then the second newest of each, and so on, with their turns."""
     turns: dict[tuple[str, int], int] = {}
     numbered = []

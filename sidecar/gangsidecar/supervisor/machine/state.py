@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from gangsidecar import wire
 from gangsidecar.supervisor.machine import history as histories
-from gangsidecar.supervisor.machine.events import Effects, Identity
+from gangsidecar.supervisor.machine.events import Effects, PodIdentity
 from gangsidecar.supervisor.machine.history import History
 from gangsidecar.wire import Phase
 
@@ -39,7 +39,7 @@ class Stop:
 class State:
     """Everything that a supervisor knows. Hashable; only :func:`start` and :func:`step` make one."""
 
-    identity: Identity
+    identity: PodIdentity
     session: str
     orphan_ms: int
     pinged_at: int
@@ -98,7 +98,7 @@ Result = tuple[State, Effects]
 
 
 def start(
-    identity: Identity,
+    identity: PodIdentity,
     session: str,
     now_ms: int,
     ends: tuple[wire.End, ...] = (),

@@ -10,8 +10,8 @@ from gangctl.core.facts.world import NodeAnswer, Shortage
 from gangctl.kubernetes.signals import (
     MAX_WORDS,
     NodeCondition,
-    SignalRow,
     ShownSignal,
+    SignalRow,
     SignalTable,
     default_rows,
     page,
