@@ -32,7 +32,7 @@ from gangctl.cluster.errors import ClusterError, Retryable
 from gangctl.cluster.fair_slots import FairSlots
 from gangctl.cluster.port import Cluster
 from gangctl.core.facts.printed import OutputRead, Printed, ReadOutput
-from gangctl.core.lifecycle.events import failing, undone
+from gangctl.core.lifecycle.events import failure_event, undone_event
 from gangctl.core.lifecycle.plan import DeleteGang, Event
 from gangctl.core.policy.admission import GIVES_BACK, TellQueue
 from gangctl.core.policy.pods import CreatePod, DeletePod
@@ -226,13 +226,13 @@ class Actions:
         except ClusterError as error:
             log.warning("%s failed and will be retried: %s", name, error)
             failures = self._failed(action, began, error.after if isinstance(error, Retryable) else 0.0)
-            await self._tell(job, failing(job, action, failures, str(error)))
+            await self._tell(job, failure_event(job, action, failures, str(error)))
         except Exception:
             log.exception("%s crashed, which is a bug; it will be retried", name)
             self._failed(action, began)
         else:
             if isinstance(action, CreatePod):
-                await self._tell(job, undone(job, action, self._backoff.done(action, time.monotonic())))
+                await self._tell(job, undone_event(job, action, self._backoff.done(action, time.monotonic())))
             else:
                 self._backoff.succeeded(action)
             self._telemetry.action_finished(name, time.monotonic() - began, done=True)

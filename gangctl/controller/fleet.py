@@ -58,7 +58,7 @@ class BrakeKeeper:
         """Return what is observed as decisions see it under the brake."""
         if not self._counted_at <= now < self._counted_at + COUNT_SECONDS:
             self._count(now)
-        return brake.applied(observed, self.state.of(namespace), now)
+        return brake.apply_brake(observed, self.state.of(namespace), now)
 
     def status_written(self, now: float, before: GangJob, after: GangJob) -> None:
         """Note a gang that has failed."""
@@ -73,7 +73,7 @@ class BrakeKeeper:
 
     def _count(self, now: float) -> None:
         before, waves = self.state.brake, self.state.waves
-        self.state, self._counted_at = brake.counted(self.state, now, self._gangs.values()), now
+        self.state, self._counted_at = brake.update_brake(self.state, now, self._gangs.values()), now
         after = self.state.brake
         if (before.since, before.waves, waves) == (after.since, after.waves, self.state.waves):
             return

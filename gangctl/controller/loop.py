@@ -29,7 +29,7 @@ from gangctl.controller.hub import Hub
 from gangctl.controller.turns import Turns
 from gangctl.core.facts.printed import ReadOutput
 from gangctl.core.facts.world import Observed
-from gangctl.core.lifecycle.events import unreadable
+from gangctl.core.lifecycle.events import unreadable_event
 from gangctl.core.lifecycle.plan import AskScan, Event, Plan
 from gangctl.telemetry import logs
 from gangctl.telemetry.logs import DecisionLog
@@ -253,7 +253,7 @@ class Loop:
         gang = self._cluster.unreadable(uid)
         if gang is not None and self._unreadable.get(uid) != gang.why:
             self._unreadable[uid] = gang.why
-            await self._emit(gang, unreadable(gang.why))
+            await self._emit(gang, unreadable_event(gang.why))
 
     async def _emit(self, gang: GangJob | UnreadableGang, event: Event) -> None:
         try:

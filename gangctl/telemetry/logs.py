@@ -16,7 +16,7 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.model import rfc3339
 from gangctl.core.facts.trace_context import trace_of
 from gangctl.core.lifecycle.plan import Plan, PlannedAction
-from gangctl.core.record.incidents import told_of
+from gangctl.core.record.incidents import incident_of_message
 
 FORMATS: Final = ("text", "json")
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -38,7 +38,7 @@ _context: ContextVar[LogContext | None] = ContextVar("log_context", default=None
 
 def set_gang(job: GangJob) -> None:
     """From now on, what this task and the tasks that it starts log is about this gang, as it is stored."""
-    incident = told_of(job.status)
+    incident = incident_of_message(job.status)
     trace = "" if incident is None else trace_of(job, incident)
     _context.set(LogContext(job.metadata.namespace, job.metadata.name, job.status.attempt, trace))
 

@@ -39,8 +39,8 @@ _TEXTS: Final[Mapping[str, str]] = MappingProxyType(
         WaitState.NEVER_HEARD: "{have} not reported to this controller since {since}",
         WaitState.NOT_SEEN_TO_END: "{have} not been seen to end since {since}",
         WaitState.CONNECTED: "{have} been connected, and not ready, since {since}",
-        WaitState.NO_FREE_PORT: "found no free port from {detail} since {since}: other gangs or services on the same host "
-        "have them, or what still runs in the pod; end those, or set spec.network.basePort and portCount",
+        WaitState.NO_FREE_PORT: "found no free port from {detail} since {since}: other gangs or services on the same "
+        "host have them, or what still runs in the pod; end those, or set spec.network.basePort and portCount",
         WaitState.BACKING_OFF: "will get a new pod at {since}",
         WaitState.NO_POD: "{have} had no pod since {since}",
         WaitState.CANNOT_START: "can't start: {detail}",

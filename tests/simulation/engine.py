@@ -12,7 +12,7 @@ from gangctl.api.status import Condition, ConditionType, RoleStatus, Status
 from gangctl.core.facts.world import Observed
 from gangctl.core.lifecycle.decide import decide
 from gangctl.core.lifecycle.plan import Plan
-from gangctl.core.policy.brake import applied
+from gangctl.core.policy.brake import apply_brake
 from gangsidecar.supervisor import machine
 from tests.simulation import signals
 from tests.simulation.values import Leader, seconds
@@ -51,7 +51,7 @@ def observed(leader: Leader) -> Observed:
 
 def _decide(now: int, leader: Leader, job: Callable[[Spec, int, Status], GangJob]) -> Plan:
     at = seconds(now)
-    seen = applied(observed(leader), leader.brake.brake, at)
+    seen = apply_brake(observed(leader), leader.brake.brake, at)
     return decide(at, job(leader.spec, leader.generation, leader.status), seen)
 
 

@@ -12,7 +12,7 @@ from gangctl.api.gangjob import Roles, Windowed
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase, Spent, Status
 from gangctl.core.facts.evidence import TIE_SECONDS
-from gangctl.core.facts.gang import holders, incarnation, processes_of
+from gangctl.core.facts.gang import holders, incarnation, started_processes
 from gangctl.core.facts.layout import layout
 from gangctl.core.lifecycle.table import TRANSITIONS, AttemptChange
 from gangctl.core.policy.cause import NAMED
@@ -271,7 +271,7 @@ def _success(u: Universe, old: Status) -> None:
     for name, member in u.places.items():
         if isinstance(policy, Roles) and member.role.name not in policy.roles:
             continue
-        for local_rank in range(processes_of(member.role)):
+        for local_rank in range(started_processes(member.role)):
             done = (attempt, held[name], local_rank) in u.ghost.finished
             require(
                 done, 3, f"the gang succeeded though {name} (process {local_rank}) did not finish attempt {attempt}"

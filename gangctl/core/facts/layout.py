@@ -118,7 +118,7 @@ def members_of(role: Role) -> tuple[Member, ...]:
 # Numbering
 
 
-def numbered(spec: Spec) -> Numbering:
+def number_places(spec: Spec) -> Numbering:
     """The numbering of a gang's places."""
     return _numbered(spec.roles)
 

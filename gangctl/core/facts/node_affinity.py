@@ -64,7 +64,7 @@ def matches_any(terms: Iterable[Mapping[str, Any]], name: str, labels: Mapping[s
     return any(_matches(term, name, labels) for term in terms)
 
 
-def untolerated(tolerations: Iterable[Mapping[str, Any]], taints: Iterable[T]) -> list[T]:
+def untolerated_taints(tolerations: Iterable[Mapping[str, Any]], taints: Iterable[T]) -> list[T]:
     """The taints that keep a pod with these tolerations off."""
     known = list(tolerations)
     return [taint for taint in taints if taint.effect in _KEEP_OFF and not any(_covers(one, taint) for one in known)]

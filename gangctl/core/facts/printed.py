@@ -203,7 +203,7 @@ def _plain(lines: Iterable[str], rank: int | None) -> list[str]:
 
 
 def _shown(line: str) -> str:
-    text = escaped(masked(line))
+    text = escaped(mask_secrets(line))
     return text if len(text) <= LINE else f"{text[: LINE - 1]}…"
 
 
@@ -280,7 +280,7 @@ _FORMS: Final = tuple(
 
 
 @lru_cache(maxsize=4096)
-def masked(line: str) -> str:
+def mask_secrets(line: str) -> str:
     """The line, without what looks like a secret. A decision asks for the same ones again and again."""
     line = line[:READ]
     for form, instead in _FORMS:

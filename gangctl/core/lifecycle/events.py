@@ -27,7 +27,7 @@ TOLD_AFTER: Final = 3
 """Failures in a row: a few seconds. What is over by then is not told."""
 
 
-def undone(job: GangJob, create: CreatePod, times: int) -> Event | None:
+def undone_event(job: GangJob, create: CreatePod, times: int) -> Event | None:
     """The Event about a pod that is created again and again; None if there is none. ``times``: in a row."""
     if times != TOLD_AFTER:
         return None
@@ -36,7 +36,7 @@ def undone(job: GangJob, create: CreatePod, times: int) -> Event | None:
     return Event(EventType.WARNING, Reason.ACTION_FAILS, message, create.member, pod)
 
 
-def failing(
+def failure_event(
     job: GangJob, action: CreatePod | DeletePod | DeleteGang | TellQueue, failures: int, why: str
 ) -> Event | None:
     """The Event; None if there is none. ``failures``: in a row, this one included; ``why``: a sentence."""
@@ -59,6 +59,6 @@ def failing(
 # Unreadable
 
 
-def unreadable(why: str) -> Event:
+def unreadable_event(why: str) -> Event:
     """Return the Event. ``why``: what is wrong with it, in a sentence."""
     return Event(EventType.WARNING, Reason.UNREADABLE, decisions.unreadable(why))

@@ -42,7 +42,7 @@ The conditions name these functions:
 """
 
 
-def page() -> str:
+def lifecycle_page() -> str:
     """The text of ``docs/lifecycle.md``."""
     diagram = ["```mermaid", "stateDiagram-v2", *_edges(), "```", ""]
     rows = [
@@ -55,7 +55,7 @@ def page() -> str:
     return "\n".join([_INTRODUCTION, *diagram, _DIAGRAM, _TABLE, *rows, _FUNCTIONS, *functions])
 
 
-def named(row: Transition) -> list[str]:
+def condition_names(row: Transition) -> list[str]:
     """What the condition of a transition names in backticks."""
     return re.findall(r"`([^`]+)`", row.when)
 
@@ -98,11 +98,11 @@ def _row(row: Transition) -> str:
 def _functions() -> Iterator[str]:
     known = functions()
     for name in sorted(
-        {name for row in TRANSITIONS for name in named(row)} & set(known) - {row.name for row in TRANSITIONS}
+        {name for row in TRANSITIONS for name in condition_names(row)} & set(known) - {row.name for row in TRANSITIONS}
     ):
         file, about = known[name]
         yield f"| `{name}` | `{file}` | {about.replace('``', '`')} |"
 
 
 if __name__ == "__main__":
-    sys.stdout.write(page())
+    sys.stdout.write(lifecycle_page())

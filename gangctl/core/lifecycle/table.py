@@ -53,8 +53,8 @@ START: Final = Transition(
     STARTING,
     GangPhase.RUNNING,
     AttemptChange.SAME,
-    "`blocking` finds no pod, `assign` finds a ready member for every place, `restore_point` is known, and, where the "
-    "attempt belongs to an incident, `settle` says Restarted and `backs_off_until` has passed",
+    "`blocking_pods` finds no pod, `assign` finds a ready member for every place, `restore_point` is known, and, where "
+    "the attempt belongs to an incident, `settle_cause` says Restarted and `backs_off_until` has passed",
 )
 RESTART: Final = Transition(
     "restart",
@@ -62,21 +62,21 @@ RESTART: Final = Transition(
     GangPhase.GATHERING,
     AttemptChange.NEXT,
     "`faults` finds a fault, or `hang` finds one and `spec.progress.onHang` is Restart, or `spec.restartToken` has "
-    "changed and `waits_for` finds no gang; and not `most` members are `unfit`",
+    "changed and `waits_for` finds no gang; and not `needs_recreation`",
 )
 RESTART_WITH_NEW_PODS: Final = Transition(
     "restart_with_new_pods",
     (GangPhase.RUNNING,),
     GangPhase.PENDING,
     AttemptChange.NEXT,
-    "as `restart`, and `most` members are `unfit`",
+    "as `restart`, and `needs_recreation`: most members are `unfit`",
 )
 RECREATE: Final = Transition(
     "recreate",
     STARTING,
     GangPhase.PENDING,
     AttemptChange.SAME,
-    "`most` members are `unfit` while Gathering, or `settle` says level Gang, or `barrier_deadline` passes for the "
+    "`needs_recreation` while Gathering, or `settle_cause` says level Gang, or `barrier_deadline` passes for the "
     "second time, or `has_room` says that the status can't name those to replace",
 )
 SUCCEED: Final = Transition(
@@ -91,10 +91,9 @@ FAIL: Final = Transition(
     STARTING,
     GangPhase.FAILED,
     AttemptChange.SAME,
-    "`settle` says Failed, the evidence window is over, and `blocking` finds no pod or the stop grace and its margin "
-    "have passed; or `barrier_deadline` passes for the third time, or "
-    "`gives_up_at` passes, or `cannot_start` finds a pod, with `spec.recovery.onExhausted` Fail; or "
-    "`replacement_timeout` passes with "
+    "`settle_cause` says Failed, the evidence window is over, and `blocking_pods` finds no pod or the stop grace and "
+    "its margin have passed; or `barrier_deadline` passes for the third time, or `gives_up_at` passes, or "
+    "`start_obstacle` finds a pod, with `spec.recovery.onExhausted` Fail; or `replacement_timeout` passes with "
     "`spec.recovery.onReplacementTimeout` Fail",
 )
 HOLD: Final = Transition(
@@ -102,8 +101,8 @@ HOLD: Final = Transition(
     STARTING,
     GangPhase.HELD,
     AttemptChange.SAME,
-    "`settle` says Held, in place of Failed; or a deadline of `fail` passes with the option Hold in place of Fail; or "
-    "`cannot_start` finds a pod, with that option or after the template has worked; or "
+    "`settle_cause` says Held, in place of Failed; or a deadline of `fail` passes with the option Hold in place of "
+    "Fail; or `start_obstacle` finds a pod, with that option or after the template has worked; or "
     "`restore_point` finds no step until `barrier_deadline` passes",
 )
 FAIL_AT_DEADLINE: Final = Transition(
@@ -128,7 +127,7 @@ RESUME: Final = Transition(
     (GangPhase.SUSPENDED,),
     GangPhase.PENDING,
     AttemptChange.NEXT,
-    "not `spec.suspend`, not `status.givenBack`, `is_admitted`, every pod is gone, and `blocking` finds none",
+    "not `spec.suspend`, not `status.givenBack`, `is_admitted`, every pod is gone, and `blocking_pods` finds none",
 )
 RESTART_HELD: Final = Transition(
     "restart_held", (GangPhase.HELD,), GangPhase.GATHERING, AttemptChange.NEXT, "`spec.restartToken` has changed"

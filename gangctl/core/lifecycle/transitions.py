@@ -124,7 +124,7 @@ def resume(gang: Gang, status: Status, base_incarnation: int) -> Status:
 
 def restart_held(gang: Gang, status: Status) -> Status:
     """Return the status of a held gang whose next attempt was asked for."""
-    return _moved(table.RESTART_HELD, gang, requests.taken(gang.spec, status))
+    return _moved(table.RESTART_HELD, gang, requests.take_request(gang.spec, status))
 
 
 def fail_held(gang: Gang, status: Status) -> Status:
@@ -134,7 +134,7 @@ def fail_held(gang: Gang, status: Status) -> Status:
 
 def _seen(gang: Gang, status: Status) -> Status:
     """The status that goes by the roles and the restart token of the spec as it is now."""
-    return changed(requests.taken(gang.spec, status), roles_hash=roles_hash(gang.spec.roles))
+    return changed(requests.take_request(gang.spec, status), roles_hash=roles_hash(gang.spec.roles))
 
 
 def _moved(row: Transition, gang: Gang, status: Status, **changes: Any) -> Status:

@@ -34,7 +34,7 @@ from gangctl.api.changes import changed
 from gangctl.api.gangjob import ApiSource, DirectorySource, Tier
 from gangctl.api.status import LineageEntry, RecordedStep, Status
 from gangctl.core.facts.gang import Gang, once, raised_incarnations
-from gangctl.core.facts.layout import numbered
+from gangctl.core.facts.layout import number_places
 from gangctl.core.facts.world import CheckpointPart, Heard
 
 # Registered checkpoints
@@ -100,7 +100,7 @@ def of_all_ranks(gang: Gang, tier: Tier) -> list[RecordedStep]:
     return sorted(found.values(), key=lambda one: -one.step)
 
 
-def remembered(gang: Gang, status: Status) -> Status:
+def remember_steps(gang: Gang, status: Status) -> Status:
     """The status with the newest steps that all ranks have registered by now."""
     checkpoint = gang.spec.checkpoint
     tiers = [tier for tier in (() if checkpoint is None else checkpoint.tiers) if isinstance(tier.source, ApiSource)]
@@ -159,7 +159,7 @@ def _kinds(gang: Gang, tier: Tier, sources: _Sources) -> set[tuple[CheckpointPar
     name, alone = tier.name, sources.alone
     alike: set[frozenset[tuple[CheckpointPart, ...]]] = set()
     kinds: set[tuple[CheckpointPart, ...]] = set()
-    for place, own in numbered(gang.spec).ranks.items():
+    for place, own in number_places(gang.spec).ranks.items():
         heard = alone.get(place)
         told = None if heard is None else heard.registered.get(name)
         if told is not None and told.ranks == own:
@@ -173,7 +173,7 @@ def _kinds(gang: Gang, tier: Tier, sources: _Sources) -> set[tuple[CheckpointPar
 
 def _kinds_among_peers(gang: Gang, tier: Tier, sources: _Sources) -> set[tuple[CheckpointPart, ...]]:
     """What each rank has, or another member of its process group of it."""
-    numbering, kinds = numbered(gang.spec), set[tuple[CheckpointPart, ...]]()
+    numbering, kinds = number_places(gang.spec), set[tuple[CheckpointPart, ...]]()
     for places in numbering.groups.values():
         held: dict[int, tuple[CheckpointPart, ...]] = {}
         for place in places:
@@ -198,7 +198,7 @@ def _parts(tier: str, rank: int, sources: _Reports) -> tuple[CheckpointPart, ...
 
 def _path(gang: Gang, tier: Tier, sources: _Sources, step: int) -> str:
     """Where the last rank that said so has the step."""
-    for place, own in reversed(numbered(gang.spec).ranks.items()):
+    for place, own in reversed(number_places(gang.spec).ranks.items()):
         for heard, _ in reversed(sources.of(place)):
             for one in reversed(heard.report.checkpoints):
                 if (one.tier, one.step) == (tier.name, step) and one.rank in own and one.path:
@@ -212,7 +212,7 @@ def _dropped(gang: Gang, tier: Tier) -> dict[int, int]:
     if not any(heard.report.dropped for heard in gang.heard.values()):
         return found
     sources = _counting(gang)
-    for place, own in numbered(gang.spec).ranks.items():
+    for place, own in number_places(gang.spec).ranks.items():
         for heard, only in sources.of(place):
             for one in heard.report.dropped:
                 if one.tier == tier.name and one.rank in own and (only is None or one.attempt == only):

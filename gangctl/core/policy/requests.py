@@ -46,7 +46,7 @@ def is_new(spec: Spec, status: Status) -> bool:
     return spec.restart_token != status.observed_restart_token
 
 
-def taken(spec: Spec, status: Status) -> Status:
+def take_request(spec: Spec, status: Status) -> Status:
     """The status that has taken the request, if there is a new one."""
     if not is_new(spec, status):
         return status
@@ -56,7 +56,7 @@ def taken(spec: Spec, status: Status) -> Status:
     return changed(status, observed_restart_token=token, restart_from=wanted, restart_from_tokens=known)
 
 
-def described(spec: Spec, before: Status, after: Status) -> str:
+def describe_request(spec: Spec, before: Status, after: Status) -> str:
     """Return what was asked for, as ``from step 300``, or why that isn't done; empty if it is the newest."""
     if after.restart_from is not None:
         return from_step(after.restart_from.step)

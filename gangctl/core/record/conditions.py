@@ -55,15 +55,15 @@ from gangctl.api.reasons import Reason
 from gangctl.api.signals import signal_name
 from gangctl.api.status import ENDED, Condition, ConditionType, GangPhase, RoleStatus, Spent, Status
 from gangctl.core.facts.barrier import awaiting_as_one
-from gangctl.core.facts.finished import attempt_with_workers, finished, record, recorded_places
+from gangctl.core.facts.finished import attempt_with_workers, finished_places, finished_record, recorded_places
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.layout import layout
 from gangctl.core.facts.printed import ReadOutput
 from gangctl.core.facts.progress import first_step, highest_step
 from gangctl.core.facts.trace_context import trace_of
 from gangctl.core.policy.hangs import step_gaps
-from gangctl.core.policy.restore import highest
-from gangctl.core.record.incidents import told_of
+from gangctl.core.policy.restore import highest_steps
+from gangctl.core.record.incidents import incident_of_message
 from gangctl.words.message import Message, said_again
 
 # Conditions
@@ -110,7 +110,7 @@ def with_message_again(gang: Gang, status: Status) -> Status:
     again = None if status.said is None else said_again(status.said, update)
     if again is None:
         return status
-    text = _with_trace(gang.job, again, told_of(status))
+    text = _with_trace(gang.job, again, incident_of_message(status))
     kept = {ConditionType.ACCEPTED, *([ConditionType.DEGRADED] if warning(status) else [])}
     told = (each if each.type in kept else changed(each, message=text) for each in status.conditions)
     return with_message(changed(status, conditions=tuple(told)), again)
@@ -142,7 +142,7 @@ def _conditions(
     job: GangJob, status: Status, now: float, reason: Reason | None, degraded: Warned | None, *, refused: str
 ) -> tuple[Condition, ...]:
     phase, generation = status.phase, job.metadata.generation
-    text = _with_trace(job, status.message, told_of(status))
+    text = _with_trace(job, status.message, incident_of_message(status))
     why = reason or PHASE_REASONS.get(phase, Reason.SUBMITTED)
     restarting = phase is GangPhase.GATHERING or (phase is GangPhase.PENDING and status.attempt > 1)
     progressing = phase in {GangPhase.GATHERING, GangPhase.RUNNING} or (phase is GangPhase.PENDING and not refused)
@@ -222,9 +222,9 @@ def _accepted(old: Condition | None, why: Reason, text: str, refused: str, at: t
 # The summary in a status
 
 
-def summarised(gang: Gang, status: Status) -> Status:
+def update_summary(gang: Gang, status: Status) -> Status:
     """The status with the counts for people brought up to date."""
-    held, done = {entry.place: entry.member for entry in status.ranks}, finished(gang)
+    held, done = {entry.place: entry.member for entry in status.ranks}, finished_places(gang)
     roles = tuple(
         RoleStatus(
             name=role,
@@ -238,7 +238,7 @@ def summarised(gang: Gang, status: Status) -> Status:
     return changed(status, roles=roles, ready=f"{ready}/{total}", observed_time=gang.now)
 
 
-def progressed(gang: Gang, status: Status) -> Status:
+def record_progress(gang: Gang, status: Status) -> Status:
     """The status with the highest step that any rank has reported in this attempt, its first one, and the gaps."""
     best, first = highest_step(gang, gang.status.attempt) or status.progress, first_step(gang)
     seen = step_gaps(gang)
@@ -259,8 +259,8 @@ def with_finished_members(gang: Gang, status: Status) -> Status:
     attempt = attempt_with_workers(status)
     if attempt != attempt_with_workers(gang.status):
         return status if status.finished is None else changed(status, finished=None)
-    news = finished(gang) - recorded_places(status, attempt)
-    return changed(status, finished=record(gang)) if news else status
+    news = finished_places(gang) - recorded_places(status, attempt)
+    return changed(status, finished=finished_record(gang)) if news else status
 
 
 def finished_due_at(gang: Gang) -> float:
@@ -516,7 +516,7 @@ def _charged(status: Status) -> Status:
 
 
 def _rejecting(count: int, status: Status) -> Status:
-    return changed(status, rejected_steps=highest(status.rejected_steps, count))
+    return changed(status, rejected_steps=highest_steps(status.rejected_steps, count))
 
 
 def _avoiding_few(status: Status) -> Status:

@@ -79,7 +79,7 @@ def settled_phases(gang: Gang, incident: Incident, gathered: Gathered) -> PhaseM
     )
 
 
-def timed(gang: Gang, status: Status, *, more: bool) -> Status:
+def set_timings(gang: Gang, status: Status, *, more: bool) -> Status:
     """The status with the timings of its last incident, as far as the members have reported them.
 
     ``more``: the attempt goes on, so members that haven't reported yet when they started, or made their first step, are
@@ -324,7 +324,7 @@ MOST_SELDOM: Final = 1000
 """Steps between two reports of a framework that reports very seldom."""
 
 
-def lost_steps(gang: Gang, point: RestorePoint | None) -> int | None:
+def count_lost_steps(gang: Gang, point: RestorePoint | None) -> int | None:
     """Steps that the attempt which ran last had made beyond the restore point; None where that is unknown."""
     if point is None and (gang.spec.checkpoint is None or not gang.spec.checkpoint.tiers):
         return None

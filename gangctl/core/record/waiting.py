@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 from gangctl.api.status import AwaitedAll
 from gangctl.core.facts.barrier import Blocking, Suspect, is_without_port, port_range
-from gangctl.core.facts.fitness import advice, on_lost_node, reason_of
+from gangctl.core.facts.fitness import on_lost_node, reason_text, start_advice
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.world import Heard, Pod
 from gangctl.core.policy import admission
@@ -83,7 +83,7 @@ class Known(NamedTuple):
     """Whether waiting alone will hardly end it."""
 
 
-def waiting(gang: Gang, blocking: Blocking, missing: Sequence[str]) -> Waiting:
+def find_waiting(gang: Gang, blocking: Blocking, missing: Sequence[str]) -> Waiting:
     """Return what the barrier waits for. ``missing``: the members that hold the places without a ready member."""
     stops = _stopping(gang, blocking)
     return Waiting(stops, [name for name in missing if name not in stops])
@@ -106,7 +106,7 @@ def says_otherwise(gang: Gang, because: Message) -> bool:
     return not because.is_same(gang.status.said) and admission.creates(gang, gang.status)
 
 
-def known(gang: Gang, found: Waiting) -> Known:
+def known_of_waiting(gang: Gang, found: Waiting) -> Known:
     """Return what is known of those that are waited for, and were named before."""
     groups: dict[_Known, list[tuple[float, str]]] = {}
     for name, look in found.stops.items():
@@ -139,7 +139,7 @@ def _is_trouble(gang: Gang, name: str) -> bool:
     """Whether waiting alone will hardly make a member ready."""
     pod, heard = gang.pods.get(name), gang.heard_by_member.get(name)
     if pod is None:
-        return admission.refused(gang) is not None
+        return admission.pods_refusal(gang) is not None
     if heard is None:
         return _is_unreached(gang, pod) or _cannot_start(pod)
     return is_without_port(gang, name)
@@ -191,7 +191,7 @@ def _of_suspect(gang: Gang, suspect: Suspect) -> tuple[_Known, float]:
     if heard is not None and heard.connected:
         return _of_worker(gang, heard)
     lost = pod is not None and on_lost_node(gang, pod)
-    why = reason_of(pod) if pod is not None and _cannot_start(pod) else ""
+    why = reason_text(pod) if pod is not None and _cannot_start(pod) else ""
     if heard is not None:
         return _Known(WaitState.SILENT, node_lost=lost, cannot_start=why), heard.at
     return _Known(WaitState.NEVER_HEARD, node_lost=lost, cannot_start=why), gang.observed.listening_since
@@ -225,7 +225,7 @@ def _of_no_pod(gang: Gang, name: str) -> tuple[_Known, float]:
     at = creatable_at(gang.replaced.get(name, gang.status.recreated))
     if at > gang.now:
         return _Known(WaitState.BACKING_OFF), at
-    refused = admission.refused(gang)
+    refused = admission.pods_refusal(gang)
     return _Known(WaitState.NO_POD, refused or "", is_trouble=refused is not None), gang.status.phase_time
 
 
@@ -234,7 +234,7 @@ def _of_start(gang: Gang, pod: Pod) -> tuple[_Known, float]:
     end, listens = pod.sidecar_end, gang.observed.listening_since
     ended = "" if end is None else sidecar_ended(end.at, end.said)
     if _cannot_start(pod):
-        return _Known(WaitState.CANNOT_START, reason_of(pod), advice(pod), is_trouble=True), 0.0
+        return _Known(WaitState.CANNOT_START, reason_text(pod), start_advice(pod), is_trouble=True), 0.0
     if end is not None and _is_unreached(gang, pod):
         return _Known(WaitState.UNREACHED, end.said, is_trouble=True), end.at
     if pod.scheduled_at is None:

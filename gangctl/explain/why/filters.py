@@ -14,7 +14,7 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Any, Final
 
-from gangctl.core.facts.node_affinity import has_required_affinity, holds, is_selected, matches_any, untolerated
+from gangctl.core.facts.node_affinity import has_required_affinity, holds, is_selected, matches_any, untolerated_taints
 from gangctl.explain.why.world import Claim, NodeInventory
 from gangctl.kubernetes.objects import Node, PodAffinityTerm, Taint, WholePod
 
@@ -117,12 +117,12 @@ def free(node: Node, there: Iterable[WholePod], resource: str) -> Decimal:
 
 
 def _cordon(pod: WholePod, node: Node) -> Iterator[FilterRefusal]:
-    if node.cordoned and untolerated(pod.tolerations, (_UNSCHEDULABLE,)):
+    if node.cordoned and untolerated_taints(pod.tolerations, (_UNSCHEDULABLE,)):
         yield FilterRefusal(Filter.NODE_UNSCHEDULABLE, "node(s) were unschedulable", detail="cordoned")
 
 
 def _taints(pod: WholePod, node: Node) -> Iterator[FilterRefusal]:
-    for taint in untolerated(pod.tolerations, node.taints)[:1]:
+    for taint in untolerated_taints(pod.tolerations, node.taints)[:1]:
         said = f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"
         yield FilterRefusal(Filter.TAINT_TOLERATION, said, detail=str(taint))
 

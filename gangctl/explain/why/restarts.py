@@ -21,7 +21,7 @@ from gangctl.api.policy import Action, OnReason, PodFailurePolicy, Rule
 from gangctl.api.reasons import Reason
 from gangctl.api.signals import SIGNALS
 from gangctl.core.facts.evidence import Fault, Strength, default, strength
-from gangctl.core.policy.recovery import highest, ledger_in_window, suspected
+from gangctl.core.policy.recovery import highest_level, ledger_in_window, suspected_member
 from gangctl.explain.forecast import judge
 from gangctl.story.incidents import IncidentStory, incident_story
 from gangctl.words.text import counted
@@ -205,7 +205,7 @@ def _level_because(job: GangJob, incident: Incident) -> str:
     repetition (``core/policy/ladder.py``) or of a barrier that could not be reached.
     """
     cause, level, least = incident.cause, incident.level, default(incident.cause.reason).level
-    if level is not highest(level, cause.level, least):
+    if level is not highest_level(level, cause.level, least):
         return _less(incident)
     if level is least:
         return f"that is the default of {cause.reason}"
@@ -229,7 +229,7 @@ def _less(incident: Incident) -> str:
 def _repeated(job: GangJob, incident: Incident) -> str:
     cause, after, checkpoint = incident.cause, job.spec.recovery.replace_after, job.spec.checkpoint
     ledger = ledger_in_window(job.spec, job.status, incident.time)
-    member, number = suspected(cause)
+    member, number = suspected_member(cause)
     before = [one for one in ledger if (one.member, one.incarnation) == (member, number)]
     times = 1 + sum(one.attempt < incident.attempt for one in before)
     if times >= after and strength(cause) is not Strength.REQUEST:

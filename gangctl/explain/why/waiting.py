@@ -15,9 +15,9 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.reasons import Reason
 from gangctl.api.status import ENDED, Condition, ConditionType, GangPhase
 from gangctl.core.facts.finished import recorded_places
-from gangctl.core.facts.fitness import advice, reason_of
+from gangctl.core.facts.fitness import reason_text, start_advice
 from gangctl.core.facts.gang import Gang
-from gangctl.core.facts.layout import numbered
+from gangctl.core.facts.layout import number_places
 from gangctl.core.facts.world import Observed, Pod
 from gangctl.core.policy.admission import gives_up_at
 from gangctl.core.policy.deadlines import hold_timeout
@@ -77,7 +77,7 @@ def _of_phase(gang: Gang, around: GangSurroundings) -> tuple[Finding, ...]:
 def _finished(gang: Gang) -> Iterator[Finding]:
     """Members that have left while others of their process group go on."""
     done = recorded_places(gang.status, gang.status.attempt)
-    for places in numbered(gang.spec).groups.values():
+    for places in number_places(gang.spec).groups.values():
         left, stay = [one for one in places if one in done], [one for one in places if one not in done]
         if left and stay and gang.status.finished is not None:
             yield Finding(
@@ -140,8 +140,8 @@ def _not_starting(gang: Gang, around: GangSurroundings) -> Iterator[Finding]:
         pod = gang.pods.get(holder)
         if pod is None or pod.started_at is not None or pod.scheduled_at is None or pod.terminated:
             continue
-        said = reason_of(pod) if pod.reason else around.warnings.get(pod.name, "")
-        groups[pod.reason, said, advice(pod) if pod.reason else ""].append(pod)
+        said = reason_text(pod) if pod.reason else around.warnings.get(pod.name, "")
+        groups[pod.reason, said, start_advice(pod) if pod.reason else ""].append(pod)
     seconds = gang.spec.recovery.pod_start_timeout_seconds
     for (reason, said, todo), pods in groups.items():
         members, first = tuple(pod.member for pod in pods), pods[0]
