@@ -257,7 +257,7 @@ class Sender(Background):
         self._complaint = complaint
 
 
-def duration(value: Any) -> float:
+def checked_seconds(value: Any) -> float:
     """Return the seconds, or raise ValueError or TypeError if the API doesn't accept them."""
     seconds = float(value)  # numpy's and torch's scalars as well
     if not 0 <= seconds <= _LONGEST:  # NaN isn't either

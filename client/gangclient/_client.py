@@ -32,7 +32,7 @@ from gangclient._calls import (
     UnixConnection,
     ask,
     ask_until,
-    duration,
+    checked_seconds,
     log_refusal,
 )
 
@@ -307,12 +307,12 @@ class Client:
     def _send(self, message: Call) -> str:
         """Send it; returns what is wrong with it although the sidecar took it."""
         if isinstance(message, LoadedCall):
-            self._post("/v1/checkpoints/loaded", {"seconds": duration(message.seconds), **self._who()})
+            self._post("/v1/checkpoints/loaded", {"seconds": checked_seconds(message.seconds), **self._who()})
             return ""
         body, wrong = {"phase": message.phase, "step": int(message.step), **self._who()}, ""
         if message.seconds is not None:
             try:
-                body["seconds"] = duration(message.seconds)
+                body["seconds"] = checked_seconds(message.seconds)
             except Exception as error:  # noqa: BLE001 - it may be any object; the step is the heartbeat, and counts
                 wrong = f"the step is reported, its duration is not: {error}"
         self._post("/v1/progress", {"pid": os.getpid(), **body})

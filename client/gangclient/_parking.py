@@ -147,7 +147,7 @@ class Channel:
             self._on_stop(Event("stop", stop["attempt"], stop["reason"], stop["planned"], seconds))
 
 
-def find() -> Optional[socket.socket]:
+def find_channel() -> Optional[socket.socket]:
     """Our end, if this process is the one that the supervisor has started; call it once."""
     descriptor, _, inode = os.environ.pop(VARIABLE, "").partition(":")
     try:

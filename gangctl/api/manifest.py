@@ -19,10 +19,10 @@ from gangctl.api.crd import KINDS, ONLY, REFUSED, RESERVED, Schema, gangjob_sche
 from gangctl.api.gangjob import GangJob
 from gangctl.api.model import BROKEN, SUBMITTED, Constraint
 from gangctl.api.names import KIND
-from gangctl.api.overrides import Override, overridden
+from gangctl.api.overrides import Override, apply_overrides
 from gangctl.api.pod_fields import UnknownField, flat, unknown_fields
-from gangctl.api.problems import ManifestError, Problem, allowed, path_of, shown
-from gangctl.api.stored import advice, is_foreign
+from gangctl.api.problems import ManifestError, Problem, allowed_values, path_of, shorten_value
+from gangctl.api.stored import is_foreign, no_gangjob_advice
 from gangctl.api.yaml_documents import Location, UnreadableError, YamlDocument, read
 
 __all__ = ["ManifestError", "Problem", "load"]
@@ -47,11 +47,13 @@ def load(text: str, filename: str, overrides: Sequence[Override] = ()) -> GangJo
         raise ManifestError(filename, [Problem("", why=str(error), line=error.line)]) from None
     document = _only_gangjob(documents, filename)
     if is_foreign(document.value):
-        kind = shown(document.value["kind"])
+        kind = shorten_value(document.value["kind"])
         line = document.lines.get(("kind",))
-        raise ManifestError(filename, [Problem("kind", kind, KIND, advice([document.value], filename), line)])
+        raise ManifestError(
+            filename, [Problem("kind", kind, KIND, no_gangjob_advice([document.value], filename), line)]
+        )
     if overrides:
-        document, problems = overridden(document, overrides)
+        document, problems = apply_overrides(document, overrides)
         if problems:
             raise ManifestError(filename, problems)
     checked = _Check(document)
@@ -71,7 +73,7 @@ def _only_gangjob(documents: tuple[YamlDocument, ...], filename: str) -> YamlDoc
         case []:
             found = f"{len(documents)} documents, none of them a {KIND}" if documents else "no document"
             others = [one.value for one in documents]
-            why = advice(others, filename) if any(map(is_foreign, others)) else ""
+            why = no_gangjob_advice(others, filename) if any(map(is_foreign, others)) else ""
             raise ManifestError(filename, [Problem("", found, f"one {KIND}", why)])
         case _:
             problems = [
@@ -100,7 +102,7 @@ class _Check:
         """The GangJob, or None if there are problems."""
         value = copy.deepcopy(self._document.value)
         if not isinstance(value, dict):
-            self._add((), shown(value), "a map with apiVersion, kind, metadata and spec")
+            self._add((), shorten_value(value), "a map with apiVersion, kind, metadata and spec")
             return None
         value.pop("status", None)
         if isinstance(value.get("metadata"), dict):  # kubectl writes creationTimestamp: null
@@ -139,7 +141,7 @@ class _Check:
             location = (*location, node[KINDS])
             self._add_value(location, node["properties"][node[KINDS]])
         elif error["type"] == "missing":
-            self._add(location, "nothing", allowed(node))
+            self._add(location, "nothing", allowed_values(node))
         elif error["type"] == "extra_forbidden":
             self._add_unknown(location, node, parent)
         elif error["type"] != "too_short" or self._length(location) < node["minItems"]:  # only valid items were counted
@@ -158,7 +160,7 @@ class _Check:
         if isinstance(value, str) and "enum" in node:
             near = get_close_matches(value, [str(one) for one in node["enum"]], 1)
             why = node.get(REFUSED, {}).get(value) or (f"did you mean {near[0]}?" if near else "")
-        self._add(location, found, allowed(node), why)
+        self._add(location, found, allowed_values(node), why)
 
     def _add_unknown(self, location: Location, node: Schema, parent: Schema) -> None:
         name = str(location[-1])
@@ -186,7 +188,7 @@ class _Check:
             if not _has(value, part):
                 return "nothing", None
             value = value[part]
-        return shown(value), value
+        return shorten_value(value), value
 
     def _length(self, location: Location) -> int:
         _, value = self._found(location)

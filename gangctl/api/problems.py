@@ -56,7 +56,7 @@ def path_of(location: Iterable[str | int]) -> str:
     return text
 
 
-def shown(value: Any) -> str:
+def shorten_value(value: Any) -> str:
     """A value for a message: short and without line breaks."""
     match value:
         case dict():
@@ -68,7 +68,7 @@ def shown(value: Any) -> str:
             return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
-def allowed(node: Mapping[str, Any]) -> str:
+def allowed_values(node: Mapping[str, Any]) -> str:
     """The values that the schema of a field allows, as a noun phrase."""
     match node:
         case {"enum": values}:

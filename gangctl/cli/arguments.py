@@ -90,7 +90,7 @@ def member_of_rank(job: GangJob, its: int, role: str | None) -> str:
     return holders(job.spec, job.status)[found[0]]
 
 
-def ranks_of(job: GangJob, member: str) -> tuple[int, ...]:
+def ranks_of_member(job: GangJob, member: str) -> tuple[int, ...]:
     """The ranks that run in the pod of a member now; none of a spare, or of a role without ranks."""
     places = {holder: place for place, holder in holders(job.spec, job.status).items()}
     return number_places(job.spec).ranks.get(places.get(member, ""), ())

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.manifest import ManifestError, load
-from gangctl.api.overrides import Override, parsed
+from gangctl.api.overrides import Override, parse_override
 from gangctl.api.pod_fields import release, unknown_fields
 from gangctl.api.problems import path_of
 from gangctl.cli.command_name import command_name
@@ -34,7 +34,7 @@ def configure_overrides(parser: argparse.ArgumentParser) -> None:
 
 def _override(text: str) -> Override:
     try:
-        return parsed(text)
+        return parse_override(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 

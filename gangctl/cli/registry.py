@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Final, NamedTuple, Protocol, cast
 
 from gangctl.cli.command_name import is_plugin
-from gangctl.registered import registered
+from gangctl.registered import find_registered
 
 _VERBS: Final = {
     "init": "Write a commented manifest for a training script, with the checkpoints found in the folder",
@@ -73,7 +73,7 @@ class VerbRegistration(NamedTuple):
 def verbs() -> dict[str, VerbRegistration]:
     """All verbs, in the order of the help; as a kubectl plugin, only those that work on a cluster."""
     found = [VerbRegistration(name, meaning, _place(name)) for name, meaning in _VERBS.items()]
-    for one in registered(VerbRegistration):
+    for one in find_registered(VerbRegistration):
         names = [other.name for other in found]
         found.insert(names.index(one.before) if one.before else len(names), one)
     return {one.name: one for one in found if not is_plugin() or one.name not in _ON_A_CLUSTER}

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol, cast
 
-from gangctl.registered import registered
+from gangctl.registered import find_registered
 
 if TYPE_CHECKING:  # the command line reads registrations too, and needs none of these
     from gangctl.cluster.kube.client import Client
@@ -62,4 +62,4 @@ class CompanionRegistration(NamedTuple):
 
 def companions() -> list[CompanionRegistration]:
     """All companions."""
-    return registered(CompanionRegistration)
+    return find_registered(CompanionRegistration)

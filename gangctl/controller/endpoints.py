@@ -25,7 +25,7 @@ from aiohttp.typedefs import Handler
 
 from gangctl.cluster.kube.authorizers import HttpRefusal
 from gangctl.controller.gate import RefusalLog
-from gangctl.controller.listener import PendingConnections, serve, serve_short
+from gangctl.controller.listener import PendingConnections, serve_app, serve_short
 from gangctl.controller.page.routes import Page
 from gangctl.telemetry.metrics.exposition import Exposition
 
@@ -142,5 +142,5 @@ async def serve_page(page: Page, security: Security, host: str, port: int) -> As
     application = web.Application(middlewares=[authorize])
     page.add_to(application)
     # A viewer that has left makes room at once.
-    async with serve("page", application, host, port, pending, security.tls, cancels_handlers=True) as (_, number):
+    async with serve_app("page", application, host, port, pending, security.tls, cancels_handlers=True) as (_, number):
         yield number

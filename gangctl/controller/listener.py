@@ -115,7 +115,7 @@ async def listen(
 
     application = web.Application()
     application.router.add_get(CONNECT_PATH, answer)
-    async with serve("hub", application, host, port, pending, tls, shutdown_seconds=2.0) as (name, number):
+    async with serve_app("hub", application, host, port, pending, tls, shutdown_seconds=2.0) as (name, number):
         scheme = "ws" if tls is None else "wss"
         yield f"{scheme}://{f'[{name}]' if ':' in name else name}:{number}{CONNECT_PATH}"
 
@@ -150,12 +150,12 @@ async def serve_short(
     for path, answer in routes.items():
         application.router.add_get(path, answer)
     application.on_response_prepare.append(_close)
-    async with serve(name, application, host, port, PendingConnections(RefusalLog(), limit), tls) as (_, number):
+    async with serve_app(name, application, host, port, PendingConnections(RefusalLog(), limit), tls) as (_, number):
         yield number
 
 
 @asynccontextmanager
-async def serve(
+async def serve_app(
     name: str,
     application: web.Application,
     host: str,

@@ -31,7 +31,7 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.status import Endpoint
 from gangctl.cluster import clock
 from gangctl.cluster.errors import ClusterError
-from gangctl.cluster.local.atomic_files import write
+from gangctl.cluster.local.atomic_files import write_file
 from gangctl.cluster.local.cluster import LocalCluster
 from gangctl.cluster.local.layout import DEFAULT_STATE_DIRECTORY, StateDirectory, only_controller
 from gangctl.cluster.local.log_files import rotate_logs
@@ -147,8 +147,8 @@ async def control(state: StateDirectory) -> IncidentTracer:
 
     page = Page(GangSource(cluster, lambda: loop, traces=traces_from_environment()))
     async with hub.serve(HOST, 0) as url, serve_live(HOST, look, page) as endpoint:
-        write(state.url, url.encode(), durable=False)
-        write(state.live, endpoint.model_dump_json().encode(), durable=False)
+        write_file(state.url, url.encode(), durable=False)
+        write_file(state.live, endpoint.model_dump_json().encode(), durable=False)
         log.info("controller %d is listening on %s", os.getpid(), url)
         parts = (cluster.watch(wakes.wake), hub.keep_alive(), loop.run(), tracer.run(), rotate_logs(state))
         try:

@@ -65,7 +65,7 @@ class ForecastGroup:
     """The member with rank 0."""
 
 
-def members(job: GangJob, point: RestorePoint | None) -> Iterator[ForecastMember]:
+def forecast_members(job: GangJob, point: RestorePoint | None) -> Iterator[ForecastMember]:
     """All members in order, as attempt 1 would start them. ``point``: the restore point, if one is known."""
     numbering = number_places(job.spec)
     begun = changed(job, metadata=changed(job.metadata, uid=UID), status=_status(job, point))

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from gangctl.core.facts.node_affinity import REQUIRED, quantity
 from gangctl.core.facts.world import Device
-from gangctl.kubernetes.containers import STARTING, WORDS, seconds
+from gangctl.kubernetes.containers import STARTING, WORDS, epoch_seconds
 from gangctl.kubernetes.schema import (
     RawContainerStatus,
     RawDaemonSet,
@@ -221,7 +221,7 @@ def read_node(signals: SignalTable, raw: RawNode) -> Node:
         restarts_all=RESTARTS_ALL in status.declared_features,
         signals=signals.shown(
             (
-                NodeCondition(one.type, one.status, one.reason, one.message, seconds(one.last_transition_time))
+                NodeCondition(one.type, one.status, one.reason, one.message, epoch_seconds(one.last_transition_time))
                 for one in status.conditions
             ),
             ((one.key, one.effect) for one in taints),
@@ -255,7 +255,7 @@ def read_pod(raw: RawWholePod) -> WholePod:
         node=spec.node_name,
         labels=metadata.labels,
         owner=next((one.kind for one in metadata.owner_references if one.controller), ""),
-        created_at=seconds(metadata.creation_timestamp),
+        created_at=epoch_seconds(metadata.creation_timestamp),
         deleting=metadata.deletion_timestamp is not None,
         priority=spec.priority,
         requests=requests(spec),

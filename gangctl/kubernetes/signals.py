@@ -237,7 +237,7 @@ nodeSignals:
 """
 
 
-def page() -> str:
+def signals_page() -> str:
     """The whole page."""
     head = "| name | signal | answer | means | set by, source |\n| --- | --- | --- | --- | --- |\n"
     return _INTRODUCTION + head + "".join(map(_line, default_rows()))
@@ -262,4 +262,4 @@ def _signal(row: SignalRow) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(page())
+    sys.stdout.write(signals_page())

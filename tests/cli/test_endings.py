@@ -190,7 +190,7 @@ def test_ctrl_c_on_a_full_disk_ends_a_gang_whose_workers_are_seen_to_be_dead(fol
             while True:
                 filler.write(bytes(4096))
         for worker in folder.workers().values():
-            process.send(worker, signal.SIGKILL)
+            process.signal_process(worker, signal.SIGKILL)
         until("it is seen", lambda: re.search(r"Running +attempt 1 +ready 0/3", folder.gangctl("status", "g").stdout))
         run.signal(signal.SIGINT)
         assert run.wait() == 130

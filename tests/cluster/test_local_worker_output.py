@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gangctl.cluster.local.layout import GangFolder, PodFolder
-from gangctl.cluster.local.log_files import READ, LogFileReader, rotate
+from gangctl.cluster.local.log_files import READ, LogFileReader, rotate_log
 
 RUNNING = "2026-11-24T08:00:00.123Z info Running attempt=1 on=Directive reason=''\n"
 
@@ -31,7 +31,7 @@ class Pod:
             file.write(text)
 
     def rotated(self) -> None:
-        assert rotate(self.pod.worker_log, most=self.pod.worker_log.stat().st_size - 1)
+        assert rotate_log(self.pod.worker_log, most=self.pod.worker_log.stat().st_size - 1)
 
     def printed(self, attempt: int) -> tuple[str, ...]:
         return self.output.printed(self.pod, attempt).lines

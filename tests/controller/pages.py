@@ -14,7 +14,7 @@ from aiohttp import web
 
 from gangctl.api.gangjob import GangJob
 from gangctl.controller.loop import Loop
-from gangctl.controller.page.routes import PATH, GangSource, Page, ViewerReview, allowed
+from gangctl.controller.page.routes import PATH, GangSource, Page, ViewerReview, allow_everyone
 from gangctl.core.facts.world import Observed
 from gangctl.core.lifecycle.plan import Plan
 from tests.controller.fake_cluster import FakeCluster, running
@@ -63,7 +63,7 @@ async def page_of(
     world: FakeCluster,
     loop: Callable[[Loop], Loop | None] = lambda found: found,
     leader: str = "",
-    refusal: ViewerReview = allowed,
+    refusal: ViewerReview = allow_everyone,
 ) -> AsyncIterator[Served]:
     """Serve it. ``loop``: what leads; None for a standby. ``refusal``: what a viewer may not see."""
     async with running(world, nothing) as here, aiohttp.ClientSession() as session:

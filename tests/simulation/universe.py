@@ -288,7 +288,7 @@ class Universe:
         identity = machine.PodIdentity(
             self.setup.job.metadata.uid, box.member, box.incarnation, uid, f"10.0.0.{len(uid)}"
         )
-        state = machine.start(
+        state = machine.start_session(
             identity,
             f"{uid}/{number}",
             self.now,

@@ -63,12 +63,12 @@ def identity() -> Identity:
     )
 
 
-def encoded(message: DirectoryMessage) -> bytes:
+def encode_line(message: DirectoryMessage) -> bytes:
     """One line."""
     return json.dumps(message).encode() + b"\n"
 
 
-def decoded(line: bytes) -> DirectoryMessage:
+def decode_line(line: bytes) -> DirectoryMessage:
     """Read a line. LineError: the connection has ended, or it isn't a message."""
     if not line.endswith(b"\n"):
         raise LineError("the connection has ended" if len(line) < LIMIT else "a line is too long")
@@ -81,12 +81,12 @@ def decoded(line: bytes) -> DirectoryMessage:
     return message
 
 
-def read(file: BinaryIO) -> DirectoryMessage:
+def read_message(file: BinaryIO) -> DirectoryMessage:
     """Read the next message. LineError, OSError: there is none."""
-    return decoded(file.readline(LIMIT))
+    return decode_line(file.readline(LIMIT))
 
 
-def address(text: str) -> Tuple[str, int]:
+def parse_address(text: str) -> Tuple[str, int]:
     """Host and port of ``10.0.0.3:29433`` or ``[fd00::1]:29433``."""
     host, _, port = text.rpartition(":")
     return host.strip("[]"), int(port)
@@ -131,7 +131,7 @@ class DirectoryLink:
         """Tell the directory what this rank has done with a step. GangError, OSError: the connection is broken."""
         self.table()
         if self._connection is not None:
-            self._connection.sendall(encoded({"step": step, "kept": kept}))
+            self._connection.sendall(encode_line({"step": step, "kept": kept}))
 
     def close(self) -> None:
         """End the connection, and the directory."""
@@ -174,10 +174,10 @@ class DirectoryLink:
         try:
             with self._dial() as connection, connection.makefile("rb") as incoming:
                 self._connection = connection
-                connection.sendall(encoded(self._join))
+                connection.sendall(encode_line(self._join))
                 connection.settimeout(None)  # Verdicts come when they come.
                 while not self._closed:
-                    self._take(read(cast("BinaryIO", incoming)))
+                    self._take(read_message(cast("BinaryIO", incoming)))
         except (OSError, LineError, KeyError, TypeError) as error:
             with self._changed:
                 self.broken = self.broken or f"the connection to the memory of rank 0 broke: {error}"

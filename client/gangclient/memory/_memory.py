@@ -16,7 +16,7 @@ from typing import BinaryIO, Callable, List, Optional, Set, Tuple
 
 from gangclient import Client, GangError
 from gangclient.memory._keeping import Keeper, StepVerdict
-from gangclient.memory._link import DirectoryLink, Identity, address, identity
+from gangclient.memory._link import DirectoryLink, Identity, identity, parse_address
 from gangclient.memory._parts import Data, Folder, MemoryPart, Server, TornError, fetch, put
 
 COPIES = 4
@@ -35,7 +35,7 @@ def connect(gang: Client) -> Memory:
         return Memory(None)
     try:
         own = identity()
-        store = Store(gang, own, tier, Folder(folder, own.gang), address(os.environ["GANG_MEMORY_ADDRESS"]))
+        store = Store(gang, own, tier, Folder(folder, own.gang), parse_address(os.environ["GANG_MEMORY_ADDRESS"]))
     except (KeyError, ValueError, OSError, RuntimeError) as error:
         _log.warning("checkpoints are not kept in memory: %s: %s", type(error).__name__, error)
         return Memory(None)

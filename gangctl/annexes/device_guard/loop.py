@@ -132,8 +132,8 @@ class DeviceGuard:
         if fresh is None:
             return memory, BROKEN_SECONDS
         pods, now = self._cluster.pods, clock.now()
-        memory = policy.seen(memory, pods, now)
-        verdict = policy.decide(memory, pods, now, fresh)
+        memory = policy.note_health(memory, pods, now)
+        verdict = policy.decide_evictions(memory, pods, now, fresh)
         for pod in pods:
             why = verdict.waiting.get(pod.uid, "")
             if why and self._waiting.get(pod.uid) != why:
@@ -149,10 +149,10 @@ class DeviceGuard:
         now = clock.now()
         if answer.result == "evicted":
             self._tell(pod, policy.eviction_event(pod, device))
-            return policy.evicted(memory, pod, now)
+            return policy.note_eviction(memory, pod, now)
         if answer.why and answer.is_known:
             self._tell(pod, policy.refusal_event(memory, pod, device, answer.why))
-        return policy.refused(memory, pod, now, at_least=answer.after, counts=not answer.is_known)
+        return policy.note_refusal(memory, pod, now, at_least=answer.after, counts=not answer.is_known)
 
     async def _answer(self, pod: GuardedPod) -> _Answer:
         try:

@@ -84,7 +84,7 @@ class EvictionDecision:
     """When this can change though no pod does; None = never."""
 
 
-def seen(memory: GuardState, pods: Iterable[GuardedPod], now: float) -> GuardState:
+def note_health(memory: GuardState, pods: Iterable[GuardedPod], now: float) -> GuardState:
     """Remember since when devices have been unhealthy; forget pods, faults and evictions that are past."""
     known = tuple(pods)
     sick = {_key(pod, one) for pod in known for one in pod.devices if one.health == UNHEALTHY}
@@ -98,12 +98,12 @@ def seen(memory: GuardState, pods: Iterable[GuardedPod], now: float) -> GuardSta
     )
 
 
-def evicted(memory: GuardState, pod: GuardedPod, now: float) -> GuardState:
+def note_eviction(memory: GuardState, pod: GuardedPod, now: float) -> GuardState:
     """Remember an eviction."""
     return replace(memory, done=memory.done | {pod.uid}, evictions=(*memory.evictions, (now, pod.node)))
 
 
-def refused(
+def note_refusal(
     memory: GuardState, pod: GuardedPod, now: float, *, at_least: float = 0.0, counts: bool = False
 ) -> GuardState:
     """Remember an eviction that was refused, or not answered.
@@ -124,11 +124,11 @@ def refused(
     )
 
 
-def decide(memory: GuardState, pods: Iterable[GuardedPod], now: float, fresh: float) -> EvictionDecision:
+def decide_evictions(memory: GuardState, pods: Iterable[GuardedPod], now: float, fresh: float) -> EvictionDecision:
     """Whom to evict now, why not the others, and when to look again.
 
     Args:
-        memory: What :func:`seen` made of these pods.
+        memory: What :func:`note_health` made of these pods.
         pods: All guarded pods.
         now: In seconds.
         fresh: Since when the watch has shown every change, in seconds.

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from gangctl.annexes.doctor.links import Link, LinkName, LinkState
 from gangctl.annexes.doctor.survey import Difference, FleetSurvey, NodeSurvey, PodSurvey, Pool, Survey
-from gangctl.cli.printers.output import trimmed
+from gangctl.cli.printers.output import trim_lines
 from gangctl.cli.printers.text import clean, first
 from gangctl.words.text import counted
 
@@ -53,7 +53,7 @@ LinkRow = tuple[Text, str, str, str]
 """State, label, what was seen, what to do."""
 
 
-def show(out: Console, found: Survey, *, wide: bool) -> None:
+def print_survey(out: Console, found: Survey, *, wide: bool) -> None:
     """Print what was found. ``wide``: also why a link is absent."""
     match found:
         case FleetSurvey():
@@ -64,7 +64,7 @@ def show(out: Console, found: Survey, *, wide: bool) -> None:
             parts = [_head(f"pod {pod.full_name}", found.links), *_rows(found.links, out.width, wide=True)]
             if found.node is not None:
                 parts += [Text(), *_node(found.node, out.width, wide=wide)]
-    with trimmed(out):
+    with trim_lines(out):
         for one in parts:
             out.print(one, soft_wrap=False)
 

@@ -29,7 +29,7 @@ def output_line(line: str) -> str:
     return escaped(_COLOURS.sub("", last).expandtabs())
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """``42s``, ``3m12s``, ``5h02m``, ``4d03h``: as kubectl prints ages."""
     whole = max(0, int(seconds))
     if whole < 2 * _MINUTE:
@@ -41,12 +41,12 @@ def duration(seconds: float) -> str:
     return f"{whole // _DAY}d{whole % _DAY // _HOUR:02}h"
 
 
-def seconds(milliseconds: int | None) -> str:
+def format_seconds(milliseconds: int | None) -> str:
     """A phase of an incident in seconds, to the millisecond; ``-`` while it isn't known."""
     return "-" if milliseconds is None else f"{milliseconds / 1000:.3f}"
 
 
-def shown(value: object) -> str:
+def value_or_dash(value: object) -> str:
     """The value, or ``-`` if there is none."""
     return "-" if value is None or value == "" else clean(value)
 

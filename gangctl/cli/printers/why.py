@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from gangctl.api.incident import IncidentLevel
-from gangctl.cli.printers.text import clean, duration, first
+from gangctl.cli.printers.text import clean, first, format_duration
 from gangctl.explain.why.answer import Answer, has_ended
 from gangctl.explain.why.findings import Finding, NodeRow
 from gangctl.explain.why.restarts import LastRestart, RestartHistory
@@ -36,7 +36,7 @@ _EVIDENCE: Final = {
 }
 
 
-def lines(answered: Answer, now: float, columns: int) -> Iterator[str]:
+def answer_lines(answered: Answer, now: float, columns: int) -> Iterator[str]:
     """The lines for people. ``now``: seconds since the epoch; ``columns``: width of the terminal."""
     page = _Page(columns)
     yield from page.text(_head(answered, now))
@@ -80,7 +80,7 @@ class _Page:
 
 
 def _head(answered: Answer, now: float) -> str:
-    age = f" for {duration(now - answered.since)}" if answered.since and not has_ended(answered) else ""
+    age = f" for {format_duration(now - answered.since)}" if answered.since and not has_ended(answered) else ""
     ready = f", ready {answered.ready}" if answered.ready else ""
     return f"{answered.gang['name']}: {answered.phase}{age}, attempt {answered.attempt}{ready}"
 
@@ -93,7 +93,7 @@ def _title(answered: Answer) -> str:
 
 def _finding(page: _Page, number: int, finding: Finding, now: float) -> Iterator[str]:
     mark = f"{number}. "
-    since = "" if finding.since is None or not finding.members else f" (for {duration(now - finding.since)})"
+    since = "" if finding.since is None or not finding.members else f" (for {format_duration(now - finding.since)})"
     yield from page.text(f"{mark}{finding.seen}{since}", 0, len(mark))
     labelled = (("next", finding.next), ("do", finding.do), ("as the scheduler counts", finding.told))
     for label, text in labelled:
@@ -149,7 +149,7 @@ def _last(page: _Page, answered: Answer, found: RestartHistory, now: float) -> I
     yield f"Why it restarted last: attempt {incident.attempt - 1} to {incident.attempt}, {incident.result}"
     labelled = (
         ("cause", incident.cause),
-        ("at", f"{at}, {duration(now - incident.begin)} ago"),
+        ("at", f"{at}, {format_duration(now - incident.begin)} ago"),
         ("evidence", "; ".join(incident.evidence)),
         ("rule", last.rule),
         (f"default of {incident.reason}", _default(last)),

@@ -34,7 +34,7 @@ class _Review(Raw):
     status: _Status = _Status()
 
 
-def asked(user: ReviewedUser, **attributes: Mapping[str, str]) -> str:
+def review_question(user: ReviewedUser, **attributes: Mapping[str, str]) -> str:
     """The question as JSON, the same for the same question. ``attributes``: (non-)resource attributes by their name."""
     spec: dict[str, Any] = {
         "user": user.username,
@@ -47,7 +47,7 @@ def asked(user: ReviewedUser, **attributes: Mapping[str, str]) -> str:
 
 
 async def review_access(client: Client, question: str) -> bool:
-    """The API server's answer to a question of :func:`asked`.
+    """The API server's answer to a question of :func:`review_question`.
 
     Raises:
         ClusterError: there is no answer.
@@ -107,7 +107,7 @@ class RequestAuthorizer:
         if not status.authenticated:
             return HttpRefusal(HTTPStatus.UNAUTHORIZED, "the API server doesn't accept the token")
         attributes = {"path": self._path, "verb": self._verb}
-        if await review_access(self._client, asked(status.user, nonResourceAttributes=attributes)):
+        if await review_access(self._client, review_question(status.user, nonResourceAttributes=attributes)):
             return status.user
         text = f"user {status.user.username} may not {self._verb} {self._path}: bind a ClusterRole that grants it"
         return HttpRefusal(HTTPStatus.FORBIDDEN, text)
@@ -133,7 +133,7 @@ class GangAuthorizer:
         user = await self._requests.user(authorization)
         if isinstance(user, HttpRefusal):  # The cached answer has ended meanwhile.
             raise Retryable(user.text)
-        if await self._reviews.find(asked(user, resourceAttributes={**_GANGS, "namespace": namespace})):
+        if await self._reviews.find(review_question(user, resourceAttributes={**_GANGS, "namespace": namespace})):
             return ""
         where = f"namespace {namespace}" if namespace else "all namespaces"
         return f"user {user.username} may not list gangjobs.gangctl.io in {where}"

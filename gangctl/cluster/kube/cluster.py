@@ -17,7 +17,7 @@ from gangctl.cluster.kube.contact import ContactUpdater, ServiceAddress
 from gangctl.cluster.kube.events import EventRecorder
 from gangctl.cluster.kube.informers import Informers
 from gangctl.cluster.kube.owned import DisruptionBudgets, PodGroups
-from gangctl.cluster.kube.pod_builder import EligibleNodes, build
+from gangctl.cluster.kube.pod_builder import EligibleNodes, build_pod
 from gangctl.cluster.kube.projections import HubContact
 from gangctl.cluster.kube.queues import Queues
 from gangctl.cluster.kube.settings import KubeSettings
@@ -228,7 +228,7 @@ class KubeCluster:
         name, nodes = parse_member_name(create.member)[0], self.informers.schedulable
         roles = [role for role in job.spec.roles if role.name == name]
         restart_all = all(self._eligible_nodes.restart_all(job, role, nodes) for role in roles)
-        return build(job, create, self._settings, self._contact(), restart_all=restart_all)
+        return build_pod(job, create, self._settings, self._contact(), restart_all=restart_all)
 
     def _contact(self) -> HubContact:
         return HubContact(self._ca(), self._settings.url, self._service_address.address or "")

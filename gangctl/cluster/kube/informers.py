@@ -60,7 +60,7 @@ class Informers:
         self.gangs: NamespacedCopy[KubeGang] = NamespacedCopy(
             namespaces,
             lambda one: Reflector(
-                *(client, paths.gangs(one), GANGS, self._gang_changed), selector=selector, absent=NO_CRD
+                *(client, paths.gangs_path(one), GANGS, self._gang_changed), selector=selector, absent=NO_CRD
             ),
         )
         self.pods: NamespacedCopy[KubePod] = NamespacedCopy(

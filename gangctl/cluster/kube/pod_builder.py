@@ -202,7 +202,7 @@ GRACE_MARGIN_SECONDS: Final = 10
 _NAMED: Final = ("initContainers", "containers", "volumes")
 
 
-def build(
+def build_pod(
     job: GangJob, create: CreatePod, settings: KubeSettings, contact: HubContact, *, restart_all: bool
 ) -> dict[str, Any]:
     """The pod to create, as JSON values.

@@ -33,7 +33,7 @@ from gangctl.cluster.kube.workload import (
     KubeWorkload,
     Priority,
     new_workload,
-    placed,
+    place_pod,
     status_change,
     workload_name,
 )
@@ -187,7 +187,7 @@ class Queues:
         if place is None:
             return pod
         try:
-            return placed(pod, place, self._flavor)
+            return place_pod(pod, place, self._flavor)
         except LookupError as error:
             raise Retryable(f"the ResourceFlavor {error} that the queue has admitted the gang to isn't known") from None
 

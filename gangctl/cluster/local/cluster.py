@@ -29,8 +29,8 @@ from gangctl.cluster.local.local_pod import LocalPod
 from gangctl.cluster.local.log_files import LogFileReader
 from gangctl.cluster.local.pod_record import PodRecord
 from gangctl.cluster.local.process import LocalProcess
-from gangctl.cluster.local.programs import Programs, ignored, store_pod
-from gangctl.cluster.local.termination import find_processes, processes_of
+from gangctl.cluster.local.programs import Programs, ignored_fields, store_pod
+from gangctl.cluster.local.termination import find_processes, pod_processes
 from gangctl.cluster.port import MemberIdentity, RefusalReason, TokenRefusal, UnreadableGang
 from gangctl.core.facts.printed import Printed, ReadOutput
 from gangctl.core.facts.world import NO_QUEUE, NodeState, Pod, Queue
@@ -212,7 +212,7 @@ class LocalCluster:
 
     def _start_pod(self, gang: _Gang, stored: PodRecord, living: dict[str, LocalProcess]) -> None:
         folder = gang.store.folder.pod(stored.name)
-        found = processes_of(stored, living)
+        found = pod_processes(stored, living)
         pod = LocalPod(folder, stored, self._programs, lambda: self._changed(stored.gang), found)
         self._tokens[stored.token] = MemberIdentity(stored.gang, stored.member, stored.incarnation, stored.uid)
         gang.pods[stored.name] = pod
@@ -279,7 +279,7 @@ class LocalCluster:
                 self._start_pod(gang, stored, living)
                 if stored.gang != job.metadata.uid:
                     await gang.pods[stored.name].abandon()
-        for sentence in ignored(job):
+        for sentence in ignored_fields(job):
             log.warning("gang %s: %s", job.metadata.name, sentence)
         return gang
 

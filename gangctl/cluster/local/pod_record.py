@@ -12,7 +12,7 @@ from gangctl.api.model import Model
 from gangctl.api.names import LOCAL_NODE
 from gangctl.cluster.errors import Terminal
 from gangctl.cluster.local import process
-from gangctl.cluster.local.atomic_files import read, write
+from gangctl.cluster.local.atomic_files import read_file, write_file
 from gangctl.cluster.local.layout import GangFolder, PodFolder, StateDirectory
 from gangctl.cluster.local.process import LocalProcess
 from gangctl.cluster.local.worker_ranks import worker_ranks
@@ -77,14 +77,14 @@ class RecordChanges(TypedDict, total=False):
     reason: str
 
 
-def load(folder: PodFolder) -> PodRecord | None:
+def load_pod(folder: PodFolder) -> PodRecord | None:
     """The stored pod; None if the folder has none.
 
     Raises:
         Terminal: the file can't be read or isn't a pod.
     """
     try:
-        content, _ = read(folder.record)
+        content, _ = read_file(folder.record)
         return PodRecord.model_validate_json(content)
     except FileNotFoundError:
         return None
@@ -101,16 +101,18 @@ def load_all(folder: GangFolder) -> tuple[PodRecord, ...]:
         Terminal: one of them can't be read.
     """
     paths = sorted(folder.pods.iterdir()) if folder.pods.is_dir() else []
-    return tuple(record for path in paths if (record := load(PodFolder(path))) is not None)
+    return tuple(record for path in paths if (record := load_pod(PodFolder(path))) is not None)
 
 
-def save(folder: PodFolder, record: PodRecord, *, durable: bool) -> None:
+def save_pod(folder: PodFolder, record: PodRecord, *, durable: bool) -> None:
     """Store the pod.
 
     Raises:
         Retryable: it can't be written.
     """
-    write(folder.record, record.model_dump_json(by_alias=True, exclude_none=True, indent=1).encode(), durable=durable)
+    write_file(
+        folder.record, record.model_dump_json(by_alias=True, exclude_none=True, indent=1).encode(), durable=durable
+    )
 
 
 def remove_what_lived(record: PodRecord) -> None:
@@ -169,7 +171,7 @@ def pod_of(folder: GangFolder, member: str) -> PodRecord:
     return max(found, key=lambda one: one.incarnation)
 
 
-def processes(pod: PodRecord, files: PodFolder, target: PodProcess) -> dict[LocalProcess, int | None]:
+def live_processes(pod: PodRecord, files: PodFolder, target: PodProcess) -> dict[LocalProcess, int | None]:
     """The running processes of a kind, with their ranks.
 
     For the worker: those that the supervisor started, without their children.

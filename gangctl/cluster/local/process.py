@@ -87,7 +87,7 @@ def spawn(command: Sequence[str], environment: Mapping[str, str], directory: Pat
     return LocalProcess(pid=pid, start_time=0 if found is None else found.start_time, boot=boot_id())
 
 
-async def ended(process: LocalProcess) -> int | None:
+async def wait_for_end(process: LocalProcess) -> int | None:
     """Wait for the end of a process. Return its exit code (negative: the signal), or None if it isn't our child."""
     with suppress(ProcessLookupError):
         descriptor = os.pidfd_open(process.pid)
@@ -100,7 +100,7 @@ async def ended(process: LocalProcess) -> int | None:
     return _reap(process)
 
 
-def send(process: LocalProcess, signum: int) -> bool:
+def signal_process(process: LocalProcess, signum: int) -> bool:
     """Send a signal; return False if the process is gone.
 
     Raises:
@@ -143,13 +143,13 @@ def children(process: LocalProcess) -> tuple[LocalProcess, ...]:
     return _living(pid for pid in _pids() if (found := _stat(pid)) is not None and found.parent == process.pid)
 
 
-def marked(pod: str) -> tuple[LocalProcess, ...]:
+def find_marked(pod: str) -> tuple[LocalProcess, ...]:
     """Worker processes of this pod, found by the mark in their environment, whatever their parents are now."""
     wanted = {f"GANG_POD_UID={pod}".encode(), MARK.encode()}
     return _living(pid for pid in _pids() if wanted <= set(_words(pid, "environ")))
 
 
-def running(matches: Callable[[Sequence[str]], str | None]) -> dict[str, LocalProcess]:
+def find_running(matches: Callable[[Sequence[str]], str | None]) -> dict[str, LocalProcess]:
     """Running processes by the key that ``matches`` returns for their command line; None: no match.
 
     Only leaders of a session count, and the oldest of those with one key: the others are forks of it.

@@ -120,7 +120,7 @@ ViewerReview = Callable[[str, str], Awaitable[str]]
 It raises ClusterError if that can't be found out now."""
 
 
-async def allowed(_authorization: str, _namespace: str) -> str:
+async def allow_everyone(_authorization: str, _namespace: str) -> str:
     """Each viewer may see each gang."""
     return ""
 
@@ -128,7 +128,7 @@ async def allowed(_authorization: str, _namespace: str) -> str:
 class Page:
     """The page of one controller."""
 
-    def __init__(self, source: GangSource, refusal: ViewerReview = allowed) -> None:
+    def __init__(self, source: GangSource, refusal: ViewerReview = allow_everyone) -> None:
         """``refusal``: which gangs a viewer may see."""
         self._source = source
         self._refusal = refusal

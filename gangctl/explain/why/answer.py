@@ -12,7 +12,7 @@ from typing import Any, Final
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import ENDED, GangPhase
 from gangctl.explain.why.findings import Finding, FindingKind, amount
-from gangctl.explain.why.restarts import RestartHistory, restarts
+from gangctl.explain.why.restarts import RestartHistory, gang_restarts
 from gangctl.explain.why.waiting import findings
 from gangctl.explain.why.walk import Room
 from gangctl.explain.why.world import GangSurroundings, MissingRight
@@ -62,7 +62,7 @@ def answer(job: GangJob, around: GangSurroundings, now: float, unknown_fields: t
         message=status.message,
         runs=status.phase is GangPhase.RUNNING and not is_over,
         findings=found,
-        restarts=restarts(job, now),
+        restarts=gang_restarts(job, now),
         missing_rights=around.missing,
         unknown_fields=unknown_fields,
     )

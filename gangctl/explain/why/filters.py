@@ -110,7 +110,7 @@ def refusals(pod: WholePod, node: Node, cluster: NodeInventory, around: Neighbou
     ]
 
 
-def free(node: Node, there: Iterable[WholePod], resource: str) -> Decimal:
+def free_resources(node: Node, there: Iterable[WholePod], resource: str) -> Decimal:
     """Count what is allocatable and not requested by the pods that are there; below 0 if the node is overcommitted."""
     used = (one.requests.get(resource, Decimal(0)) for one in there)
     return node.allocatable.get(resource, Decimal(0)) - sum(used, Decimal(0))
@@ -152,7 +152,7 @@ def _ports(pod: WholePod, there: Iterable[WholePod]) -> Iterator[FilterRefusal]:
 
 def _resources(pod: WholePod, node: Node, there: tuple[WholePod, ...]) -> Iterator[FilterRefusal]:
     for resource, needs in pod.requests.items():
-        left = free(node, there, resource)
+        left = free_resources(node, there, resource)
         if needs > left:
             short = ResourceShortage(resource, needs, left, node.allocatable.get(resource, Decimal(0)))
             said = "Too many pods" if resource == "pods" else f"Insufficient {resource}"

@@ -30,7 +30,7 @@ _FIXES: Final[Mapping[Filter, str]] = {
 }
 
 
-def unscheduled(around: GangSurroundings, member_of: Mapping[str, str], end: str) -> Iterator[Finding]:
+def find_unscheduled(around: GangSurroundings, member_of: Mapping[str, str], end: str) -> Iterator[Finding]:
     """Findings for the gang's pods that have no node.
 
     Args:

@@ -111,7 +111,7 @@ class RestartHistory:
     patterns: tuple[Pattern, ...] = ()
 
 
-def restarts(job: GangJob, now: float) -> RestartHistory | None:
+def gang_restarts(job: GangJob, now: float) -> RestartHistory | None:
     """The restarts of a gang; None if it has had no incident."""
     found = job.status.incidents
     if not found:

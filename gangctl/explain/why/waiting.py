@@ -24,7 +24,7 @@ from gangctl.core.policy.deadlines import hold_timeout
 from gangctl.core.policy.recovery import is_failure, row_described
 from gangctl.core.record.conditions import warning
 from gangctl.explain.why.findings import Finding, FindingKind, many
-from gangctl.explain.why.pending import unscheduled
+from gangctl.explain.why.pending import find_unscheduled
 from gangctl.explain.why.world import GangSurroundings
 from gangctl.story.words import interrupted
 from gangctl.words.text import clock_time, counted
@@ -95,7 +95,7 @@ def _waits(gang: Gang, around: GangSurroundings) -> Iterator[Finding]:
     """The waits of the coming attempt: for pods first, then for what they do."""
     if around.pods_known:
         member_of = {pod.name: pod.member for pod in around.pods}
-        yield from unscheduled(around, member_of, _while_pending(gang))
+        yield from find_unscheduled(around, member_of, _while_pending(gang))
         yield from _missing(gang)
         yield from _not_starting(gang, around)
     yield from _degraded(gang)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Final
 
-from gangctl.explain.why.filters import Filter, FilterRefusal, Neighbours, free, neighbours, refusals
+from gangctl.explain.why.filters import Filter, FilterRefusal, Neighbours, free_resources, neighbours, refusals
 from gangctl.explain.why.world import NodeInventory
 from gangctl.kubernetes.objects import Node, WholePod
 
@@ -116,7 +116,7 @@ def pack(pods: Sequence[WholePod], cluster: NodeInventory) -> Packing:
             continue
         scarce = next((name for name in pod.requests if name not in OWN), "cpu")
         there = cluster.pods
-        node = min(fitting, key=lambda one: (free(one, there.get(one.name, ()), scarce), one.name))
+        node = min(fitting, key=lambda one: (free_resources(one, there.get(one.name, ()), scarce), one.name))
         placed.append((pod, node.name))
         cluster = with_pod(cluster, pod, node.name)
     return Packing(tuple(placed), tuple(left), cluster)
@@ -153,7 +153,7 @@ def rooms(pod: WholePod, answers: Sequence[NodeFit], cluster: NodeInventory) -> 
     }
     found = []
     for resource in sorted(short, key=lambda name: (name in OWN, name)):
-        left = [max(Decimal(0), free(node, cluster.pods.get(node.name, ()), resource)) for node in nodes]
+        left = [max(Decimal(0), free_resources(node, cluster.pods.get(node.name, ()), resource)) for node in nodes]
         of = [node.allocatable.get(resource, Decimal(0)) for node in nodes]
         found.append(
             Room(resource, pod.requests[resource], sum(left, Decimal(0)), max(left), sum(of, Decimal(0)), max(of))

@@ -67,12 +67,12 @@ class Nodes:
         return name
 
 
-def reason_of(incident: Incident) -> str:
+def cause_label(incident: Incident) -> str:
     """The label value of the reason of its cause."""
-    return known(incident.cause.reason)
+    return known_reason(incident.cause.reason)
 
 
-def known(reason: str) -> str:
+def known_reason(reason: str) -> str:
     """The label value of a reason that a status has: a status may be of another release."""
     return reason if reason in _REASONS else OTHER_REASON
 

@@ -21,7 +21,7 @@ from gangctl.api.gangjob import GangJob, Windowed
 from gangctl.api.status import ENDED, GangPhase, Spent
 from gangctl.cluster import clock
 from gangctl.core.record.conditions import goodput, spent_until, warned_of
-from gangctl.telemetry.metrics.exposition import PHASES, known
+from gangctl.telemetry.metrics.exposition import PHASES, known_reason
 
 BUCKETS: Final = tuple(Spent.model_fields)
 LOW: Final = 0.8
@@ -64,7 +64,7 @@ def share(namespace: str, job: GangJob) -> GangShare:
         growth=tuple(int(after > before) for before, after in zip(here, later, strict=True)),
         accounted=round(since * _MILLISECONDS),
         low_until=_low_until(job),
-        degraded=known(reason) if (reason := warned_of(status)) else "",
+        degraded=known_reason(reason) if (reason := warned_of(status)) else "",
     )
 
 

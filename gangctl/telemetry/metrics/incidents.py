@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import Incident, IncidentLevel, PhaseMilliseconds
 from gangctl.core.record.incidents import node_faults
-from gangctl.telemetry.metrics.exposition import Nodes, reason_of
+from gangctl.telemetry.metrics.exposition import Nodes, cause_label
 
 SECONDS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
 """From a restart of processes (a second) to a pod that waits for a node (half an hour)."""
@@ -97,10 +97,10 @@ class IncidentMetrics:
             if old != incident:
                 self._count(namespace, old, incident)
         for node, incident in node_faults(before.status, after.status):
-            self._node_faults.labels(self._nodes.label(node), reason_of(incident)).inc()
+            self._node_faults.labels(self._nodes.label(node), cause_label(incident)).inc()
 
     def _count(self, namespace: str, old: Incident | None, new: Incident) -> None:
-        reason = reason_of(new)
+        reason = cause_label(new)
         if old is None:
             self._incidents.labels(namespace).inc()
             # The series starts at zero when the incident begins, so that Prometheus sees the increase.

@@ -89,7 +89,7 @@ class Collector:
     @property
     def shown(self) -> str:
         """The endpoint without its secret parts."""
-        return masked(self.endpoint)
+        return mask_url(self.endpoint)
 
 
 def collector(environment: Mapping[str, str]) -> Collector | None:
@@ -111,7 +111,7 @@ def collector(environment: Mapping[str, str]) -> Collector | None:
         return None
     if not _is_url(endpoint):
         raise SettingError(
-            f"{name} is {masked(endpoint)!r}, not an http:// or https:// URL such as http://collector:4318"
+            f"{name} is {mask_url(endpoint)!r}, not an http:// or https:// URL such as http://collector:4318"
         )
     if "TRACES" not in name:
         parts = urlsplit(endpoint)
@@ -136,7 +136,7 @@ def collector(environment: Mapping[str, str]) -> Collector | None:
     )
 
 
-def masked(url: str) -> str:
+def mask_url(url: str) -> str:
     """The URL without user, password, query and fragment."""
     return re.sub(r"//[^/?#]*@", "//***@", re.split("[?#]", url, maxsplit=1)[0])
 

@@ -101,7 +101,7 @@ class Driver:
         session = os.urandom(8).hex()
         log("info", "a session begins", session=session, member=identity.member, incarnation=identity.incarnation)
         before = kept.ends, kept.checkpoints, kept.dropped
-        return machine.start(identity, session, now, *before, ran=kept.ran, orphan_ms=self._settings.orphan_ms)
+        return machine.start_session(identity, session, now, *before, ran=kept.ran, orphan_ms=self._settings.orphan_ms)
 
     # Events in, effects out.
 

@@ -160,7 +160,7 @@ class Handovers:
         starting = Starting(
             pid,
             _words(pid, "cmdline"),
-            environment(pid),
+            read_environment(pid),
             interpreter,
             numbers=[int(one) for one in numbers.split()],
             files=files,
@@ -222,7 +222,7 @@ def _words(pid: int, name: str) -> list[str]:
         return [os.fsdecode(word) for word in file.read().split(b"\0")[:-1]]
 
 
-def environment(pid: int) -> dict[str, str]:
+def read_environment(pid: int) -> dict[str, str]:
     """Return the environment with which a process was executed. OSError: it is gone, or another user's."""
     found: dict[str, str] = {}
     for entry in _words(pid, "environ"):

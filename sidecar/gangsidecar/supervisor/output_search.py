@@ -87,7 +87,7 @@ class _Pattern:
         """Look for it. TooSlowError: it has used up its time. RecursionError, MemoryError: it can't be searched for."""
         now = now_ms()
         self.left, self.at = min(SECONDS, self.left + SHARE * (now - self.at) / 1000), now
-        self.left -= limited(self.left, lambda: self._search(lines))
+        self.left -= run_limited(self.left, lambda: self._search(lines))
         if self.left < _LEAST and not self.found:
             raise TooSlowError
 
@@ -95,7 +95,7 @@ class _Pattern:
         for line in lines:
             match = self.compiled.search(line)
             if match is not None:
-                self.found = shorten(line, match.start(), match.end())
+                self.found = shorten_line(line, match.start(), match.end())
                 return
 
 
@@ -135,7 +135,7 @@ class LogSearch:
         self._report(wrong=f"the pattern {printable(text)} of onLog {why}. Until the next attempt, no line matches it")
 
 
-def shorten(line: str, begin: int, end: int) -> str:
+def shorten_line(line: str, begin: int, end: int) -> str:
     """Shorten a line for a report: printable, and of a long line the part with the match."""
     whole = printable(line)
     if len(whole) <= wire.LOG_LINE:
@@ -154,7 +154,7 @@ class TooSlowError(Exception):
     """A search takes too long."""
 
 
-def limited(seconds: float, work: Callable[[], None]) -> float:
+def run_limited(seconds: float, work: Callable[[], None]) -> float:
     """Do the work; return how much processor time it took. TooSlowError: it took longer, and was ended."""
     signal.signal(signal.SIGVTALRM, _raise)
     began = time.thread_time()

@@ -157,7 +157,7 @@ class _Copy:
         restored = None if run.restore is None else run.restore.step
         pattern = "" if run.source is None else run.source.pattern
         search = copier.Patterns(pattern, run.log_patterns, tuple(self._readers), restored)
-        work = partial(copier.copy, self._streams, search)
+        work = partial(copier.copy_streams, self._streams, search)
         self.watcher = Watcher(loop, helpers, attempt, self._take, work, self._readers)
 
     def _open(self) -> None:

@@ -99,7 +99,7 @@ def help_text() -> str:
     return _HELP.format(flags="\n".join(lines))
 
 
-def parse(arguments: list[str]) -> SupervisorSettings:
+def parse_settings(arguments: list[str]) -> SupervisorSettings:
     """Read what follows ``run``, and the environment. UsageError: something is missing, unknown or wrong."""
     given, command = _parsed(arguments)
     if missing := [f"{name} (or {_FLAGS[name].variable})" for name in _FLAGS if not given[name]]:

@@ -117,7 +117,7 @@ class Workers:
         """Start a process; return its pid. OSError, ValueError: it could not be executed."""
         command = launch.expand_command(self._settings.command, env)
         refusal = "" if command == self._plain_command else REFUSAL
-        main = launch.begin(env, process.local_rank)
+        main = launch.main_process(env, process.local_rank)
         output = self.progress.output()
         pid, ours = (connections.spawn_parkable if self._warm is None else self._warm.spawn)(command, env, output)
         self._mains[pid] = main
@@ -127,7 +127,7 @@ class Workers:
     def _go_on(self, attempt: int, process: wire.Process, env: dict[str, str]) -> int:
         """Let a parked process go on; returns its pid. One that can't is killed: it ends in the new attempt."""
         pid = self._pid_of(process.local_rank)
-        self._mains[pid] = launch.begin(env, process.local_rank)
+        self._mains[pid] = launch.main_process(env, process.local_rank)
         if not self._parking[pid].go_on(attempt, process, env):
             log("error", "a process that had parked can't go on and is killed", pid=pid, attempt=attempt)
             processes.send([pid], signal.SIGKILL)
@@ -185,7 +185,7 @@ class Workers:
             parked = self._parking.pop(pid)
             parked.close()
             self._takes_part = self._takes_part or parked.has_asked
-            exited = launch.exited(started, status)
+            exited = launch.exit_of(started, status)
             if by_itself:
                 self.progress.process_ended()
                 exited = self._with_its_words(exited)
@@ -238,7 +238,7 @@ class Workers:
             log("warning", "the list of the worker's processes can't be written", file=path, reason=error)
 
     def _environment_of(self, base: dict[str, str], process: wire.Process) -> dict[str, str]:
-        return launch.environment(base, process, self._settings.identity.pod, self._settings.client, self._hook)
+        return launch.worker_env(base, process, self._settings.identity.pod, self._settings.client, self._hook)
 
     def _warm_socket(self) -> str:
         """Return the socket at which interpreters ask. Its path has at most 107 bytes."""

@@ -55,15 +55,15 @@ class World:
         """Rounds, as the controller makes them, until one evicts nothing."""
         while True:
             pods = tuple(self.pods.values())
-            self.memory = policy.seen(self.memory, pods, self.now)
-            verdict = policy.decide(self.memory, pods, self.now, self.fresh)
+            self.memory = policy.note_health(self.memory, pods, self.now)
+            verdict = policy.decide_evictions(self.memory, pods, self.now, self.fresh)
             for one, device in verdict.evict:
                 assert device in one.devices
                 self.requests.append((self.now, one.uid))
                 if one.uid in self.refusing:
-                    self.memory = policy.refused(self.memory, one, self.now)
+                    self.memory = policy.note_refusal(self.memory, one, self.now)
                 else:
-                    self.memory = policy.evicted(self.memory, one, self.now)
+                    self.memory = policy.note_eviction(self.memory, one, self.now)
                     self.evictions.append((self.now, one.uid, one.node))
             if not verdict.evict:
                 self.look_again_at, self.waiting = verdict.look_again_at, dict(verdict.waiting)
@@ -195,16 +195,16 @@ def test_pods_that_wait_for_the_same_moment_are_evicted_in_the_order_of_their_fa
 def test_pods_whose_evictions_get_no_answer_do_not_keep_others_waiting_without_end() -> None:
     memory = GuardState(START - WINDOW_SECONDS)
     pods = tuple(pod(name, health="Unhealthy") for name in "abc")
-    memory = policy.seen(memory, pods, START)
+    memory = policy.note_health(memory, pods, START)
     asked: list[str] = []
     now = START + SETTLE_SECONDS
     for _ in range(2):
-        verdict = policy.decide(memory, pods, now, START)
+        verdict = policy.decide_evictions(memory, pods, now, START)
         for one, _ in verdict.evict:
             asked.append(one.uid)
-            memory = policy.refused(memory, one, now, counts=True)
+            memory = policy.note_refusal(memory, one, now, counts=True)
         now += WINDOW_SECONDS
-        memory = policy.seen(memory, pods, now)
+        memory = policy.note_health(memory, pods, now)
     assert asked == ["a", "b", "c", "a"]
 
 
@@ -248,18 +248,18 @@ def test_a_refusal_is_forgotten_when_the_device_is_healthy_again() -> None:
 
 
 def test_the_api_server_may_ask_for_a_longer_pause() -> None:
-    made = policy.refused(GuardState(START), pod("a"), START, at_least=30)
+    made = policy.note_refusal(GuardState(START), pod("a"), START, at_least=30)
     assert made.refusals["a"].again_at == START + 30
 
 
 def test_an_eviction_without_an_answer_counts_for_the_rates() -> None:
     memory = GuardState(START - WINDOW_SECONDS)
     pods = tuple(pod(f"p{number}", health="Unhealthy") for number in range(NODE_EVICTIONS + 1))
-    memory = policy.seen(memory, pods, START)
+    memory = policy.note_health(memory, pods, START)
     for one in pods[:NODE_EVICTIONS]:
-        memory = policy.refused(memory, one, START + 1, counts=True)
+        memory = policy.note_refusal(memory, one, START + 1, counts=True)
     now = START + SETTLE_SECONDS
-    assert policy.decide(memory, pods, now, START).evict == ()
+    assert policy.decide_evictions(memory, pods, now, START).evict == ()
 
 
 @pytest.mark.parametrize("seed", range(20))

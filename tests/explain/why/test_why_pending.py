@@ -8,7 +8,7 @@ import pytest
 
 from gangctl.core.facts.world import Pod
 from gangctl.explain.why.findings import Finding, FindingKind
-from gangctl.explain.why.pending import unscheduled
+from gangctl.explain.why.pending import find_unscheduled
 from gangctl.explain.why.walk import Moves
 from gangctl.explain.why.world import GangSurroundings, NodeInventory
 from gangctl.kubernetes.objects import Node, WholePod
@@ -26,7 +26,7 @@ def waiting(count: int, gpus: int, **spec: Any) -> tuple[WholePod, ...]:
 def found(pods: tuple[WholePod, ...], there: NodeInventory | None) -> Finding:
     around = GangSurroundings(waiting=pods, cluster=there)
     members = {one.name: f"worker-{at}" for at, one in enumerate(pods)}
-    (finding,) = unscheduled(around, members, "the gang waits")
+    (finding,) = find_unscheduled(around, members, "the gang waits")
     return finding
 
 
@@ -108,7 +108,7 @@ def test_the_gang_s_own_pods_do_not_move() -> None:
     own = Pod(name="gang-worker-1-0", uid="uid-own", member="worker-1", incarnation=0)
     there = cluster([node("node-a", 4), node("node-b", 2)], pod("own", 2, on="node-a"))
     around = GangSurroundings(pods=(own,), waiting=waiting(1, 4), cluster=there)
-    (finding,) = unscheduled(around, {}, "")
+    (finding,) = find_unscheduled(around, {}, "")
     assert finding.moves is None
 
 
@@ -192,5 +192,5 @@ def test_what_is_not_looked_at_is_said() -> None:
 def test_roles_that_ask_for_different_things_are_findings_of_their_own() -> None:
     small, large = waiting(1, 1), (pod("gang-big-0-0", 16, **SAID),)
     around = GangSurroundings(waiting=(*small, *large), cluster=cluster([node("node-a", 0)]))
-    findings = list(unscheduled(around, {}, ""))
+    findings = list(find_unscheduled(around, {}, ""))
     assert sorted(one.members for one in findings) == [("gang-big-0-0",), ("gang-worker-0-0",)]

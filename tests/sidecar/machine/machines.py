@@ -38,7 +38,7 @@ class Driver:
 
     def __init__(self, state: State | None = None) -> None:
         self.now = 1_000
-        self.state = state or machine.start(IDENTITY, "s1", self.now)
+        self.state = state or machine.start_session(IDENTITY, "s1", self.now)
         self.effects: list[machine.Effect] = []
 
     def feed(self, *events: machine.Input, after: int = 0) -> list[machine.Effect]:

@@ -86,7 +86,7 @@ def sequences() -> st.SearchStrategy[list[tuple[int, machine.Input | None]]]:
 @settings(max_examples=400, deadline=None)
 @given(sequences())
 def test_no_order_of_events_breaks_the_invariants(sequence: list[tuple[int, machine.Input | None]]) -> None:
-    state = machine.start(IDENTITY, "s1", 0)
+    state = machine.start_session(IDENTITY, "s1", 0)
     now, spawned, alive, terminated, attempt, done = 0, set[int](), False, False, 0, False
     for after, event in sequence:
         now += after

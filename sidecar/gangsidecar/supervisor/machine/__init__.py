@@ -66,7 +66,7 @@ from gangsidecar.supervisor.machine.events import (
     TreeGone,
     WarmStarted,
 )
-from gangsidecar.supervisor.machine.state import GRACE_MS, Result, State, Stop, report, start
+from gangsidecar.supervisor.machine.state import GRACE_MS, Result, State, Stop, report, start_session
 from gangsidecar.wire import Phase
 
 _HANDLERS: dict[type, Callable[[State, int, Any], Result]] = {
@@ -75,14 +75,14 @@ _HANDLERS: dict[type, Callable[[State, int, Any], Result]] = {
     RestoreSeen: directives.restore_seen,
     RestoreMissing: directives.restore_missing,
     StacksTaken: stop.stacks_taken,
-    Started: worker.started,
+    Started: worker.record_start,
     WarmStarted: worker.warm_started,
-    Exited: worker.exited,
+    Exited: worker.record_exit,
     TreeGone: worker.tree_gone,
     Parkable: stop.parkable,
-    Parked: stop.parked,
+    Parked: stop.record_parking,
     Terminate: worker.terminate,
-    wire.Ping: worker.ping,
+    wire.Ping: worker.record_ping,
     **dict.fromkeys(get_args(wire.FrameworkMessage), worker.framework_call),
     wire.LogMatch: worker.log_matched,
 }

@@ -37,7 +37,7 @@ class Stop:
 
 @dataclass(frozen=True)
 class State:
-    """Everything that a supervisor knows. Hashable; only :func:`start` and :func:`step` make one."""
+    """Everything that a supervisor knows. Hashable; only :func:`start_session` and :func:`step` make one."""
 
     identity: PodIdentity
     session: str
@@ -97,7 +97,7 @@ class State:
 Result = tuple[State, Effects]
 
 
-def start(
+def start_session(
     identity: PodIdentity,
     session: str,
     now_ms: int,
@@ -159,7 +159,7 @@ def report(state: State, now_ms: int, seq: int) -> wire.Report:
         phase_age_ms=max(0, now_ms - state.phase_since),
         stop_ms=state.stop_ms,
         killed_ms=state.killed_ms,
-        loaded=histories.loaded(state.history, now_ms),
+        loaded=histories.loading_report(state.history, now_ms),
         fencing=0 if state.directive is None else state.directive.fencing,
         sent_ms=now_ms,
         warm_start=state.warm_start,

@@ -14,8 +14,8 @@ from gangctl.kubernetes.signals import (
     SignalRow,
     SignalTable,
     default_rows,
-    page,
     rows_with,
+    signals_page,
 )
 
 ROOT = Path(__file__).parents[4]
@@ -147,4 +147,4 @@ def test_what_a_node_says_is_bounded_and_can_not_move_the_cursor() -> None:
 
 
 def test_the_page_in_docs_is_up_to_date() -> None:
-    assert (ROOT / "docs/reference/node-signals.md").read_text(encoding="utf-8") == page(), "make generate"
+    assert (ROOT / "docs/reference/node-signals.md").read_text(encoding="utf-8") == signals_page(), "make generate"

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from gangctl.api.gangjob import GangJob
-from gangctl.cluster.kube.pod_builder import build
+from gangctl.cluster.kube.pod_builder import build_pod
 from gangctl.core.facts.layout import number_places
 from gangctl.core.policy.pods import CreatePod
 from tests.cluster.kube.pod.podcases import CONTACT, SETTINGS
@@ -27,7 +27,7 @@ def test_the_service_selects_the_pods_of_rank_0_only_by_a_port_that_the_probe_as
     selected = []
     for member in ("front-0", "back-0"):
         for incarnation in (0, 4):
-            pod = build(job, CreatePod(member, incarnation), SETTINGS, CONTACT, restart_all=True)
+            pod = build_pod(job, CreatePod(member, incarnation), SETTINGS, CONTACT, restart_all=True)
             if SERVICE["spec"]["selector"].items() <= pod["metadata"]["labels"].items():
                 selected.append((member, incarnation))
                 (worker,) = [one for one in pod["spec"]["containers"] if one["name"] == "server"]
