@@ -65,12 +65,12 @@ class Backoff:
         """Return whether it may be tried now."""
         return action not in self._tried or now >= self._tried[action].due
 
-    def failed(self, action: Hashable, now: float, at_least: float = 0.0) -> int:
-        """The action failed; returns how many times in a row. ``at_least``: seconds in which it is not tried again."""
+    def note_failure(self, action: Hashable, now: float, at_least: float = 0.0) -> int:
+        """Note a failure; return how many there were in a row. ``at_least``: seconds in which it is not tried again."""
         return self._again(action, now, at_least, done=False)
 
-    def done(self, action: Hashable, now: float) -> int:
-        """The action succeeded; returns how many times in a row, each soon after the one before."""
+    def note_success(self, action: Hashable, now: float) -> int:
+        """Note a success; return how many there were in a row, each soon after the one before."""
         return self._again(action, now, 0.0, done=True)
 
     def keep(self, actions: set[Hashable], now: float) -> None:
@@ -81,8 +81,8 @@ class Backoff:
             if (now < tried.due + REMEMBERED_SECONDS if tried.done else action in actions)
         }
 
-    def succeeded(self, action: Hashable) -> None:
-        """The action succeeded, and may be repeated at once."""
+    def forget_action(self, action: Hashable) -> None:
+        """Forget the action, which has succeeded and may be repeated at once."""
         self._tried.pop(action, None)
 
     def next_in(self, now: float, waits: Callable[[Hashable], bool]) -> float | None:
@@ -232,9 +232,9 @@ class Actions:
             self._failed(action, began)
         else:
             if isinstance(action, CreatePod):
-                await self._tell(job, undone_event(job, action, self._backoff.done(action, time.monotonic())))
+                await self._tell(job, undone_event(job, action, self._backoff.note_success(action, time.monotonic())))
             else:
-                self._backoff.succeeded(action)
+                self._backoff.forget_action(action)
             self._telemetry.action_finished(name, time.monotonic() - began, done=True)
         finally:
             self._under_way.discard(target)
@@ -244,7 +244,7 @@ class Actions:
         """Note the failure; returns how many there were in a row."""
         now = time.monotonic()
         self._telemetry.action_finished(type(action).__name__, now - began, done=False)
-        return self._backoff.failed(action, now, at_least)
+        return self._backoff.note_failure(action, now, at_least)
 
     async def _tell(self, job: GangJob, event: Event | None) -> None:
         if event is None:

@@ -27,7 +27,7 @@ class Companion(Protocol):
         """Return how fresh its watch is."""
 
     @property
-    def counted(self) -> Counts:
+    def requests(self) -> Counts:
         """The requests that it has made since the process began."""
 
     async def watch(self) -> None:

@@ -54,7 +54,7 @@ class BrakeKeeper:
         """Count this gang. ``observed``: what is really observed of it."""
         self._gangs[job.metadata.uid] = brake.census(Gang(now, job, observed))
 
-    def applied(self, now: float, namespace: str, observed: Observed) -> Observed:
+    def apply_brake(self, now: float, namespace: str, observed: Observed) -> Observed:
         """Return what is observed as decisions see it under the brake."""
         if not self._counted_at <= now < self._counted_at + COUNT_SECONDS:
             self._count(now)
@@ -128,7 +128,7 @@ class Groups:
         ]
         return tuple(sorted(found, key=lambda one: one.name))
 
-    def decided(self, now: float, job: GangJob, plan: Plan) -> None:
+    def note_decision(self, now: float, job: GangJob, plan: Plan) -> None:
         """Note what was decided about a gang, in the turn of the loop in which it was."""
         uid = job.metadata.uid
         runs = job.status.phase is GangPhase.RUNNING

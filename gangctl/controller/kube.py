@@ -136,7 +136,7 @@ class Controller:
                 stale=lambda: self._hub.stale,
                 status_write_failures=lambda: self._cluster.gang_writer.failures,
                 watches=lambda: (*self._cluster.informers.watches, *(one.health for one in self._running)),
-                companions=lambda: [one.counted for one in self._companions.values()],
+                companions=lambda: [one.requests for one in self._companions.values()],
                 events=lambda: self._cluster.recorder.counts.by_outcome,
                 spans=lambda: asdict(self._tracer.counts()),
                 brake=lambda: None if self._loop is None else self._loop.brake.state,

@@ -205,7 +205,7 @@ class Loop:
             return 0.0
         now, job, observed, plan, seconds = found
         decided = time.monotonic()
-        self._telemetry.decided(seconds)
+        self._telemetry.decision_finished(seconds)
         requested = tuple(action for action in plan.actions if not isinstance(action, AskScan | ReadOutput))
         actions.keep(requested)
         await asyncio.sleep(0)  # A large gang must not keep the loop from all others.
@@ -215,7 +215,7 @@ class Loop:
             self._telemetry.status_written(before, job, time.monotonic() - decided)
             self.wakes.wake(uid)  # The new status may have consequences at once.
             logs.set_gang(job)
-        decision_log.decided(job, plan)
+        decision_log.log_plan(job, plan)
         self._hub.publish(job)
         actions.want(job, requested)
         self._output.want(tasks, job, (one for one in plan.actions if isinstance(one, ReadOutput)))
@@ -241,8 +241,8 @@ class Loop:
                 return
             now, observed = clock.now(), self.observed(uid)
             began = time.monotonic()
-            plan = self._decide(now, job, self.brake.applied(now, job.metadata.namespace, observed))
-            self._groups.decided(now, job, plan)  # In the same turn as the look at the others.
+            plan = self._decide(now, job, self.brake.apply_brake(now, job.metadata.namespace, observed))
+            self._groups.note_decision(now, job, plan)  # In the same turn as the look at the others.
             found.append((now, job, observed, plan, time.monotonic() - began))
 
         await self._turns.take(namespace, decide)

@@ -134,7 +134,7 @@ class DecisionLog:
         self._wanted: frozenset[PlannedAction] = frozenset()
         """By the plan before."""
 
-    def decided(self, job: GangJob, plan: Plan) -> None:
+    def log_plan(self, job: GangJob, plan: Plan) -> None:
         """Log a plan whose status is stored in ``job``."""
         before, self._wanted = self._wanted, frozenset(plan.actions)
         if plan.status is None and not plan.events and self._wanted <= before:

@@ -54,8 +54,8 @@ class Keeper:
         """Return whether no rank will need this step."""
         return step in self._dead
 
-    def judged(self, verdict: StepVerdict) -> None:
-        """Hear what has become of a step."""
+    def take_verdict(self, verdict: StepVerdict) -> None:
+        """Take what has become of a step."""
         if verdict.safe:
             self.safe = verdict.step
         else:

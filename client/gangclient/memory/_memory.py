@@ -211,7 +211,7 @@ class Store:
 
     def _judge(self, verdict: StepVerdict) -> None:
         with self._lock:
-            self._keeper.judged(verdict)
+            self._keeper.take_verdict(verdict)
         for part in self._folder.parts():
             if verdict.ends(part.step):
                 self._drop_later(*part[:2])

@@ -100,7 +100,7 @@ class DeviceGuard:
         return self._cluster.health
 
     @property
-    def counted(self) -> Counts:
+    def requests(self) -> Counts:
         """The metric of the requests."""
         return Counts(
             "gangctl_device_guard_evictions",

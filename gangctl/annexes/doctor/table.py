@@ -77,7 +77,7 @@ class Labels(_Part):
 
     labels: Annotated[tuple[NonEmptyText, ...], Field(min_length=1)]
 
-    def joined(self, labels: Mapping[str, str]) -> str:
+    def join_values(self, labels: Mapping[str, str]) -> str:
         """The version; empty if the first label is not there."""
         return ".".join(value for key in self.labels if (value := labels.get(key))) if self.labels[0] in labels else ""
 
@@ -164,4 +164,4 @@ def vendor_of(resource: str) -> Vendor | None:
 
 def version(rows: Iterable[Labels], labels: Mapping[str, str]) -> str:
     """The first version that the labels tell; empty if none does."""
-    return next((found for one in rows if (found := one.joined(labels))), "")
+    return next((found for one in rows if (found := one.join_values(labels))), "")

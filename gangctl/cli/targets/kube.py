@@ -48,7 +48,7 @@ class ClusterTarget:
 
     @classmethod
     @contextmanager
-    def opened(
+    def open_cluster(
         cls, kubeconfig: Path | None, context: str | None, namespace: str | None, *, everywhere: bool
     ) -> Iterator[ClusterTarget]:
         """Connect to the selected cluster; the connections are closed at the end."""

@@ -57,7 +57,7 @@ def open_target(arguments: argparse.Namespace) -> Iterator[Target]:
     from gangctl.cli.targets.kube import ClusterTarget  # noqa: PLC0415
 
     everywhere = getattr(arguments, "all_namespaces", False)
-    with ClusterTarget.opened(
+    with ClusterTarget.open_cluster(
         arguments.kubeconfig, arguments.context, arguments.namespace, everywhere=everywhere
     ) as one:
         yield one

@@ -106,7 +106,7 @@ class KubeCluster:
 
     def listening_since(self, uid: str) -> float:
         """Say since when this process has led and watched this gang without a break; now, while a watch is broken."""
-        return max(self.informers.synced_since(uid), self.informers.appeared(uid), self.leading_since)
+        return max(self.informers.synced_since(uid), self.informers.appeared_at(uid), self.leading_since)
 
     def lost_nodes(self) -> Mapping[str, float]:
         """Nodes that don't answer, or were deleted, and since when; see the port.
@@ -180,9 +180,9 @@ class KubeCluster:
             await self._pod_writer.create(job, create)
         except Terminal as error:
             words = error.message if isinstance(error, Rejected) else str(error)
-            self._pod_admission.rejected(job, create.member, f"{create.member}: {words}")
+            self._pod_admission.note_rejection(job, create.member, f"{create.member}: {words}")
             raise
-        self._pod_admission.admitted(job.metadata.uid, create.member)
+        self._pod_admission.note_admission(job.metadata.uid, create.member)
 
     async def emit(self, gang: GangJob | UnreadableGang, event: Event) -> None:
         """Record an Event; it is sent in the background.
@@ -222,7 +222,7 @@ class KubeCluster:
         pod, stored = self._unplaced(job, create), self.informers.stored(job.metadata.uid)
         if stored is None or not self._settings.kueue:
             return pod
-        return self._queues.placed(stored, parse_member_name(create.member)[0], pod)
+        return self._queues.place_pod(stored, parse_member_name(create.member)[0], pod)
 
     def _unplaced(self, job: GangJob, create: CreatePod) -> dict[str, Any]:
         name, nodes = parse_member_name(create.member)[0], self.informers.schedulable

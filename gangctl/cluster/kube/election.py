@@ -193,7 +193,7 @@ class Leadership:
             if record.holder != self._identity:
                 self._until = -math.inf
 
-    def written(self, record: LeaseRecord, sent: float) -> None:
+    def note_write(self, record: LeaseRecord, sent: float) -> None:
         """Note a successful write of this candidate, which was not sent before ``sent``."""
         self.record, self._duration = record, self._validity(record)
         self._first_seen = sent
@@ -384,7 +384,7 @@ class Election:
     async def _claim(self) -> None:
         sent = self._clock.now()
         record = await self._lease.write(self._leadership.record, self._identity, self._timing.duration, self._address)
-        self._leadership.written(record, sent)
+        self._leadership.note_write(record, sent)
         self._solved()
 
     async def _release(self) -> None:

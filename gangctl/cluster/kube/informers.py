@@ -173,7 +173,7 @@ class Informers:
         found = self.stored(uid)
         return None if found is None else found.job
 
-    def appeared(self, uid: str) -> float:
+    def appeared_at(self, uid: str) -> float:
         """Say when it was first seen, in seconds since the epoch, made or given to this controller; 0 = not yet."""
         at = self._appeared.get(uid)
         return 0.0 if at is None else clock.time_of(at)
@@ -272,12 +272,12 @@ class Informers:
         elif old is not None and old.name in self._nodes_by_name and self._nodes_by_name[old.name].uid == old.uid:
             del self._nodes_by_name[old.name]
             self._deleted.add(old.name)
-            self.node_states.gone(old.name)
+            self.node_states.remove(old.name)
         if self.has_synced:
             self._update_nodes()
 
     def _node_seen(self, node: Node) -> bool:
-        return self.node_states.seen(node.name, node.signals, clock.now(), cordoned=node.cordoned)
+        return self.node_states.update(node.name, node.signals, clock.now(), cordoned=node.cordoned)
 
     def _update_nodes(self) -> None:
         schedulable = tuple([node for node in self._nodes_by_name.values() if node.is_schedulable and not node.is_lost])
@@ -321,7 +321,7 @@ class NodeStates:
         self._since: dict[str, dict[str, float]] = {}
         """Node -> name of a signal -> since when. A node that was seen is in it."""
 
-    def seen(self, name: str, shown: Sequence[ShownSignal], now: float, *, cordoned: bool) -> bool:
+    def update(self, name: str, shown: Sequence[ShownSignal], now: float, *, cordoned: bool) -> bool:
         """A node is seen; returns whether its state is another one than before. ``now``: seconds since the epoch."""
         before = self._since.get(name)
         old = {} if before is None else before
@@ -333,7 +333,7 @@ class NodeStates:
         signals = tuple(NodeSignal(one.answer, one.what, since[one.name], one.shortage) for one in shown)
         return self._put(name, NodeState(signals, cordoned))
 
-    def gone(self, name: str) -> bool:
+    def remove(self, name: str) -> bool:
         """A node is gone; returns whether it had a state."""
         self._since.pop(name, None)
         return self._put(name, NodeState())

@@ -172,7 +172,7 @@ class Queues:
         known, moment = since is not None, 0.0 if since is None else clock.time_of(since)
         return Queue(gang.queue, gang.priority_class, known, moment, None if found is None else found.workload)
 
-    def placed(self, gang: KubeGang, role: str, pod: dict[str, Any]) -> dict[str, Any]:
+    def place_pod(self, gang: KubeGang, role: str, pod: dict[str, Any]) -> dict[str, Any]:
         """The pod, on the nodes of the gang's quota; unchanged if it names no queue, or its quota is for any nodes.
 
         Raises:

@@ -81,7 +81,7 @@ class Feeds:
         self._feeds: dict[Hashable, Feed] = {}
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="page")
 
-    async def made(self, make: Callable[[], T]) -> T:
+    async def make(self, make: Callable[[], T]) -> T:
         """Make something else for a viewer, where documents are made."""
         return await asyncio.get_running_loop().run_in_executor(self._executor, make)
 

@@ -185,7 +185,7 @@ class Page:
                 raise web.HTTPNotFound(text="there is no such gang\n")
             if len(self._pictures) >= MAX_PICTURES:
                 raise _unavailable(f"timelines of {MAX_PICTURES} gangs are drawn already")
-            drawn = asyncio.ensure_future(self._feeds.made(partial(drawing, clock.now(), *found)))
+            drawn = asyncio.ensure_future(self._feeds.make(partial(drawing, clock.now(), *found)))
             self._pictures[key] = time.monotonic(), drawn
         text = await asyncio.shield(self._pictures[key][1])  # A viewer that leaves must not end it for the others.
         return web.Response(text=text, content_type="image/svg+xml", headers=_OF_A_PICTURE)

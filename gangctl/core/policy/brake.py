@@ -56,7 +56,7 @@ class Census:
     """Since when those of them are silent that are, in order."""
     namespace: str = ""
 
-    def counted(self, now: float) -> int:
+    def silent_members(self, now: float) -> int:
         """How many have been silent for long enough."""
         return bisect_right(self.silent_since, now - SILENT_SECONDS)
 
@@ -147,7 +147,7 @@ def _by_namespace(gangs: Iterable[Census], now: float) -> dict[str, _Namespace]:
             of = found.setdefault(one.namespace, _Namespace())
             of.gangs += 1
             of.expected += one.expected
-            of.quiet += one.counted(now)
+            of.quiet += one.silent_members(now)
     return found
 
 

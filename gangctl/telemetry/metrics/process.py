@@ -242,7 +242,7 @@ class Metrics:
         else:
             self._count(known, job)
 
-    def decided(self, seconds: float) -> None:
+    def decision_finished(self, seconds: float) -> None:
         """See :class:`~gangctl.telemetry.port.Telemetry`."""
         self._decide.observe(seconds)
 

@@ -183,7 +183,7 @@ class Driver:
     def _reap(self) -> None:
         for pid, status in processes.reap():
             self._helpers.pids.discard(pid)
-            exited = self._workers.ended(pid, status, by_itself=self._state.stop is None)
+            exited = self._workers.note_end(pid, status, by_itself=self._state.stop is None)
             if exited is not None:
                 log("info", "a process of the worker ended", pid=pid, exit_code=exited.exit_code, signal=exited.signal)
                 self._step(exited)

@@ -178,7 +178,7 @@ class Workers:
         """The processes with these local ranks."""
         return {pid for pid, main in self._mains.items() if main.local_rank in local_ranks}
 
-    def ended(self, pid: int, status: int, *, by_itself: bool = True) -> machine.Exited | None:
+    def note_end(self, pid: int, status: int, *, by_itself: bool = True) -> machine.Exited | None:
         """A child was reaped; returns how it ended if it is a process of the worker."""
         started = self._mains.pop(pid, None)
         if started is not None:
