@@ -192,7 +192,7 @@ class LoadedCall(NamedTuple):
     seconds: Any
 
 
-Call = Union[ProgressCall, LoadedCall]
+QueuedCall = Union[ProgressCall, LoadedCall]
 
 
 class Sender(Background):
@@ -202,7 +202,7 @@ class Sender(Background):
     a signal handler too.
     """
 
-    def __init__(self, send: Callable[[Call], str]) -> None:
+    def __init__(self, send: Callable[[QueuedCall], str]) -> None:
         self._send = send
         super().__init__("progress")
 
@@ -213,7 +213,7 @@ class Sender(Background):
         self._newest: Deque[ProgressCall] = deque(maxlen=1)
         self._complaint = ""
 
-    def put(self, message: Call) -> None:
+    def put(self, message: QueuedCall) -> None:
         """Leave it for the thread."""
         if self._pid != os.getpid():
             self._begin()  # In a forked process the thread isn't there, and its locks may never be released.
@@ -247,7 +247,7 @@ class Sender(Background):
             if first is not None:
                 self._closing.wait(INTERVAL)
 
-    def _try(self, message: Call, failure: str) -> None:
+    def _try(self, message: QueuedCall, failure: str) -> None:
         try:
             complaint = self._send(message)
         except Exception as error:  # noqa: BLE001 - a step may be any object of a framework, and nothing may escape

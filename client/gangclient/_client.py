@@ -24,10 +24,10 @@ from gangclient._calls import (
     STEP,
     Backlog,
     Body,
-    Call,
     GangError,
     LoadedCall,
     ProgressCall,
+    QueuedCall,
     Sender,
     UnixConnection,
     ask,
@@ -304,7 +304,7 @@ class Client:
             _log.info("checkpoint %d: %s", body["step"], answer.get("message", ""))
         return True
 
-    def _send(self, message: Call) -> str:
+    def _send(self, message: QueuedCall) -> str:
         """Send it; returns what is wrong with it although the sidecar took it."""
         if isinstance(message, LoadedCall):
             self._post("/v1/checkpoints/loaded", {"seconds": checked_seconds(message.seconds), **self._who()})

@@ -148,7 +148,7 @@ class Channel:
 
 
 def find_channel() -> Optional[socket.socket]:
-    """Our end, if this process is the one that the supervisor has started; call it once."""
+    """Find our end, if this process is the one that the supervisor has started; call it once."""
     descriptor, _, inode = os.environ.pop(VARIABLE, "").partition(":")
     try:
         found = os.fstat(int(descriptor))

@@ -33,10 +33,10 @@ OLDEST = "2.6"
 leave_at_once = _frameworks.leave_at_once
 """For ``gang.on_stop``."""
 StateDict = Dict[str, Any]
-CheckpointFolder = Union[str, "os.PathLike[str]"]
+CheckpointPath = Union[str, "os.PathLike[str]"]
 
 
-def save(gang: Client, state: StateDict, step: int, directory: CheckpointFolder) -> None:
+def save(gang: Client, state: StateDict, step: int, directory: CheckpointPath) -> None:
     """Write ``directory/step-N``. Every rank calls it, and it returns when all have written their parts.
 
     Args:
@@ -53,7 +53,7 @@ def save(gang: Client, state: StateDict, step: int, directory: CheckpointFolder)
     completed()
 
 
-def async_save(gang: Client, state: StateDict, step: int, directory: CheckpointFolder, group: Any) -> Any:
+def async_save(gang: Client, state: StateDict, step: int, directory: CheckpointPath, group: Any) -> Any:
     """The same, but it returns a future when the state is copied. Wait for it before the next save and before the end.
 
     The step is registered when all ranks have written it.
@@ -110,7 +110,7 @@ def _copied(state: StateDict) -> Any:
     return tree.tree_map(lambda one: one.clone() if getattr(one, "is_cpu", False) else one, state)
 
 
-def _begin(gang: Client, step: int, directory: CheckpointFolder) -> Tuple[Any, Path, Callable[[], None]]:
+def _begin(gang: Client, step: int, directory: CheckpointPath) -> Tuple[Any, Path, Callable[[], None]]:
     """The library, the step's folder, and what registers it. An older checkpoint in the folder is undone."""
     dcp, folder, tiers = _dcp(), Path(directory, f"step-{step}"), api_tiers()
     for tier in tiers:

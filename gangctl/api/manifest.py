@@ -25,10 +25,10 @@ from gangctl.api.problems import ManifestError, Problem, allowed_values, path_of
 from gangctl.api.stored import is_foreign, no_gangjob_advice
 from gangctl.api.yaml_documents import Location, UnreadableError, YamlDocument, read
 
-__all__ = ["ManifestError", "Problem", "load"]
+__all__ = ["ManifestError", "Problem", "load_gangjob"]
 
 
-def load(text: str, filename: str, overrides: Sequence[Override] = ()) -> GangJob:
+def load_gangjob(text: str, filename: str, overrides: Sequence[Override] = ()) -> GangJob:
     """The only GangJob in ``text``; documents of other kinds are ignored.
 
     A status in it is ignored, as the API server does.

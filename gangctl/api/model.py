@@ -244,7 +244,7 @@ Sentence = Annotated[str, BeforeValidator(_shown(SENTENCE)), Field(max_length=SE
 """A message for people in a status, cut and escaped like a Label."""
 Lines = Annotated[str, BeforeValidator(_lines(8192)), Field(max_length=8192)]
 """Lines for people in a status, each escaped like a Label, and cut together."""
-Text = Annotated[str, BeforeValidator(_exact(8192)), Field(max_length=8192)]
+ExactText = Annotated[str, BeforeValidator(_exact(8192)), Field(max_length=8192)]
 """A path or a marker that a member reported. It is compared and used unchanged, and never cut, because reports have the
 same limit. It must be escaped when it is shown."""
 

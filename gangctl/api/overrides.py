@@ -33,7 +33,7 @@ class Override:
 
 
 def parse_override(source: str) -> Override:
-    """One override, of ``PATH=VALUE``; a key with dots stands in quotes, as in ``metadata.labels."a.b/c"=x``.
+    """Parse ``PATH=VALUE``; a key with dots stands in quotes, as in ``metadata.labels."a.b/c"=x``.
 
     Raises:
         ValueError: it isn't of this form; the message is for users.
@@ -54,7 +54,7 @@ def parse_override(source: str) -> Override:
 
 
 def apply_overrides(document: YamlDocument, overrides: Sequence[Override]) -> tuple[YamlDocument, list[Problem]]:
-    """The document with these fields set, and what is wrong with the overrides. Later ones win."""
+    """Set these fields in the document; also returns what is wrong with them. Later ones win."""
     value, problems = copy.deepcopy(document.value), []
     lines = dict(document.lines)
     for one in overrides:

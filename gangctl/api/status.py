@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from gangctl.api.incident import Incident, LedgerEntry
-from gangctl.api.model import Label, Model, Name, Sentence, Text, Timestamp
+from gangctl.api.model import ExactText, Label, Model, Name, Sentence, Timestamp
 from gangctl.api.said import Said
 
 # Condition types of a GangJob. Programs read conditions; ``status.phase`` is a summary for people.
@@ -119,7 +119,7 @@ class RestorePoint(Model):
     """Step of the checkpoint."""
     tier: Label
     """Tier of the checkpoint."""
-    path: Text = ""
+    path: ExactText = ""
     """Path of the checkpoint in a Shared tier; empty for other tiers."""
 
 
@@ -130,7 +130,7 @@ class RejectedStep(Model):
     """Tier of the step."""
     step: int
     """The step."""
-    marker: Text = ""
+    marker: ExactText = ""
     """Identity of the completion marker at the rejection."""
 
 
@@ -141,9 +141,9 @@ class RecordedStep(Model):
     """Tier of the step."""
     step: int
     """The step."""
-    path: Text = ""
+    path: ExactText = ""
     """Path of the checkpoint, if reported."""
-    marker: Text = ""
+    marker: ExactText = ""
     """Identity of the registration."""
     attempt: int = 0
     """Newest attempt in which a rank wrote it."""

@@ -73,7 +73,7 @@ class TokenRefusal:
 
 @dataclass(frozen=True, slots=True)
 class ObjectIdentity:
-    """Which gang or pod it is, as its metadata has it."""
+    """The identity of a gang or a pod, as its metadata has it."""
 
     uid: str
     namespace: str

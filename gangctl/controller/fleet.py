@@ -156,7 +156,7 @@ class Groups:
 
     def _replica(self, now: float, job: GangJob) -> Replica:
         uid = job.metadata.uid
-        found = finished.replica(now, job, self._cluster.pods(uid), self._cluster.listening_since(uid))
+        found = finished.replica_state(now, job, self._cluster.pods(uid), self._cluster.listening_since(uid))
         return found._replace(available_at=None) if uid in self._leaving else found
 
     def _wake_others(self, uid: str, key: GroupKey) -> None:

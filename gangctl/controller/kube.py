@@ -61,14 +61,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     housekeeping.raise_limit()
     log.info("gangctl %s, %s in namespace %s", __version__, options.identity, options.settings.namespace)
     try:
-        asyncio.run(control(options))
+        asyncio.run(control_cluster(options))
     except (ClusterError, OSError) as error:
         log.error("the controller cannot run: %s", error)  # noqa: TRY400 - no traceback needed
         return FAILED
     return 0
 
 
-async def control(options: Options) -> None:
+async def control_cluster(options: Options) -> None:
     """Watch, stand for election and lead when elected, until SIGTERM or SIGINT.
 
     Raises:

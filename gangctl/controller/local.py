@@ -117,7 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         state.gangs.mkdir(mode=0o700, parents=True, exist_ok=True)
         logs.set_up(settings.log_format, settings.log_file)
         with only_controller(state):
-            tracer = asyncio.run(control(state))
+            tracer = asyncio.run(control_directory(state))
         # The lock is released: the next controller need not wait for the collector.
         asyncio.run(tracer.close())
     except (ClusterError, OSError) as error:
@@ -126,7 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-async def control(state: StateDirectory) -> IncidentTracer:
+async def control_directory(state: StateDirectory) -> IncidentTracer:
     """Control every gang of a state directory until it has to end. Returns the tracer, which is still open.
 
     Raises:

@@ -66,7 +66,7 @@ class ForecastGroup:
 
 
 def forecast_members(job: GangJob, point: RestorePoint | None) -> Iterator[ForecastMember]:
-    """All members in order, as attempt 1 would start them. ``point``: the restore point, if one is known."""
+    """Forecast all members in order, as attempt 1 would start them. ``point``: the restore point, if one is known."""
     numbering = number_places(job.spec)
     begun = changed(job, metadata=changed(job.metadata, uid=UID), status=_status(job, point))
     for name, member in layout(job.spec.roles).members.items():

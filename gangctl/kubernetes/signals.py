@@ -24,7 +24,7 @@ MAX_ROWS: Final = 200
 MAX_WORDS: Final = 160
 """Characters of what a node says that are shown."""
 
-SignalName = Annotated[str, Field(min_length=1, max_length=316)]
+NodeSignalName = Annotated[str, Field(min_length=1, max_length=316)]
 
 
 class _Part(BaseModel):
@@ -34,7 +34,7 @@ class _Part(BaseModel):
 class ConditionRow(_Part):
     """A condition with this status, and with these words in its message if some are given."""
 
-    type: SignalName
+    type: NodeSignalName
     status: Literal["True", "False", "Unknown"] = "True"
     message: str = ""
 
@@ -42,14 +42,14 @@ class ConditionRow(_Part):
 class TaintRow(_Part):
     """A taint with this key, and with this effect if one is given."""
 
-    key: SignalName
+    key: NodeSignalName
     effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = ""
 
 
 class LabelRow(_Part):
     """A label with one of these values, or with a value that isn't one of these."""
 
-    key: SignalName
+    key: NodeSignalName
     values: tuple[str, ...] = ()
     not_values: tuple[str, ...] = ()
 
@@ -69,7 +69,7 @@ class AllocatableRow(_Part):
 class SignalRow(_Part):
     """What an agent writes at a node, and what is done about it."""
 
-    name: SignalName
+    name: NodeSignalName
     condition: ConditionRow | None = None
     taint: TaintRow | None = None
     label: LabelRow | None = None
@@ -238,7 +238,7 @@ nodeSignals:
 
 
 def signals_page() -> str:
-    """The whole page."""
+    """The text of ``docs/reference/node-signals.md``."""
     head = "| name | signal | answer | means | set by, source |\n| --- | --- | --- | --- | --- |\n"
     return _INTRODUCTION + head + "".join(map(_line, default_rows()))
 

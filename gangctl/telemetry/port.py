@@ -21,7 +21,7 @@ class Telemetry(Protocol):
         """A round of the loop begins with this stored object."""
 
     def decision_finished(self, seconds: float) -> None:
-        """A decision took this long."""
+        """Note how long a decision took."""
 
     def status_written(self, before: GangJob, after: GangJob, seconds: float) -> None:
         """A status was stored, which took this long."""

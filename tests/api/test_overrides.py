@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gangctl.api.gangjob import GangJob, Launch, Windowed
-from gangctl.api.manifest import ManifestError, load
+from gangctl.api.manifest import ManifestError, load_gangjob
 from gangctl.api.overrides import parse_override
 from tests.api.manifests import MINIMAL
 
@@ -16,7 +16,7 @@ CONTAINER = "spec.roles[0].template.spec.containers[0]"
 
 
 def with_set(*sources: str, manifest: dict[str, Any] = MINIMAL) -> GangJob:
-    return load(json.dumps(manifest), "demo.yaml", [parse_override(one) for one in sources])
+    return load_gangjob(json.dumps(manifest), "demo.yaml", [parse_override(one) for one in sources])
 
 
 def test_the_schema_gives_the_type_of_a_value() -> None:

@@ -64,7 +64,7 @@ def identity() -> Identity:
 
 
 def encode_line(message: DirectoryMessage) -> bytes:
-    """One line."""
+    """Encode a message as one line."""
     return json.dumps(message).encode() + b"\n"
 
 
@@ -81,7 +81,7 @@ def decode_line(line: bytes) -> DirectoryMessage:
     return message
 
 
-def read_message(file: BinaryIO) -> DirectoryMessage:
+def receive_message(file: BinaryIO) -> DirectoryMessage:
     """Read the next message. LineError, OSError: there is none."""
     return decode_line(file.readline(LIMIT))
 
@@ -177,7 +177,7 @@ class DirectoryLink:
                 connection.sendall(encode_line(self._join))
                 connection.settimeout(None)  # Verdicts come when they come.
                 while not self._closed:
-                    self._take(read_message(cast("BinaryIO", incoming)))
+                    self._take(receive_message(cast("BinaryIO", incoming)))
         except (OSError, LineError, KeyError, TypeError) as error:
             with self._changed:
                 self.broken = self.broken or f"the connection to the memory of rank 0 broke: {error}"

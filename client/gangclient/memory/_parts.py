@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Callable, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple, Union, cast
 
-from gangclient.memory._link import SECONDS, Identity, LineError, dial, encode_line, read_message
+from gangclient.memory._link import SECONDS, Identity, LineError, dial, encode_line, receive_message
 
 PIECE = 4 << 20
 """Bytes that are read or checked at a time."""
@@ -221,7 +221,7 @@ class _Handler(socketserver.StreamRequestHandler):
 
     def handle(self) -> None:
         server = cast("Server", self.server)
-        hello = read_message(cast("BinaryIO", self.rfile))
+        hello = receive_message(cast("BinaryIO", self.rfile))
         if not server.own.knows(hello):
             raise LineError("it isn't a rank of this attempt")
         if "put" in hello:
@@ -284,11 +284,11 @@ def put(own: Identity, folder: Folder, part: MemoryPart, host: str, port: int) -
     try:
         with dial(host, port) as connection, connection.makefile("rb") as answers:
             connection.sendall(encode_line({**own.hello(), "put": list(part)}))
-            answer = read_message(cast("BinaryIO", answers))
+            answer = receive_message(cast("BinaryIO", answers))
             if answer.get("wanted"):
                 with folder.place(part.step, part.rank).open("rb") as file:
                     _send(connection, file, part.size)
-                answer = read_message(cast("BinaryIO", answers))
+                answer = receive_message(cast("BinaryIO", answers))
             return "" if answer.get("kept") else str(answer.get("why", "the peer could not register it"))
     except _BROKEN as error:
         return f"the connection to the peer at {host} broke: {error}"
@@ -303,7 +303,7 @@ def fetch(own: Identity, folder: Folder, place: Tuple[int, int], host: str, port
     try:
         with dial(host, port) as connection, connection.makefile("rb") as answers:
             connection.sendall(encode_line({**own.hello(), "get": [step, rank]}))
-            numbers = read_message(cast("BinaryIO", answers))["part"]
+            numbers = receive_message(cast("BinaryIO", answers))["part"]
             part = None if numbers is None else MemoryPart(*(int(number) for number in numbers))
             if part is None or (part.step, part.rank, part.attempt) != (step, rank, attempt):
                 return None

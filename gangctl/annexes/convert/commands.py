@@ -84,7 +84,7 @@ def arguments(text: str) -> list[str] | None:
 
 
 def expand_text(text: str, values: Mapping[str, str]) -> str:
-    """The text with the values of variables in their place, where a shell would do no more than that."""
+    """Put the values of variables in their place, where a shell would do no more than that."""
 
     def value(found: re.Match[str]) -> str:
         its = values.get(found[1] or found[2] or "")

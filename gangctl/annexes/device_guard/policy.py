@@ -59,7 +59,7 @@ class EvictionRefusal:
 
 @dataclass(frozen=True, slots=True)
 class GuardState:
-    """What one leader has seen and done. Times are in seconds on the clock of its term."""
+    """The state of one leader's guard. Times are in seconds on the clock of its term."""
 
     begun: float
     since: Mapping[tuple[str, str, str], float] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class GuardState:
 
 @dataclass(frozen=True, slots=True)
 class EvictionDecision:
-    """Whom to evict now."""
+    """The pods to evict now, and those that wait."""
 
     evict: tuple[tuple[GuardedPod, Device], ...] = ()
     """With the device for which it is evicted."""
@@ -125,7 +125,7 @@ def note_refusal(
 
 
 def decide_evictions(memory: GuardState, pods: Iterable[GuardedPod], now: float, fresh: float) -> EvictionDecision:
-    """Whom to evict now, why not the others, and when to look again.
+    """Decide whom to evict now, why not the others, and when to look again.
 
     Args:
         memory: What :func:`note_health` made of these pods.

@@ -78,7 +78,7 @@ class Labels(_Part):
     labels: Annotated[tuple[NonEmptyText, ...], Field(min_length=1)]
 
     def join_values(self, labels: Mapping[str, str]) -> str:
-        """The version; empty if the first label is not there."""
+        """Join the labels to a version; empty if the first label is not there."""
         return ".".join(value for key in self.labels if (value := labels.get(key))) if self.labels[0] in labels else ""
 
 

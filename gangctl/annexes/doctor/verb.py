@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def worst_state(found: Survey) -> LinkState:
-    """Failed if a link has failed, or a node differs from its pool."""
+    """The worst state: Failed if a link has failed, or a node differs from its pool."""
     match found:
         case FleetSurvey():
             failed = any(pool.failed for pool in found.pools)

@@ -58,7 +58,7 @@ def names_with_removed(state: StateDirectory) -> list[str]:
 
 
 def find_gang(state: StateDirectory, name: str, *, or_removed: bool = False) -> GangStore:
-    """The store of an existing gang; with ``or_removed``, also of a gang that Ctrl-C has removed: its logs are left."""
+    """Find the store of a gang; with ``or_removed``, also of a gang that Ctrl-C has removed: its logs are left."""
     try:
         store = GangStore(state.gang(name))
     except Terminal as error:

@@ -174,7 +174,7 @@ def members_table(
 
 
 def choose_members(found: Sequence[MemberSnapshot], most: int) -> list[MemberSnapshot]:
-    """At most ``most`` members, in order; those that do not run come first, then those with the lowest steps."""
+    """Choose ``most`` members at most, in order: those that do not run, then those with the lowest steps."""
     if len(found) <= most:
         return list(found)
 

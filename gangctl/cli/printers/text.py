@@ -30,7 +30,7 @@ def output_line(line: str) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """``42s``, ``3m12s``, ``5h02m``, ``4d03h``: as kubectl prints ages."""
+    """Print a duration as kubectl prints ages: ``42s``, ``3m12s``, ``5h02m``, ``4d03h``."""
     whole = max(0, int(seconds))
     if whole < 2 * _MINUTE:
         return f"{whole}s"
@@ -42,7 +42,7 @@ def format_duration(seconds: float) -> str:
 
 
 def format_seconds(milliseconds: int | None) -> str:
-    """A phase of an incident in seconds, to the millisecond; ``-`` while it isn't known."""
+    """Print a phase of an incident in seconds, to the millisecond; ``-`` while it isn't known."""
     return "-" if milliseconds is None else f"{milliseconds / 1000:.3f}"
 
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from gangctl.api.incident import IncidentLevel
 from gangctl.cli.printers.text import clean, first, format_duration
-from gangctl.explain.why.answer import Answer, has_ended
+from gangctl.explain.why.answer import Explanation, has_ended
 from gangctl.explain.why.findings import Finding, NodeRow
 from gangctl.explain.why.restarts import LastRestart, RestartHistory
 from gangctl.explain.why.world import MissingRight
@@ -36,7 +36,7 @@ _EVIDENCE: Final = {
 }
 
 
-def answer_lines(answered: Answer, now: float, columns: int) -> Iterator[str]:
+def answer_lines(answered: Explanation, now: float, columns: int) -> Iterator[str]:
     """The lines for people. ``now``: seconds since the epoch; ``columns``: width of the terminal."""
     page = _Page(columns)
     yield from page.text(_head(answered, now))
@@ -79,13 +79,13 @@ class _Page:
         )
 
 
-def _head(answered: Answer, now: float) -> str:
+def _head(answered: Explanation, now: float) -> str:
     age = f" for {format_duration(now - answered.since)}" if answered.since and not has_ended(answered) else ""
     ready = f", ready {answered.ready}" if answered.ready else ""
     return f"{answered.gang['name']}: {answered.phase}{age}, attempt {answered.attempt}{ready}"
 
 
-def _title(answered: Answer) -> str:
+def _title(answered: Explanation) -> str:
     if has_ended(answered):
         return "How it ended"
     return "What to look at" if answered.runs else "Why it does not run"
@@ -139,7 +139,7 @@ def _rights(page: _Page, missing: Sequence[MissingRight]) -> Iterator[str]:
         yield from page.text(f"an administrator of the namespace grants them: {grant}", 2, 2)
 
 
-def _last(page: _Page, answered: Answer, found: RestartHistory, now: float) -> Iterator[str]:
+def _last(page: _Page, answered: Explanation, found: RestartHistory, now: float) -> Iterator[str]:
     last, incident, name = found.last, found.last.incident, answered.gang["name"]
     at = datetime.fromtimestamp(incident.begin, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     level = level_words(IncidentLevel(incident.level), incident.outcome)

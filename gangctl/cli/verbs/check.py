@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from gangctl.api.changes import changed
 from gangctl.api.gangjob import DirectorySource, GangJob, Metadata, Tier
-from gangctl.api.manifest import ManifestError, load
+from gangctl.api.manifest import ManifestError, load_gangjob
 from gangctl.api.names import parse_member_name
 from gangctl.api.problems import Problem
 from gangctl.api.status import RestorePoint
@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
     name = arguments.file
     content = manifest_text(name)
     try:
-        job = load(content, shown_name(name), arguments.overrides)
+        job = load_gangjob(content, shown_name(name), arguments.overrides)
     except ManifestError as error:
         if arguments.output != "json":
             raise UserError(str(error)) from None

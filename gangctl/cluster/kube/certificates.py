@@ -57,7 +57,7 @@ class CertificateBundle:
 
 
 def rotate_bundle(bundle: CertificateBundle, names: Sequence[str], now: datetime) -> tuple[CertificateBundle, str]:
-    """The bundle to store, and why it differs; the same bundle and an empty text if nothing is due."""
+    """Renew what is due; returns the bundle to store, and why it differs (empty: nothing is due)."""
     authority = _authority(bundle, now)
     trusted = [one for one in _certificates(bundle.ca) if now < one.not_valid_after_utc]
     cross_signed: list[x509.Certificate] = []

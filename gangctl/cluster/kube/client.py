@@ -27,7 +27,7 @@ class TooLarge(Retryable):
 
 
 async def read_body(content: aiohttp.StreamReader, most: int) -> bytes:
-    """All of it.
+    """Read all of it.
 
     Raises:
         TooLarge: it has more than ``most`` bytes.
@@ -42,7 +42,7 @@ async def read_body(content: aiohttp.StreamReader, most: int) -> bytes:
 
 
 async def read_lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    """Lines of any length: aiohttp's own reader fails for an object of a megabyte."""
+    """Read lines of any length: aiohttp's own reader fails for an object of a megabyte."""
     pending: list[bytes] = []
     async for chunk in content.iter_any():
         first, *others = chunk.split(b"\n")

@@ -174,7 +174,7 @@ class Informers:
         return None if found is None else found.job
 
     def appeared_at(self, uid: str) -> float:
-        """Say when it was first seen, in seconds since the epoch, made or given to this controller; 0 = not yet."""
+        """The time when it was first seen, made or given to this controller, since the epoch; 0 = not yet."""
         at = self._appeared.get(uid)
         return 0.0 if at is None else clock.time_of(at)
 
@@ -322,7 +322,7 @@ class NodeStates:
         """Node -> name of a signal -> since when. A node that was seen is in it."""
 
     def update(self, name: str, shown: Sequence[ShownSignal], now: float, *, cordoned: bool) -> bool:
-        """A node is seen; returns whether its state is another one than before. ``now``: seconds since the epoch."""
+        """Update what a node shows; return whether its state has changed. ``now``: in seconds since the epoch."""
         before = self._since.get(name)
         old = {} if before is None else before
         since = {
@@ -334,7 +334,7 @@ class NodeStates:
         return self._put(name, NodeState(signals, cordoned))
 
     def remove(self, name: str) -> bool:
-        """A node is gone; returns whether it had a state."""
+        """Remove a node; return whether it had a state."""
         self._since.pop(name, None)
         return self._put(name, NodeState())
 

@@ -11,12 +11,12 @@ SCHEDULING: Final = "scheduling.k8s.io"
 
 
 def gangs_path(namespace: str = "") -> str:
-    """GangJobs of a namespace, or of all namespaces."""
+    """The path of the GangJobs of a namespace, or of all namespaces."""
     return _in(f"/apis/{API_VERSION}", namespace, PLURAL)
 
 
 def gang_path(namespace: str, name: str) -> str:
-    """One GangJob; append ``/status`` for its status."""
+    """The path of a GangJob; append ``/status`` for its status."""
     return f"{gangs_path(namespace)}/{name}"
 
 

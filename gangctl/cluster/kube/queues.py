@@ -173,7 +173,7 @@ class Queues:
         return Queue(gang.queue, gang.priority_class, known, moment, None if found is None else found.workload)
 
     def place_pod(self, gang: KubeGang, role: str, pod: dict[str, Any]) -> dict[str, Any]:
-        """The pod, on the nodes of the gang's quota; unchanged if it names no queue, or its quota is for any nodes.
+        """Put the pod on the nodes of the gang's quota; unchanged if it names no queue, or its quota is for any nodes.
 
         Raises:
             Retryable: it has no quota any more, or the nodes of its quota aren't known.

@@ -27,7 +27,7 @@ AGAIN_SECONDS: Final = 0.5
 
 
 class KubeletLogReader:
-    """Reads logs."""
+    """Reads what workers printed from the kubelets."""
 
     def __init__(self, client: Client, gang: Callable[[str], GangJob | None], *, enabled: bool) -> None:
         """``gang``: the stored gang of a UID."""

@@ -274,7 +274,7 @@ def _rfc3339(at: datetime) -> str:
 
 
 def place_pod(pod: Mapping[str, Any], place: PodSetPlace, flavor: Callable[[str], KubeFlavor | None]) -> dict[str, Any]:
-    """The pod, where the queue has quota for it: on the nodes of its flavors, with what admission checks add.
+    """Put the pod where the queue has quota: on the nodes of its flavors, with what admission checks add.
 
     Raises:
         LookupError: a flavor isn't known; the text is its name.

@@ -44,7 +44,7 @@ def stamp(path: Path) -> Stamp | None:
 
 
 def read_file(path: Path) -> tuple[bytes, Stamp]:
-    """The content and its version.
+    """Read the content and its version.
 
     Raises:
         OSError: it can't be read.

@@ -49,7 +49,7 @@ async def rotate_logs(state: StateDirectory) -> None:
 
 
 def rotated_path(path: Path) -> Path:
-    """The older part of a log."""
+    """The path of the older part of a log."""
     return path.with_name(f"{path.name}.1")
 
 
@@ -221,7 +221,7 @@ class _Begin(NamedTuple):
 
 
 class LogFileReader:
-    """Where the newest attempts begin in each log."""
+    """Reads logs, and knows where the newest attempts begin in each."""
 
     def __init__(self) -> None:
         self._begins: dict[Path, dict[int, _Begin]] = {}

@@ -78,7 +78,7 @@ class RecordChanges(TypedDict, total=False):
 
 
 def load_pod(folder: PodFolder) -> PodRecord | None:
-    """The stored pod; None if the folder has none.
+    """Load the stored pod; None if the folder has none.
 
     Raises:
         Terminal: the file can't be read or isn't a pod.

@@ -144,13 +144,13 @@ def children(process: LocalProcess) -> tuple[LocalProcess, ...]:
 
 
 def find_marked(pod: str) -> tuple[LocalProcess, ...]:
-    """Worker processes of this pod, found by the mark in their environment, whatever their parents are now."""
+    """Find the worker processes of this pod by the mark in their environment, whatever their parents are now."""
     wanted = {f"GANG_POD_UID={pod}".encode(), MARK.encode()}
     return _living(pid for pid in _pids() if wanted <= set(_words(pid, "environ")))
 
 
 def find_running(matches: Callable[[Sequence[str]], str | None]) -> dict[str, LocalProcess]:
-    """Running processes by the key that ``matches`` returns for their command line; None: no match.
+    """Find running processes by the key that ``matches`` returns for their command line; None: no match.
 
     Only leaders of a session count, and the oldest of those with one key: the others are forks of it.
     """

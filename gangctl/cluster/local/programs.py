@@ -83,7 +83,7 @@ def _start(role: Role) -> dict[str, str]:
 
 
 def run_obstacles(job: GangJob, here: Path | None = None) -> tuple[str, ...]:
-    """Why a job can't be run on this machine: one message for each field, with what was found and what to do.
+    """The reasons why a job can't run on this machine: one message for each field, with what was found and what to do.
 
     With ``here``, also what the system says of a start in this folder.
     """

@@ -121,7 +121,7 @@ It raises ClusterError if that can't be found out now."""
 
 
 async def allow_everyone(_authorization: str, _namespace: str) -> str:
-    """Each viewer may see each gang."""
+    """Let each viewer see each gang."""
     return ""
 
 

@@ -297,7 +297,7 @@ def _of_inaction(gang: Gang, pod: Pod, heard: Heard | None) -> Iterator[Fault]:
     if not has_joined(report, status.attempt):
         new = words.supervisor_restarted()
         end = container_end(pod, gang.now)
-        yield end if has_ended(gang, pod) else replace(end, reason=Reason.CONTAINER_RESTARTED, message=new)
+        yield end if container_has_ended(gang, pod) else replace(end, reason=Reason.CONTAINER_RESTARTED, message=new)
     elif has_stopped_itself(report, status.attempt):
         yield Fault(
             Reason.DISRUPTED,
@@ -421,14 +421,14 @@ def attempt_began(gang: Gang) -> float:
     return max(status.start_time or 0.0, settled)
 
 
-def has_ended(gang: Gang, pod: Pod) -> bool:
+def container_has_ended(gang: Gang, pod: Pod) -> bool:
     """Whether the cluster shows that the pod's container has ended in the attempt that evidence is looked for."""
     return pod.ended_at is not None and attempt_began(gang) < pod.ended_at + WHOLE_SECOND
 
 
 def is_dead(gang: Gang, pod: Pod, heard: Heard) -> bool:
     """Whether the container has ended in this attempt, or can't be started: nothing in it will speak, nor trains."""
-    ended = pod.start_failure is not None or has_ended(gang, pod)
+    ended = pod.start_failure is not None or container_has_ended(gang, pod)
     return ended and pod.started_at is None and not heard.connected
 
 
@@ -437,7 +437,7 @@ def ends_of_container(gang: Gang, pod: Pod) -> Iterator[Fault]:
     incidents = gang.status.incidents
     if pod.ended_at is None or pod.terminated or not incidents or incidents[0].settled:
         return
-    if has_ended(gang, pod) and pod.ended_at <= incidents[0].time and not _outlived_it(gang, pod):
+    if container_has_ended(gang, pod) and pod.ended_at <= incidents[0].time and not _outlived_it(gang, pod):
         yield container_end(pod, pod.ended_at)
 
 

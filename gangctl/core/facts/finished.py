@@ -84,7 +84,7 @@ def _places(roles: tuple[FinishedRole, ...]) -> frozenset[str]:
 
 
 def finished_record(gang: Gang) -> Finished | None:
-    """What the status is to record; None if no member has finished."""
+    """The finished members as the status records them; None if no member has finished."""
     done = finished_places(gang)
     if not done:
         return None
@@ -125,7 +125,7 @@ def key(job: GangJob) -> GroupKey | None:
     return GroupKey(job.metadata.namespace, rolling.group)
 
 
-def replica(now: float, job: GangJob, pods: tuple[Pod, ...], listening_since: float) -> Replica:
+def replica_state(now: float, job: GangJob, pods: tuple[Pod, ...], listening_since: float) -> Replica:
     """What other gangs of its group need to know of this one."""
     look = clamp_times(Gang(now, job, Observed(pods, listening_since=listening_since)))
     return Replica(job.metadata.name, look.status.phase, available_at(look))

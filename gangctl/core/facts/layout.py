@@ -119,7 +119,7 @@ def members_of(role: Role) -> tuple[Member, ...]:
 
 
 def number_places(spec: Spec) -> Numbering:
-    """The numbering of a gang's places."""
+    """Number the places of a gang."""
     return _numbered(spec.roles)
 
 

@@ -24,7 +24,7 @@ REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _KEEP_OFF: Final = frozenset({"NoSchedule", "NoExecute"})
 
 
-class Taint(Protocol):
+class TaintLike(Protocol):
     """A taint of a node."""
 
     @property
@@ -40,7 +40,7 @@ class Taint(Protocol):
         """NoSchedule, PreferNoSchedule or NoExecute."""
 
 
-T = TypeVar("T", bound=Taint)
+T = TypeVar("T", bound=TaintLike)
 
 
 def is_selected(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
@@ -97,7 +97,7 @@ def _matches(term: Mapping[str, Any], name: str, labels: Mapping[str, str]) -> b
     return bool(asked) and all(holds(one, value_of(one["key"])) for one, value_of in asked)
 
 
-def _covers(toleration: Mapping[str, Any], taint: Taint) -> bool:
+def _covers(toleration: Mapping[str, Any], taint: TaintLike) -> bool:
     if (toleration.get("effect") or taint.effect) != taint.effect:
         return False
     operator = toleration.get("operator") or "Equal"

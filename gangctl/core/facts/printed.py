@@ -281,7 +281,7 @@ _FORMS: Final = tuple(
 
 @lru_cache(maxsize=4096)
 def mask_secrets(line: str) -> str:
-    """The line, without what looks like a secret. A decision asks for the same ones again and again."""
+    """Mask what looks like a secret in a line. A decision asks for the same ones again and again."""
     line = line[:READ]
     for form, instead in _FORMS:
         line = form.sub(instead, line)

@@ -115,7 +115,7 @@ def rank_furthest_behind(heard: Heard) -> RankBehind | None:
     return None if ended else last
 
 
-def rank_left_behind(heard: Heard) -> RankBehind | None:
+def rank_behind(heard: Heard) -> RankBehind | None:
     """The same if it is further behind than its next report is due; None while that isn't known."""
     progress, last = heard.report.progress, rank_furthest_behind(heard)
     if progress is None or last is None or progress.every is None:

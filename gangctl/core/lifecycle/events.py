@@ -39,7 +39,7 @@ def undone_event(job: GangJob, create: CreatePod, times: int) -> Event | None:
 def failure_event(
     job: GangJob, action: CreatePod | DeletePod | DeleteGang | TellQueue, failures: int, why: str
 ) -> Event | None:
-    """The Event; None if there is none. ``failures``: in a row, this one included; ``why``: a sentence."""
+    """The Event about an action that fails, if any. ``failures``: in a row, this one included; ``why``: a sentence."""
     if failures != TOLD_AFTER:
         return None
     member = pod = ""
@@ -60,5 +60,5 @@ def failure_event(
 
 
 def unreadable_event(why: str) -> Event:
-    """Return the Event. ``why``: what is wrong with it, in a sentence."""
+    """The Event about a gang that can't be read. ``why``: what is wrong with it, in a sentence."""
     return Event(EventType.WARNING, Reason.UNREADABLE, decisions.unreadable(why))

@@ -56,7 +56,7 @@ def lifecycle_page() -> str:
 
 
 def condition_names(row: Transition) -> list[str]:
-    """What the condition of a transition names in backticks."""
+    """The names in backticks in the condition of a transition."""
     return re.findall(r"`([^`]+)`", row.when)
 
 

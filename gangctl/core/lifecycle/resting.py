@@ -71,7 +71,7 @@ def _is_asked_for(gang: Gang) -> bool:
 
 
 def plan_suspension(gang: Gang) -> Plan:
-    """Everything stops with the planned grace; pods go, attempt and restore point stay."""
+    """Stop everything with the planned grace; pods go, attempt and restore point stay."""
     reason, was_held = Reason.SUSPENDED, False
     if gang.spec.suspend:
         asked = decisions.spec_suspends()
@@ -181,7 +181,7 @@ def decide_held(gang: Gang) -> Plan:
 
 
 def plan_success(gang: Gang) -> Plan:
-    """The gang has ended as its success policy says, whatever is told to its members meanwhile."""
+    """End a gang as its success policy says, whatever its members are ordered meanwhile."""
     status = gang.status
     runs = status.phase is GangPhase.RUNNING
     if runs:

@@ -68,7 +68,7 @@ def is_stored_as_refused(status: Status) -> bool:
 
 
 def deadlines_count_since(gang: Gang) -> float | None:
-    """Since when deadlines count that need pods.
+    """The time since which deadlines count that need pods.
 
     None while pods are refused, and until it is said that they aren't any more.
     """

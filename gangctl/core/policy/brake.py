@@ -57,7 +57,7 @@ class Census:
     namespace: str = ""
 
     def silent_members(self, now: float) -> int:
-        """How many have been silent for long enough."""
+        """The number of members that have been silent for long enough."""
         return bisect_right(self.silent_since, now - SILENT_SECONDS)
 
 
@@ -103,7 +103,7 @@ class _Namespace:
 
 
 def large_part(number: int) -> float:
-    """How many of so many are a large part."""
+    """The least number that is a large part of so many."""
     return max(LEAST, SHARE * number)
 
 

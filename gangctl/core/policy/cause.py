@@ -18,7 +18,7 @@ from gangctl.api.reasons import Reason
 from gangctl.api.signals import signal_name
 from gangctl.api.status import Status
 from gangctl.core.facts.evidence import VAGUE_REASONS, Fault, Strength, simultaneous_faults, strength, tied_to
-from gangctl.core.facts.faults import faults, has_ended, member_that_stayed
+from gangctl.core.facts.faults import container_has_ended, faults, member_that_stayed
 from gangctl.core.facts.gang import Gang, once
 from gangctl.core.facts.progress import held_up
 from gangctl.core.policy import hangs, recovery
@@ -56,7 +56,7 @@ class StrongestEvidence:
 
 
 def judge_fault(spec: Spec, fault: Fault, found: tuple[Fault, ...] = ()) -> Cause:
-    """The fault as the cause of an incident, with what the pod failure policy says of it.
+    """Judge a fault as the cause of an incident, with what the pod failure policy says of it.
 
     ``found``: all evidence, for the ends that are tied with this one.
     """
@@ -148,7 +148,7 @@ def _value(cause: Cause) -> Cause:
 
 
 def settle_cause(gang: Gang, finding: StrongestEvidence) -> Settlement:
-    """Cause, level, charge and outcome of the open incident, as far as the evidence goes."""
+    """Settle cause, level, charge and outcome of the open incident, as far as the evidence goes."""
     incident = gang.status.incidents[0]
     cause, level = finding.cause, finding.level
     charged = _action(cause) is not Action.IGNORE
@@ -187,7 +187,7 @@ def awaits_end_reason(gang: Gang, settlement: Settlement) -> bool:
         and pod is not None
         and pod.incarnation == settlement.cause.incarnation
         and not pod.terminated
-        and not has_ended(gang, pod)
+        and not container_has_ended(gang, pod)
         and gang.now < settlement.not_before
         and not recovery.is_wait_over(gang)
     )

@@ -45,7 +45,7 @@ from gangctl.core.facts.faults import failed_attempt
 from gangctl.core.facts.finished import need_no_pod
 from gangctl.core.facts.gang import Gang, once
 from gangctl.core.facts.layout import number_places
-from gangctl.core.facts.progress import highest_step, rank_furthest_behind, rank_left_behind
+from gangctl.core.facts.progress import highest_step, rank_behind, rank_furthest_behind
 from gangctl.core.facts.world import Heard
 from gangctl.words import faults
 from gangctl.words.faults import deadline_computed
@@ -61,7 +61,7 @@ LOOK_SECONDS: Final = 1.0
 
 
 def silence_limit(gang: Gang, phase: str) -> float | None:
-    """How long a gang may be silent in this phase of its training, in seconds; None: without limit."""
+    """The seconds for which a gang may be silent in this phase of its training; None: without limit."""
     progress = gang.spec.progress
     if progress.timeout_seconds is None:
         return None
@@ -179,7 +179,7 @@ def _left(gang: Gang) -> tuple[float, Heard, RankBehind] | None:
         (_shown_at(gang, max(one.ago(last.age_ms), gang.observed.listening_since, one.since) + seconds, one), one, last)
         for one in _reported(gang)
         if one.connected
-        and (last := rank_left_behind(one)) is not None
+        and (last := rank_behind(one)) is not None
         and (seconds := silence_limit(gang, last.phase)) is not None
     ]
     return min(found, key=lambda each: each[0], default=None)

@@ -134,7 +134,7 @@ def level_of(gang: Gang, cause: Cause) -> IncidentLevel:
 
 
 def highest_level(*levels: IncidentLevel) -> IncidentLevel:
-    """The one that throws away most."""
+    """The level that throws away most."""
     return max(levels, key=LEVELS.index)
 
 

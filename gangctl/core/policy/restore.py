@@ -148,7 +148,7 @@ def rejections(
 
 
 def highest_steps(rejected: tuple[RejectedStep, ...], count: int) -> tuple[RejectedStep, ...]:
-    """So many of them, in their order: the newest step that isn't rejected is tried first, so low steps go first."""
+    """The highest of them, in their order: the newest step that isn't rejected is tried first, so low steps go."""
     if len(rejected) <= count:
         return rejected
     steps = sorted(range(len(rejected)), key=lambda at: (rejected[at].step, at))

@@ -325,7 +325,7 @@ MOST_SELDOM: Final = 1000
 
 
 def count_lost_steps(gang: Gang, point: RestorePoint | None) -> int | None:
-    """Steps that the attempt which ran last had made beyond the restore point; None where that is unknown."""
+    """Count the steps that the attempt which ran last had made beyond the restore point; None: unknown."""
     if point is None and (gang.spec.checkpoint is None or not gang.spec.checkpoint.tiers):
         return None
     made = highest_step(gang, gang.status.started_attempt)

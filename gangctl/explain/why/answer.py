@@ -23,7 +23,7 @@ INTERRUPTED: Final = "Interrupted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Explanation:
     """Why a gang does not run, or why it restarted."""
 
     gang: Mapping[str, str]
@@ -42,7 +42,7 @@ class Answer:
     unknown_fields: tuple[str, ...] = ()
 
 
-def answer(job: GangJob, around: GangSurroundings, now: float, unknown_fields: tuple[str, ...] = ()) -> Answer:
+def answer(job: GangJob, around: GangSurroundings, now: float, unknown_fields: tuple[str, ...] = ()) -> Explanation:
     """Answer for one gang.
 
     Args:
@@ -53,7 +53,7 @@ def answer(job: GangJob, around: GangSurroundings, now: float, unknown_fields: t
     """
     status, found = job.status, findings(job, around, now)
     is_over = any(one.kind is FindingKind.ENDED for one in found)
-    return Answer(
+    return Explanation(
         gang=gang_document(job),
         phase=INTERRUPTED if is_over and status.phase not in ENDED else status.phase or "New",
         since=status.phase_time or job.metadata.creation_timestamp,
@@ -68,7 +68,7 @@ def answer(job: GangJob, around: GangSurroundings, now: float, unknown_fields: t
     )
 
 
-def has_ended(answered: Answer) -> bool:
+def has_ended(answered: Explanation) -> bool:
     """Return whether the gang has succeeded or failed, or was interrupted."""
     return answered.phase in {*ENDED, INTERRUPTED}
 

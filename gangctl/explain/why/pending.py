@@ -31,7 +31,7 @@ _FIXES: Final[Mapping[Filter, str]] = {
 
 
 def find_unscheduled(around: GangSurroundings, member_of: Mapping[str, str], end: str) -> Iterator[Finding]:
-    """Findings for the gang's pods that have no node.
+    """Find out why pods of the gang have no node.
 
     Args:
         around: What was read.

@@ -79,7 +79,7 @@ class MissingRight:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangSurroundings:
-    """What was read for one gang."""
+    """The surroundings of one gang, as they were read."""
 
     pods: tuple[Pod, ...] = ()
     """All of the gang."""

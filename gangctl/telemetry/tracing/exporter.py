@@ -137,7 +137,7 @@ def collector(environment: Mapping[str, str]) -> Collector | None:
 
 
 def mask_url(url: str) -> str:
-    """The URL without user, password, query and fragment."""
+    """Mask user, password, query and fragment of a URL."""
     return re.sub(r"//[^/?#]*@", "//***@", re.split("[?#]", url, maxsplit=1)[0])
 
 

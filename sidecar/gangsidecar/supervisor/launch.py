@@ -89,7 +89,7 @@ def write_hosts(path: str, lines: Sequence[str]) -> None:
 
 
 def main_process(env: dict[str, str], local_rank: int) -> MainProcess:
-    """A process that begins an attempt with this environment."""
+    """The process that begins an attempt with this environment."""
     error_file = env.get(ERROR_FILE, "")
     if error_file:
         remove(error_file)

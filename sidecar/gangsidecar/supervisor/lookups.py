@@ -163,7 +163,7 @@ class PortSearch:
 
 
 def find_free_ports(base: int, count: int, pod: str, attempt: int) -> tuple[int, ...]:
-    """Up to four free ports from ``base .. base + count - 1``.
+    """Find up to four free ports from ``base .. base + count - 1``.
 
     The first one tried depends on pod and attempt, so that a late socket of the last attempt, or another gang on the
     same host, does no harm.

@@ -255,7 +255,7 @@ def kill_marked(pod: str) -> None:
 
 
 def find_marked(pod: str) -> list[int]:
-    """Processes of workers of this pod, found by the mark in their environment, with everything below them.
+    """Find the workers' processes of this pod by the mark in their environment, with all below them.
 
     For the successor of a killed supervisor that was not PID 1. A program that overwrites its own environment (some do,
     to set a title) is found if one of its ancestors is.

@@ -179,7 +179,7 @@ class Workers:
         return {pid for pid, main in self._mains.items() if main.local_rank in local_ranks}
 
     def note_end(self, pid: int, status: int, *, by_itself: bool = True) -> machine.Exited | None:
-        """A child was reaped; returns how it ended if it is a process of the worker."""
+        """Note that a child was reaped; return how it ended if it is a process of the worker."""
         started = self._mains.pop(pid, None)
         if started is not None:
             parked = self._parking.pop(pid)

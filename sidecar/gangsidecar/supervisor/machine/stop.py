@@ -178,7 +178,7 @@ def signal_tree(state: State, _now_ms: int) -> Result:
 
 
 def shorten_stop(state: State, directive: wire.Directive) -> State:
-    """A directive that arrives during a stop can only bring SIGKILL nearer."""
+    """Shorten a stop for a directive that arrives meanwhile: it can only bring SIGKILL nearer."""
     stop = state.stop
     if stop is None:
         return state
@@ -248,7 +248,7 @@ def _signalled(state: State, local_rank: int) -> Result:
 
 
 def record_parking(state: State, now_ms: int, event: Parked) -> Result:
-    """A process has parked, if it was asked to in this very stop and SIGKILL was not sent."""
+    """Record that a process has parked, if it was asked to in this very stop and SIGKILL was not sent."""
     stop = state.stop
     main = next((one for one in state.mains if one[0] == event.local_rank), None)
     if main is None or stop is None or stop.killed_at is not None:

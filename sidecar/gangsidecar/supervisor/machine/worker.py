@@ -29,7 +29,7 @@ from gangsidecar.wire import Phase
 
 
 def record_start(state: State, now_ms: int, event: Started) -> Result:
-    """The age of Running counts from the last start of a process."""
+    """Record the start of a process: the age of Running counts from the last."""
     if state.phase is not Phase.RUNNING:
         return state, ()
     return replace(state, phase_since=now_ms, warm_start=event.warm_start), (Send(),)
@@ -106,7 +106,7 @@ def terminate(state: State, now_ms: int, _event: Terminate) -> Result:
 
 
 def record_ping(state: State, now_ms: int, event: wire.Ping) -> Result:
-    """The controller is there. The lease counts from the report that it got, not from when its ping arrives.
+    """Record that the controller is there. The lease counts from the report that it got, not from its ping.
 
     A time to come is that of a session before the machine was restarted.
     """
