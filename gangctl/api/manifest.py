@@ -22,7 +22,7 @@ from gangctl.api.names import KIND
 from gangctl.api.overrides import Override, apply_overrides
 from gangctl.api.pod_fields import UnknownField, flat, unknown_fields
 from gangctl.api.problems import ManifestError, Problem, allowed_values, path_of, shorten_value
-from gangctl.api.stored import is_foreign, no_gangjob_advice
+from gangctl.api.stored import is_foreign, kind_advice
 from gangctl.api.yaml_documents import Location, UnreadableError, YamlDocument, read
 
 __all__ = ["ManifestError", "Problem", "load_gangjob"]
@@ -49,9 +49,7 @@ def load_gangjob(text: str, filename: str, overrides: Sequence[Override] = ()) -
     if is_foreign(document.value):
         kind = shorten_value(document.value["kind"])
         line = document.lines.get(("kind",))
-        raise ManifestError(
-            filename, [Problem("kind", kind, KIND, no_gangjob_advice([document.value], filename), line)]
-        )
+        raise ManifestError(filename, [Problem("kind", kind, KIND, kind_advice([document.value], filename), line)])
     if overrides:
         document, problems = apply_overrides(document, overrides)
         if problems:
@@ -73,7 +71,7 @@ def _only_gangjob(documents: tuple[YamlDocument, ...], filename: str) -> YamlDoc
         case []:
             found = f"{len(documents)} documents, none of them a {KIND}" if documents else "no document"
             others = [one.value for one in documents]
-            why = no_gangjob_advice(others, filename) if any(map(is_foreign, others)) else ""
+            why = kind_advice(others, filename) if any(map(is_foreign, others)) else ""
             raise ManifestError(filename, [Problem("", found, f"one {KIND}", why)])
         case _:
             problems = [

@@ -61,7 +61,7 @@ class RefusalReason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class TokenRefusal:
+class Refusal:
     """The answer to a token that isn't accepted."""
 
     reason: RefusalReason
@@ -137,7 +137,7 @@ class Cluster(Protocol):
     def queue(self, uid: str) -> Queue:
         """Return what the queue says that the gang names."""
 
-    async def authenticate(self, token: str) -> MemberIdentity | TokenRefusal:
+    async def authenticate(self, token: str) -> MemberIdentity | Refusal:
         """The pod that this token belongs to, or why the token is refused."""
 
     async def watch(self, changed: Callable[[str], None]) -> None:

@@ -22,7 +22,7 @@ from typing import Final
 
 from aiohttp import WSMessage, WSMsgType, web
 
-from gangctl.cluster.port import MemberIdentity, RefusalReason, TokenRefusal
+from gangctl.cluster.port import MemberIdentity, Refusal, RefusalReason
 from gangsidecar import wire
 from gangsidecar.wire import LEADER_HEADER
 
@@ -77,7 +77,7 @@ class RefusalLog:
         log.warning("refused, %s: %s: %s%s", reason, peer, text, more)
 
 
-Authenticate = Callable[[str], Awaitable[MemberIdentity | TokenRefusal]]
+Authenticate = Callable[[str], Awaitable[MemberIdentity | Refusal]]
 """The member that a token belongs to, or why it belongs to none."""
 Leader = Callable[[], str | None]
 """None while this process leads; else the leader's URL, or empty if no leader is known."""
@@ -101,7 +101,7 @@ class Gate:
         if (leader := self._leader()) is not None:
             return self._refuse_as_standby(leader)
         identity = await self._identity(request)
-        if isinstance(identity, TokenRefusal):
+        if isinstance(identity, Refusal):
             self._refusals.add(identity.reason, str(request.remote), identity.text)
             return _refused(503 if identity.retryable else 401, f"{identity.reason}: {identity.text}")
         if (leader := self._leader()) is not None:  # It lost its Lease during the authentication.
@@ -115,11 +115,11 @@ class Gate:
             answer.headers[LEADER_HEADER] = leader
         return answer
 
-    async def _identity(self, request: web.Request) -> MemberIdentity | TokenRefusal:
+    async def _identity(self, request: web.Request) -> MemberIdentity | Refusal:
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() == "bearer" and token.strip():
             return await self._authenticate(token.strip())
-        return TokenRefusal(RefusalReason.NO_TOKEN, "the header Authorization has no bearer token")
+        return Refusal(RefusalReason.NO_TOKEN, "the header Authorization has no bearer token")
 
 
 def _refused(status: int, text: str) -> web.Response:

@@ -37,7 +37,7 @@ ACCEPTED_AT_ONCE: Final = 8
 what is begun must be finished first, or, with a thousand begun at once, none would be finished in time."""
 Handle = Callable[[web.Request, Callable[[], None]], Awaitable[web.StreamResponse]]
 """Answers a request, and calls its second argument once the client is authenticated."""
-RequestHandler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _ESTABLISHED: Final = 1
 """The first byte of TCP_INFO: neither side has closed."""
 
@@ -122,13 +122,7 @@ async def listen(
 
 @asynccontextmanager
 async def serve_short(
-    name: str,
-    routes: Mapping[str, RequestHandler],
-    host: str,
-    port: int,
-    *,
-    limit: int,
-    tls: ssl.SSLContext | None = None,
+    name: str, routes: Mapping[str, Handler], host: str, port: int, *, limit: int, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[int]:
     """Answer GET requests of clients that send one and go, such as the kubelet and Prometheus; gives the port.
 

@@ -39,7 +39,7 @@ _NOT_EXECUTED: Final = range(126, 129)
 """Exit codes with which runtimes say the same without a reason. The supervisor itself ends with 0 or by a signal."""
 
 
-def epoch_seconds(time: datetime | None) -> float:
+def epoch_time(time: datetime | None) -> float:
     """The time since the epoch; 0 if there is none."""
     return 0.0 if time is None else time.timestamp()
 
@@ -68,9 +68,9 @@ def started_at(raw: RawPod) -> float | None:
             return None
         match status.state:
             case RawState(running=RawRunning(started_at=time)) if status.started is not False:
-                times.append(epoch_seconds(time))
+                times.append(epoch_time(time))
             case RawState(terminated=RawTerminated(exit_code=0, started_at=time)):
-                times.append(epoch_seconds(time))
+                times.append(epoch_time(time))
             case _:
                 return None
     return max(times, default=None)
@@ -82,14 +82,12 @@ def newest_end(raw: RawPod) -> RawTerminated | None:
     Of ends in the same second, it is the end with the most specific reason.
     """
     specific = {"Error": False, "Completed": False}
-    return max(
-        _ends(raw), key=lambda end: (epoch_seconds(end.finished_at), specific.get(end.reason, True)), default=None
-    )
+    return max(_ends(raw), key=lambda end: (epoch_time(end.finished_at), specific.get(end.reason, True)), default=None)
 
 
 def last_words(raw: RawPod) -> LastWords | None:
     """Read what the newest supervisor left as its last words: only the worker's container has such a message."""
-    found = [LastWords(epoch_seconds(end.finished_at), ends) for end in _ends(raw) if (ends := from_words(end.message))]
+    found = [LastWords(epoch_time(end.finished_at), ends) for end in _ends(raw) if (ends := from_words(end.message))]
     return max(found, key=lambda words: words.at, default=None)
 
 
@@ -177,7 +175,7 @@ def sidecar_end(raw: RawPod) -> SidecarEnd | None:
     if not unreached:
         reason = "" if end.reason in {"", "Error"} else f" ({end.reason})"
         said = f"exit code {end.exit_code}{reason}{f': {said}' if said else ''}"
-    return SidecarEnd(epoch_seconds(end.finished_at), _cut(said), unreached)
+    return SidecarEnd(epoch_time(end.finished_at), _cut(said), unreached)
 
 
 def _workers(raw: RawPod) -> tuple[RawContainerStatus, ...]:

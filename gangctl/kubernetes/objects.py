@@ -10,11 +10,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from gangctl.core.facts.node_affinity import REQUIRED, quantity
+from gangctl.core.facts.node_affinity import REQUIRED, Taint, quantity
 from gangctl.core.facts.world import Device
-from gangctl.kubernetes.containers import STARTING, WORDS, epoch_seconds
+from gangctl.kubernetes.containers import STARTING, WORDS, epoch_time
 from gangctl.kubernetes.schema import (
     RawContainerStatus,
     RawDaemonSet,
@@ -38,18 +38,6 @@ OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
 ENDED: Final = frozenset({"Succeeded", "Failed"})
 """The phases of a pod that needs nothing of its node any more."""
 _PRESSURES: Final = frozenset({"MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"})
-
-
-class Taint(NamedTuple):
-    """A taint of a node."""
-
-    key: str
-    value: str
-    effect: str
-
-    def __str__(self) -> str:
-        """Print it as kube-scheduler does, and as `kubectl taint` takes it."""
-        return f"{self.key}{f'={self.value}' if self.value else ''}:{self.effect}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,7 +209,7 @@ def read_node(signals: SignalTable, raw: RawNode) -> Node:
         restarts_all=RESTARTS_ALL in status.declared_features,
         signals=signals.shown(
             (
-                NodeCondition(one.type, one.status, one.reason, one.message, epoch_seconds(one.last_transition_time))
+                NodeCondition(one.type, one.status, one.reason, one.message, epoch_time(one.last_transition_time))
                 for one in status.conditions
             ),
             ((one.key, one.effect) for one in taints),
@@ -255,7 +243,7 @@ def read_pod(raw: RawWholePod) -> WholePod:
         node=spec.node_name,
         labels=metadata.labels,
         owner=next((one.kind for one in metadata.owner_references if one.controller), ""),
-        created_at=epoch_seconds(metadata.creation_timestamp),
+        created_at=epoch_time(metadata.creation_timestamp),
         deleting=metadata.deletion_timestamp is not None,
         priority=spec.priority,
         requests=requests(spec),

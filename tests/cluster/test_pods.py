@@ -11,7 +11,7 @@ from gangctl.cluster.local import pod_record, process
 from gangctl.cluster.local.layout import runtime_directory
 from gangctl.cluster.local.local_pod import back_off
 from gangctl.cluster.local.pod_record import PodRecord
-from gangctl.cluster.port import MemberIdentity, TokenRefusal
+from gangctl.cluster.port import MemberIdentity, Refusal
 from gangctl.core.policy.pods import CreatePod, DeletePod
 from gangsidecar.wire import End, to_words
 from tests.cluster.local import alive, left, machine, manifest
@@ -36,8 +36,8 @@ async def test_a_created_pod_runs_two_processes_with_its_identity(tmp_path: Path
         assert here.job.metadata.uid in here.changes
         known = await cluster.authenticate(pod.token)
         assert known == MemberIdentity(here.job.metadata.uid, "worker-0", 0, pod.uid)
-        assert isinstance(await cluster.authenticate("unknown"), TokenRefusal)
-        assert isinstance(await cluster.authenticate(""), TokenRefusal)
+        assert isinstance(await cluster.authenticate("unknown"), Refusal)
+        assert isinstance(await cluster.authenticate(""), Refusal)
 
 
 async def test_creating_a_pod_twice_creates_one_pod(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ async def test_a_deleted_pod_is_shown_as_terminated_and_then_only_its_logs_remai
         logs = ["sidecar.log", "supervisor.log", "worker.log"]
         assert sorted(path.name for path in here.folder.pod(pod.name).path.iterdir()) == logs
         assert pod.sockets not in map(str, runtime_directory().iterdir())
-        assert isinstance(await cluster.authenticate(pod.token), TokenRefusal)
+        assert isinstance(await cluster.authenticate(pod.token), Refusal)
         again = await here.create()
         assert again.uid != pod.uid
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import Status
 from gangctl.cluster.errors import Conflict
-from gangctl.cluster.port import ObjectIdentity, RefusalReason, TokenRefusal, UnreadableGang
+from gangctl.cluster.port import ObjectIdentity, Refusal, RefusalReason, UnreadableGang
 from gangctl.controller.loop import Decide, Loop, Wakes
 from gangctl.core.facts.printed import Printed, ReadOutput
 from gangctl.core.facts.world import NO_QUEUE, NodeState, Pod, Queue
@@ -70,8 +70,8 @@ class FakeCluster:
     def queue(self, _uid: str) -> Queue:
         return self.queued
 
-    async def authenticate(self, _token: str) -> TokenRefusal:
-        return TokenRefusal(RefusalReason.UNKNOWN_POD, "the token is unknown")
+    async def authenticate(self, _token: str) -> Refusal:
+        return Refusal(RefusalReason.UNKNOWN_POD, "the token is unknown")
 
     async def watch(self, changed: Callable[[str], None]) -> None:
         for uid in self.jobs:

@@ -14,7 +14,7 @@ import aiohttp
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import GangPhase, Status
-from gangctl.cluster.port import MemberIdentity, RefusalReason, TokenRefusal
+from gangctl.cluster.port import MemberIdentity, Refusal, RefusalReason
 from gangctl.controller.gate import Authenticate
 from gangctl.controller.hub import Hub
 from gangsidecar import wire
@@ -140,9 +140,9 @@ async def serving(
 ) -> AsyncIterator[Served]:
     """The same, for sidecars that outlive it."""
 
-    async def known(token: str) -> MemberIdentity | TokenRefusal:
+    async def known(token: str) -> MemberIdentity | Refusal:
         await before_identify()
-        return MEMBERS.get(token, TokenRefusal(RefusalReason.UNKNOWN_POD, "the token is unknown"))
+        return MEMBERS.get(token, Refusal(RefusalReason.UNKNOWN_POD, "the token is unknown"))
 
     def woke(gang: str) -> None:
         woken.append(gang)

@@ -9,15 +9,15 @@ from urllib.parse import urlsplit
 import aiohttp
 import pytest
 
-from gangctl.cluster.port import MemberIdentity, RefusalReason, TokenRefusal
+from gangctl.cluster.port import MemberIdentity, Refusal, RefusalReason
 from gangctl.controller.endpoints import Health
 from gangctl.controller.hub import Hub
 from tests import ipv6
 from tests.controller.fake_sidecars import held
 
 
-async def unknown(_token: str) -> MemberIdentity | TokenRefusal:
-    return TokenRefusal(RefusalReason.UNKNOWN_POD, "the token is unknown")
+async def unknown(_token: str) -> MemberIdentity | Refusal:
+    return Refusal(RefusalReason.UNKNOWN_POD, "the token is unknown")
 
 
 def leads() -> str | None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from gangctl.cluster.port import MemberIdentity, RefusalReason, TokenRefusal
+from gangctl.cluster.port import MemberIdentity, Refusal, RefusalReason
 from gangctl.controller import intake
 from gangctl.controller.gate import ConnectionRefusal
 from gangctl.controller.intake import Owner
@@ -38,10 +38,10 @@ BOUND_SECONDS = 0.25
 """Of nine of ten answers, in processor time. One largest report takes about 10 ms."""
 
 
-async def known(token: str) -> MemberIdentity | TokenRefusal:
+async def known(token: str) -> MemberIdentity | Refusal:
     if token.startswith("flood-"):
         return MemberIdentity(GANG, f"worker-{token.removeprefix('flood-')}", 0, token, "team-flood")
-    return MEMBERS.get(token, TokenRefusal(RefusalReason.UNKNOWN_POD, "the token is unknown"))
+    return MEMBERS.get(token, Refusal(RefusalReason.UNKNOWN_POD, "the token is unknown"))
 
 
 @asynccontextmanager

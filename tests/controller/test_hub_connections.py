@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from gangctl.cluster.port import MemberIdentity, RefusalReason, TokenRefusal
+from gangctl.cluster.port import MemberIdentity, Refusal, RefusalReason
 from gangctl.controller.connection import Connection, Connections
 from gangctl.controller.gate import ConnectionRefusal, Gate, RefusalLog
 from gangctl.controller.intake import CONTROL_SECONDS, SHARES, Owner
@@ -133,8 +133,8 @@ async def test_what_is_done_for_a_gang_looks_at_its_own_connections_only() -> No
     assert list(served_in_turn) == [own[0], own[2]], "one that ends before its turn is left out"
 
 
-async def _unknown(_token: str) -> TokenRefusal:
-    return TokenRefusal(RefusalReason.UNKNOWN_POD, "")
+async def _unknown(_token: str) -> Refusal:
+    return Refusal(RefusalReason.UNKNOWN_POD, "")
 
 
 def _connection(gang: str, pod: str = "pod-0") -> Connection:

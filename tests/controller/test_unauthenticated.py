@@ -25,7 +25,7 @@ from aiohttp import web
 from gangctl.cluster.kube.certificates import CertificateBundle, rotate_bundle
 from gangctl.cluster.kube.projections import KubePod
 from gangctl.cluster.kube.tokens import TokenAuthenticator
-from gangctl.cluster.port import MemberIdentity, TokenRefusal
+from gangctl.cluster.port import MemberIdentity, Refusal
 from gangctl.controller import listener
 from gangsidecar import wire
 from tests.cluster.kube.auth.tokens import AUDIENCE, GANG, NAMESPACE, Issuer, bound, claims, pod, rsa_key, sign, token
@@ -95,7 +95,7 @@ async def guarded(tmp_path: Any) -> AsyncIterator[Guarded]:
         api.faults.append(issuer)
         authenticator = TokenAuthenticator(client, AUDIENCE)
 
-        async def authenticate(shown: str) -> MemberIdentity | TokenRefusal:
+        async def authenticate(shown: str) -> MemberIdentity | Refusal:
             return await authenticator.authenticate(shown, found.pods.get, found.gangs.get)
 
         async with serving(session, tls=tls, identify=authenticate) as served:

@@ -14,7 +14,7 @@ from gangctl.api.status import GangPhase, Spent, Status
 from gangctl.core.facts.evidence import TIE_SECONDS
 from gangctl.core.facts.gang import holders, incarnation, started_processes
 from gangctl.core.facts.layout import layout
-from gangctl.core.lifecycle.table import TRANSITIONS, AttemptChange
+from gangctl.core.lifecycle.table import TRANSITIONS, Advance
 from gangctl.core.policy.cause import NAMED
 from gangctl.core.policy.pods import DeletePod
 from gangctl.core.record.conditions import total
@@ -60,10 +60,10 @@ class Change(NamedTuple):
 
 
 CHANGES = frozenset(
-    Change(source, row.target, row.attempt is AttemptChange.NEXT)
+    Change(source, row.target, row.attempt is Advance.NEXT)
     for row in TRANSITIONS
     for source in row.sources
-    if source is not row.target or row.attempt is AttemptChange.NEXT
+    if source is not row.target or row.attempt is Advance.NEXT
 )
 """Every change that the lifecycle's table allows. A row from a phase to itself of the same attempt changes neither."""
 

@@ -16,8 +16,8 @@ from typing import Final
 
 from gangctl.annexes.doctor.links import Link, LinkName, LinkState, NodeSurroundings, Unread, unread
 from gangctl.annexes.doctor.table import Component, ComponentKind, Vendor
-from gangctl.core.facts.node_affinity import has_required_affinity, untolerated_taints
-from gangctl.kubernetes.objects import DaemonSet, Node, Taint, WholePod
+from gangctl.core.facts.node_affinity import Taint, has_required_affinity, untolerated_taints
+from gangctl.kubernetes.objects import DaemonSet, Node, WholePod
 
 _TOLERATED: Final = frozenset(
     f"node.kubernetes.io/{kind}"

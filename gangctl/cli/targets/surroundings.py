@@ -23,7 +23,7 @@ from gangctl.cluster.kube.decoding import Decoder
 from gangctl.cluster.kube.projections import nodes, read_gang_pod
 from gangctl.cluster.kube.reflector import list_all
 from gangctl.core.facts.world import Pod
-from gangctl.explain.why.world import Claim, GangSurroundings, MissingRight, NodeInventory, read_claim
+from gangctl.explain.why.world import Claim, GangSurroundings, Inventory, MissingRight, read_claim
 from gangctl.kubernetes.objects import WholePod, read_pod
 from gangctl.kubernetes.schema import RawWholePod
 from gangctl.kubernetes.signals import SignalTable, default_rows
@@ -105,7 +105,7 @@ class _Reader:
         self.missing.append(MissingRight(verb, resource, namespace, unknown))
 
 
-async def _cluster(reader: _Reader, waiting: Sequence[WholePod]) -> NodeInventory | None:
+async def _cluster(reader: _Reader, waiting: Sequence[WholePod]) -> Inventory | None:
     room = "which nodes have room, and what would have to move"
     found, pods, claims = await asyncio.gather(
         reader.list(paths.NODES, nodes(SignalTable(default_rows())), "nodes", room),
@@ -118,7 +118,7 @@ async def _cluster(reader: _Reader, waiting: Sequence[WholePod]) -> NodeInventor
     for pod in pods:
         if pod.node and not pod.ended:
             by_node[pod.node].append(pod)
-    return NodeInventory(found, {name: tuple(there) for name, there in by_node.items()}, claims)
+    return Inventory(found, {name: tuple(there) for name, there in by_node.items()}, claims)
 
 
 async def _claims(reader: _Reader, waiting: Sequence[WholePod]) -> dict[str, Claim]:

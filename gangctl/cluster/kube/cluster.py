@@ -24,7 +24,7 @@ from gangctl.cluster.kube.settings import KubeSettings
 from gangctl.cluster.kube.tokens import TokenAuthenticator
 from gangctl.cluster.kube.worker_output import KubeletLogReader
 from gangctl.cluster.kube.writers import GangWriter, PodWriter
-from gangctl.cluster.port import MemberIdentity, ObjectIdentity, TokenRefusal, UnreadableGang
+from gangctl.cluster.port import MemberIdentity, ObjectIdentity, Refusal, UnreadableGang
 from gangctl.core.facts.world import NO_QUEUE, NodeState, Pod, Queue
 from gangctl.core.lifecycle.plan import Event
 from gangctl.core.policy.admission import TellQueue
@@ -142,7 +142,7 @@ class KubeCluster:
         if stored is not None:
             await self._queues.tell(stored, job, tell)
 
-    async def authenticate(self, token: str) -> MemberIdentity | TokenRefusal:
+    async def authenticate(self, token: str) -> MemberIdentity | Refusal:
         """The pod that this token belongs to, or why the token is refused."""
         return await self._authenticator.authenticate(token, self.informers.pod, self._name_of)
 

@@ -31,7 +31,7 @@ from gangctl.cluster.errors import ClusterError, Retryable, Terminal
 from gangctl.cluster.kube.client import Client
 from gangctl.cluster.kube.decoding import first_error
 from gangctl.cluster.kube.projections import KubePod
-from gangctl.cluster.port import MemberIdentity, RefusalReason, TokenRefusal
+from gangctl.cluster.port import MemberIdentity, Refusal, RefusalReason
 from gangctl.kubernetes.schema import Raw
 
 log = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ class _Registered(Raw):
     nbf: float = 0.0
 
 
-def parse_claims(claims: Mapping[str, Any], audience: str, now: float) -> TokenClaims | TokenRefusal:
+def parse_claims(claims: Mapping[str, Any], audience: str, now: float) -> TokenClaims | Refusal:
     """The pod that a token is bound to, if the token is valid for ``audience`` at ``now`` (seconds since the epoch).
 
     A token with a second audience is refused: a server of that audience could use it here.
@@ -86,23 +86,21 @@ def parse_claims(claims: Mapping[str, Any], audience: str, now: float) -> TokenC
         token = _Registered.model_validate(claims)
         account = None if bound is None else _Bound.model_validate(bound)
     except ValidationError as error:
-        return TokenRefusal(RefusalReason.MALFORMED, f"the token's claims can't be read: {first_error(error)}")
+        return Refusal(RefusalReason.MALFORMED, f"the token's claims can't be read: {first_error(error)}")
     if token.exp + LEEWAY_SECONDS <= now:
-        return TokenRefusal(RefusalReason.EXPIRED, f"the token expired {now - token.exp:.0f} s ago")
+        return Refusal(RefusalReason.EXPIRED, f"the token expired {now - token.exp:.0f} s ago")
     if token.nbf - LEEWAY_SECONDS > now:
-        return TokenRefusal(
+        return Refusal(
             RefusalReason.NOT_YET_VALID, f"the token becomes valid in {token.nbf - now:.0f} s", retryable=True
         )
     if token.aud not in (audience, (audience,)):
-        return TokenRefusal(
+        return Refusal(
             RefusalReason.WRONG_AUDIENCE, f"the token's audience is {token.aud!r:.100} instead of {audience} alone"
         )
     if account is None or account.pod is None or not account.pod.uid:
-        return TokenRefusal(RefusalReason.NOT_BOUND, "the token isn't bound to a pod")
+        return Refusal(RefusalReason.NOT_BOUND, "the token isn't bound to a pod")
     if token.sub != f"system:serviceaccount:{account.namespace}:{account.serviceaccount.name}":
-        return TokenRefusal(
-            RefusalReason.MALFORMED, "the token's subject isn't the service account that it is bound to"
-        )
+        return Refusal(RefusalReason.MALFORMED, "the token's subject isn't the service account that it is bound to")
     return TokenClaims(namespace=account.namespace, pod=account.pod.name, uid=account.pod.uid, expires=token.exp)
 
 
@@ -309,28 +307,26 @@ class TokenReviewer:
         self._audience = audience
         self._reviews = Reviews(CONCURRENCY, self._ask, lambda found: isinstance(found, TokenClaims))
 
-    async def review(self, token: str) -> TokenClaims | TokenRefusal:
+    async def review(self, token: str) -> TokenClaims | Refusal:
         """The API server's answer."""
         try:
             return await self._reviews.find(token)
         except ClusterError as error:
-            return TokenRefusal(RefusalReason.CANNOT_VERIFY, f"the token can't be reviewed: {error}", retryable=True)
+            return Refusal(RefusalReason.CANNOT_VERIFY, f"the token can't be reviewed: {error}", retryable=True)
 
-    async def _ask(self, token: str) -> TokenClaims | TokenRefusal:
+    async def _ask(self, token: str) -> TokenClaims | Refusal:
         status = await review_token(self._client, token, (self._audience,))
         if not status.authenticated:
-            return TokenRefusal(
-                RefusalReason.BAD_SIGNATURE, f"the API server doesn't accept the token: {status.error:.200}"
-            )
+            return Refusal(RefusalReason.BAD_SIGNATURE, f"the API server doesn't accept the token: {status.error:.200}")
         if self._audience not in status.audiences:  # an authenticator that knows no audiences returns none
-            return TokenRefusal(RefusalReason.WRONG_AUDIENCE, f"the token's audience isn't {self._audience}")
+            return Refusal(RefusalReason.WRONG_AUDIENCE, f"the token's audience isn't {self._audience}")
         namespace, _, account = status.user.username.removeprefix(_USER).partition(":")
         name, uid = (
             next(iter(status.user.extra.get(f"authentication.kubernetes.io/pod-{one}", ())), "")
             for one in ("name", "uid")
         )
         if not status.user.username.startswith(_USER) or not account or not name or not uid:
-            return TokenRefusal(RefusalReason.NOT_BOUND, "the token isn't bound to a pod")
+            return Refusal(RefusalReason.NOT_BOUND, "the token isn't bound to a pod")
         return TokenClaims(namespace=namespace, pod=name, uid=uid)
 
 
@@ -364,52 +360,52 @@ class TokenAuthenticator:
         self._unknown_until: OrderedDict[str, float] = OrderedDict()
         """By UID of an unknown pod: until when (monotonic seconds) it may still appear."""
 
-    async def authenticate(self, token: str, find: FindPod, gang: FindGang) -> MemberIdentity | TokenRefusal:
+    async def authenticate(self, token: str, find: FindPod, gang: FindGang) -> MemberIdentity | Refusal:
         """The pod that this token belongs to, or why the token is refused."""
         if len(token) > MAX_TOKEN_CHARACTERS or not token.isascii():
-            return TokenRefusal(RefusalReason.MALFORMED, "the token is too long, or isn't ASCII")
+            return Refusal(RefusalReason.MALFORMED, "the token is too long, or isn't ASCII")
         claims = await self._claims(token, find)
-        if isinstance(claims, TokenRefusal):
+        if isinstance(claims, Refusal):
             return claims
         pod = find(claims.uid)
         return self._missing(claims.uid) if pod is None else self._matched(pod, claims, gang)
 
-    def _matched(self, found: KubePod, claims: TokenClaims, gang: FindGang) -> MemberIdentity | TokenRefusal:
+    def _matched(self, found: KubePod, claims: TokenClaims, gang: FindGang) -> MemberIdentity | Refusal:
         pod = found.pod
         self._remember_unknown(pod.uid, 0.0)
         if (found.namespace, pod.name) != (claims.namespace, claims.pod):
             text = f"the pod with its UID is {found.namespace}/{pod.name} instead of {claims.namespace}/{claims.pod}"
-            return TokenRefusal(RefusalReason.NOT_A_MEMBER, f"{text:.300}")
+            return Refusal(RefusalReason.NOT_A_MEMBER, f"{text:.300}")
         owner = gang(found.gang)
         if owner is None:
-            return TokenRefusal(RefusalReason.POD_GONE, f"the gang of pod {pod.name} is gone, or can't be read")
+            return Refusal(RefusalReason.POD_GONE, f"the gang of pod {pod.name} is gone, or can't be read")
         namespace, name = owner
         expected = pod_name(name, pod.member, pod.incarnation)
         if found.owner != found.gang or found.namespace != namespace or pod.name != expected:
             text = (
                 f"pod {pod.name} is labelled as {pod.member}, incarnation {pod.incarnation}, of gang {namespace}/{name}"
             )
-            return TokenRefusal(RefusalReason.NOT_A_MEMBER, f"{text}, which doesn't match its name or its owner")
+            return Refusal(RefusalReason.NOT_A_MEMBER, f"{text}, which doesn't match its name or its owner")
         if pod.terminated:
-            return TokenRefusal(RefusalReason.POD_GONE, f"pod {pod.name} has ended")
+            return Refusal(RefusalReason.POD_GONE, f"pod {pod.name} has ended")
         return MemberIdentity(found.gang, pod.member, pod.incarnation, pod.uid, namespace)
 
-    def _missing(self, uid: str) -> TokenRefusal:
+    def _missing(self, uid: str) -> Refusal:
         now = time.monotonic()
         if uid not in self._unknown_until:
             self._remember_unknown(uid, now + APPEARING_SECONDS)
         if now < self._unknown_until[uid]:
-            return TokenRefusal(
+            return Refusal(
                 RefusalReason.UNKNOWN_POD, f"no gang has a pod {uid:.40}, or that pod isn't known yet", retryable=True
             )
-        return TokenRefusal(RefusalReason.POD_GONE, f"no gang has a pod {uid:.40}")
+        return Refusal(RefusalReason.POD_GONE, f"no gang has a pod {uid:.40}")
 
     def _remember_unknown(self, uid: str, until: float) -> None:
         self._unknown_until[uid] = until
         if len(self._unknown_until) > MAX_UNKNOWN_PODS:
             self._unknown_until.popitem(last=False)
 
-    async def _claims(self, token: str, find: FindPod) -> TokenClaims | TokenRefusal:
+    async def _claims(self, token: str, find: FindPod) -> TokenClaims | Refusal:
         """The claims of a token that the cluster has signed."""
         digest, now = hashlib.sha256(token.encode()).digest(), time.time()
         known = self._verified.get(digest)
@@ -418,23 +414,23 @@ class TokenAuthenticator:
         try:
             header = jwt.get_unverified_header(token)
         except _UNREADABLE as error:
-            return TokenRefusal(RefusalReason.MALFORMED, f"this isn't a signed token: {error!s:.100}")
+            return Refusal(RefusalReason.MALFORMED, f"this isn't a signed token: {error!s:.100}")
         algorithm = str(header.get("alg"))
         if algorithm not in ALGORITHMS:
-            return TokenRefusal(
+            return Refusal(
                 RefusalReason.BAD_SIGNATURE, f"a signature with the algorithm {algorithm!r:.20} isn't accepted"
             )
         name = str(header.get("kid", ""))
         try:
             key = await self._jwks.find(name)
         except Retryable as error:
-            return TokenRefusal(
+            return Refusal(
                 RefusalReason.CANNOT_VERIFY, f"the cluster's signing keys can't be fetched: {error}", retryable=True
             )
         except Terminal:
             return await self._reviewed(token, find)
         if key is None:
-            return TokenRefusal(
+            return Refusal(
                 RefusalReason.UNKNOWN_KEY, f"the token is signed with the key {name!r:.60}, which isn't the cluster's"
             )
         claims = self._signed(token, key, now)
@@ -444,27 +440,27 @@ class TokenAuthenticator:
                 self._verified.popitem(last=False)
         return claims
 
-    def _signed(self, token: str, key: jwt.PyJWK, now: float) -> TokenClaims | TokenRefusal:
+    def _signed(self, token: str, key: jwt.PyJWK, now: float) -> TokenClaims | Refusal:
         try:
             # parse_claims() checks times and audience, and gives a better reason than PyJWT.
             checks: Any = {"verify_exp": False, "verify_nbf": False, "verify_iat": False, "verify_aud": False}
             decoded = jwt.decode(token, key, algorithms=[key.algorithm_name], issuer=self._jwks.issuer, options=checks)
         except (jwt.InvalidSignatureError, jwt.InvalidAlgorithmError):
-            return TokenRefusal(RefusalReason.BAD_SIGNATURE, "the cluster has not signed the token")
+            return Refusal(RefusalReason.BAD_SIGNATURE, "the cluster has not signed the token")
         except (jwt.InvalidIssuerError, jwt.MissingRequiredClaimError):
-            return TokenRefusal(RefusalReason.WRONG_ISSUER, "the token wasn't issued by this cluster")
+            return Refusal(RefusalReason.WRONG_ISSUER, "the token wasn't issued by this cluster")
         except _UNREADABLE as error:
-            return TokenRefusal(RefusalReason.MALFORMED, f"the token can't be read: {error!s:.100}")
+            return Refusal(RefusalReason.MALFORMED, f"the token can't be read: {error!s:.100}")
         return parse_claims(decoded, self._audience, now)
 
-    async def _reviewed(self, token: str, find: FindPod) -> TokenClaims | TokenRefusal:
+    async def _reviewed(self, token: str, find: FindPod) -> TokenClaims | Refusal:
         """Ask the API server, but only about a token that could be a member's."""
         try:
             decoded = jwt.decode(token, options={"verify_signature": False})
         except _UNREADABLE as error:
-            return TokenRefusal(RefusalReason.MALFORMED, f"the token can't be read: {error!s:.100}")
+            return Refusal(RefusalReason.MALFORMED, f"the token can't be read: {error!s:.100}")
         unverified = parse_claims(decoded, self._audience, time.time())
-        if isinstance(unverified, TokenRefusal):
+        if isinstance(unverified, Refusal):
             return unverified
         if find(unverified.uid) is None:
             return self._missing(unverified.uid)

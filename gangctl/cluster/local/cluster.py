@@ -31,7 +31,7 @@ from gangctl.cluster.local.pod_record import PodRecord
 from gangctl.cluster.local.process import LocalProcess
 from gangctl.cluster.local.programs import Programs, ignored_fields, store_pod
 from gangctl.cluster.local.termination import find_processes, pod_processes
-from gangctl.cluster.port import MemberIdentity, RefusalReason, TokenRefusal, UnreadableGang
+from gangctl.cluster.port import MemberIdentity, Refusal, RefusalReason, UnreadableGang
 from gangctl.core.facts.printed import Printed, ReadOutput
 from gangctl.core.facts.world import NO_QUEUE, NodeState, Pod, Queue
 from gangctl.core.lifecycle.plan import Event
@@ -117,9 +117,9 @@ class LocalCluster:
         """None: this machine has no queues."""
         return NO_QUEUE
 
-    async def authenticate(self, token: str) -> MemberIdentity | TokenRefusal:
+    async def authenticate(self, token: str) -> MemberIdentity | Refusal:
         """The member that the token belongs to."""
-        return self._tokens.get(token) or TokenRefusal(
+        return self._tokens.get(token) or Refusal(
             RefusalReason.UNKNOWN_POD, "the token belongs to no pod, or the pod is gone"
         )
 

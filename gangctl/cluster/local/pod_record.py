@@ -110,9 +110,8 @@ def save_pod(folder: PodFolder, record: PodRecord, *, durable: bool) -> None:
     Raises:
         Retryable: it can't be written.
     """
-    write_file(
-        folder.record, record.model_dump_json(by_alias=True, exclude_none=True, indent=1).encode(), durable=durable
-    )
+    text = record.model_dump_json(by_alias=True, exclude_none=True, indent=1)
+    write_file(folder.record, text.encode(), durable=durable)
 
 
 def remove_what_lived(record: PodRecord) -> None:

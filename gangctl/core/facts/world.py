@@ -258,7 +258,7 @@ class Pod:
         return self.terminated and self.reason == "Evicted"
 
 
-class CheckpointPart(NamedTuple):
+class RankPart(NamedTuple):
     """A rank's part of a checkpoint: what decides whether its step is complete. Most ranks have equal ones."""
 
     step: int
@@ -270,11 +270,11 @@ class CheckpointPart(NamedTuple):
 class Registered(NamedTuple):
     """What the ranks of one pod have registered in one tier."""
 
-    parts: Mapping[int, tuple[CheckpointPart, ...]]
+    parts: Mapping[int, tuple[RankPart, ...]]
     """Of each rank that has registered anything, in order."""
     ranks: tuple[int, ...]
     """These ranks, ascending."""
-    kinds: frozenset[tuple[CheckpointPart, ...]]
+    kinds: frozenset[tuple[RankPart, ...]]
     """What they have registered, without saying who. Equal ones are one object: those of most pods are equal."""
 
 
@@ -354,13 +354,10 @@ _NONE: Final[Mapping[str, Registered]] = {}
 
 
 def _registered(report: Report) -> Mapping[str, Registered]:
-    tiers: dict[str, dict[int, tuple[CheckpointPart, ...]]] = {}
+    tiers: dict[str, dict[int, tuple[RankPart, ...]]] = {}
     for one in report.checkpoints:
         parts = tiers.setdefault(one.tier, {})
-        parts[one.rank] = (
-            *parts.get(one.rank, ()),
-            CheckpointPart(one.step, one.attempt, one.earlier_boot, bool(one.path)),
-        )
+        parts[one.rank] = (*parts.get(one.rank, ()), RankPart(one.step, one.attempt, one.earlier_boot, bool(one.path)))
     return {
         tier: Registered(parts, tuple(sorted(parts)), _shared(frozenset(parts.values())))
         for tier, parts in tiers.items()
@@ -368,7 +365,7 @@ def _registered(report: Report) -> Mapping[str, Registered]:
 
 
 @lru_cache(4096)
-def _shared(kinds: frozenset[tuple[CheckpointPart, ...]]) -> frozenset[tuple[CheckpointPart, ...]]:
+def _shared(kinds: frozenset[tuple[RankPart, ...]]) -> frozenset[tuple[RankPart, ...]]:
     """The same object for equal ones."""
     return kinds
 

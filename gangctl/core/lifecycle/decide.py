@@ -27,18 +27,9 @@ from gangctl.api.status import ENDED, GangPhase
 from gangctl.core.facts.gang import Gang, clamp_times
 from gangctl.core.facts.trace_context import trace_of
 from gangctl.core.facts.world import Observed
-from gangctl.core.lifecycle import transitions
+from gangctl.core.lifecycle import resting, transitions
 from gangctl.core.lifecycle.gathering import decide_gathering
 from gangctl.core.lifecycle.plan import Event, EventType, Plan, plan_write, with_acceptance, with_finished, with_look_by
-from gangctl.core.lifecycle.resting import (
-    decide_finished,
-    decide_held,
-    decide_suspended,
-    is_to_be_suspended,
-    new,
-    plan_success,
-    plan_suspension,
-)
 from gangctl.core.lifecycle.running import decide_running
 from gangctl.core.lifecycle.table import ACTIVE
 from gangctl.core.policy import admission, deadlines
@@ -68,12 +59,12 @@ def decide(now: float, job: GangJob, observed: Observed) -> Plan:
 
 def _decided(gang: Gang) -> Plan:
     if gang.status.phase not in ENDED and has_succeeded(gang):
-        return plan_success(gang)
+        return resting.plan_success(gang)
     deadline = active_deadline(gang)
     if deadline is not None and gang.now >= deadline:
         return _fail_at_deadline(gang)
-    if gang.status.phase in ACTIVE and is_to_be_suspended(gang):
-        return plan_suspension(gang)
+    if gang.status.phase in ACTIVE and resting.is_to_be_suspended(gang):
+        return resting.plan_suspension(gang)
     plan = with_acceptance(gang, _of_phase(gang))
     return plan if deadline is None else with_look_by(gang, plan, deadline)
 
@@ -81,17 +72,17 @@ def _decided(gang: Gang) -> Plan:
 def _of_phase(gang: Gang) -> Plan:
     match gang.status.phase:
         case GangPhase.NEW:
-            return new(gang)
+            return resting.new(gang)
         case GangPhase.SUSPENDED:
-            return decide_suspended(gang)
+            return resting.decide_suspended(gang)
         case GangPhase.PENDING | GangPhase.GATHERING:
             return decide_gathering(gang)
         case GangPhase.RUNNING:
             return decide_running(gang)
         case GangPhase.HELD:
-            return decide_held(gang)
+            return resting.decide_held(gang)
         case GangPhase.SUCCEEDED | GangPhase.FAILED:
-            return decide_finished(gang)
+            return resting.decide_finished(gang)
 
 
 def _fail_at_deadline(gang: Gang) -> Plan:

@@ -15,7 +15,7 @@ from typing import Final
 
 import gangctl.core
 from gangctl.api.status import ENDED, GangPhase
-from gangctl.core.lifecycle.table import TRANSITIONS, AttemptChange, Transition
+from gangctl.core.lifecycle.table import TRANSITIONS, Advance, Transition
 
 _INTRODUCTION: Final = """\
 <!-- Made by `python -m gangctl.core.lifecycle.page` from gangctl/core/lifecycle/table.py. Change that. -->
@@ -78,7 +78,7 @@ def _edges() -> Iterator[str]:
     for row in TRANSITIONS:
         for source in row.sources:
             if row.name not in {"fail_at_deadline", "suspend"}:
-                label = f"{row.name} (attempt +1)" if row.attempt is AttemptChange.NEXT else row.name
+                label = f"{row.name} (attempt +1)" if row.attempt is Advance.NEXT else row.name
                 labels.setdefault((_state(source), _state(row.target)), []).append(label)
     for (begin, end), names in labels.items():
         yield f"    {begin} --> {end}: {', '.join(names)}"

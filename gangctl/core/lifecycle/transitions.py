@@ -14,7 +14,7 @@ from gangctl.api.status import GangPhase, HeldRank, Master, RecordedStep, Reject
 from gangctl.api.stored import roles_hash
 from gangctl.core.facts.gang import Gang
 from gangctl.core.lifecycle import table
-from gangctl.core.lifecycle.table import AttemptChange, Transition
+from gangctl.core.lifecycle.table import Advance, Transition
 from gangctl.core.policy import checkpoints, requests
 
 
@@ -139,8 +139,8 @@ def _seen(gang: Gang, status: Status) -> Status:
 
 def _moved(row: Transition, gang: Gang, status: Status, **changes: Any) -> Status:
     assert status.phase in row.sources, f"{row.name} does not lead out of {status.phase}"
-    attempt = status.attempt + (row.attempt is AttemptChange.NEXT)
-    if row.attempt is AttemptChange.NEXT or row.target is GangPhase.RUNNING:
+    attempt = status.attempt + (row.attempt is Advance.NEXT)
+    if row.attempt is Advance.NEXT or row.target is GangPhase.RUNNING:
         status = changed(status, barrier_timeouts=0, deadline_time=None)
     if status.restart_wait_time is not None:
         status = changed(status, restart_wait_time=None)

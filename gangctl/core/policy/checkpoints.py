@@ -35,7 +35,7 @@ from gangctl.api.gangjob import ApiSource, DirectorySource, Tier
 from gangctl.api.status import LineageEntry, RecordedStep, Status
 from gangctl.core.facts.gang import Gang, once, raised_incarnations
 from gangctl.core.facts.layout import number_places
-from gangctl.core.facts.world import CheckpointPart, Heard
+from gangctl.core.facts.world import Heard, RankPart
 
 # Registered checkpoints
 
@@ -154,11 +154,11 @@ def _complete(gang: Gang, tier: Tier, sources: _Sources) -> list[RecordedStep]:
     ]
 
 
-def _kinds(gang: Gang, tier: Tier, sources: _Sources) -> set[tuple[CheckpointPart, ...]]:
+def _kinds(gang: Gang, tier: Tier, sources: _Sources) -> set[tuple[RankPart, ...]]:
     """What ranks have registered in the tier, as far as it counts. Most have the same: it is found once for all."""
     name, alone = tier.name, sources.alone
-    alike: set[frozenset[tuple[CheckpointPart, ...]]] = set()
-    kinds: set[tuple[CheckpointPart, ...]] = set()
+    alike: set[frozenset[tuple[RankPart, ...]]] = set()
+    kinds: set[tuple[RankPart, ...]] = set()
     for place, own in number_places(gang.spec).ranks.items():
         heard = alone.get(place)
         told = None if heard is None else heard.registered.get(name)
@@ -171,11 +171,11 @@ def _kinds(gang: Gang, tier: Tier, sources: _Sources) -> set[tuple[CheckpointPar
     return kinds.union(*alike)
 
 
-def _kinds_among_peers(gang: Gang, tier: Tier, sources: _Sources) -> set[tuple[CheckpointPart, ...]]:
+def _kinds_among_peers(gang: Gang, tier: Tier, sources: _Sources) -> set[tuple[RankPart, ...]]:
     """What each rank has, or another member of its process group of it."""
-    numbering, kinds = number_places(gang.spec), set[tuple[CheckpointPart, ...]]()
+    numbering, kinds = number_places(gang.spec), set[tuple[RankPart, ...]]()
     for places in numbering.groups.values():
-        held: dict[int, tuple[CheckpointPart, ...]] = {}
+        held: dict[int, tuple[RankPart, ...]] = {}
         for place in places:
             heard = sources.alone.get(place)
             told = None if heard is None else heard.registered.get(tier.name)
@@ -185,7 +185,7 @@ def _kinds_among_peers(gang: Gang, tier: Tier, sources: _Sources) -> set[tuple[C
     return kinds
 
 
-def _parts(tier: str, rank: int, sources: _Reports) -> tuple[CheckpointPart, ...]:
+def _parts(tier: str, rank: int, sources: _Reports) -> tuple[RankPart, ...]:
     """What the rank has registered in the tier, as far as it counts."""
     found = [
         (one, only)

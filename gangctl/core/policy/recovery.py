@@ -195,9 +195,8 @@ def has_progressed(gang: Gang) -> bool | None:
 def is_work_over(gang: Gang) -> bool:
     """Whether ranks of a process group had finished, and others had not: no step was left to make."""
     done = finished_places(gang)
-    return bool(done) and any(
-        0 < len(done & {*places}) < len(places) for places in number_places(gang.spec).groups.values()
-    )
+    groups = number_places(gang.spec).groups.values()
+    return bool(done) and any(0 < len(done & {*places}) < len(places) for places in groups)
 
 
 # The budget

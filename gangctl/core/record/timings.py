@@ -160,7 +160,7 @@ AT_START: Final = 6
 EACH: Final = 2
 """The slowest of a phase."""
 
-TimingPart = Literal["Cause", "Replaced", "Slowest"]
+ListedAs = Literal["Cause", "Replaced", "Slowest"]
 What = Literal["Stop", "Replace", "Start", "CheckpointLoad", "FirstStep"]
 Took = tuple[float, float, str]
 """End, begin and member: in the order of time, and the same for the same world."""
@@ -203,7 +203,7 @@ def members_at_settling(gang: Gang, incident: Incident, gathered: Gathered) -> t
     ]
     if cause.member and not found:
         found = [_own_stop(gang, incident)]
-    rest: list[tuple[TimingPart, What, Mapping[str, float], int]] = [
+    rest: list[tuple[ListedAs, What, Mapping[str, float], int]] = [
         ("Slowest", "Stop", gathered.stopped, EACH),
         ("Replaced", "Replace", gathered.replaced, LISTED),
     ]
@@ -281,15 +281,13 @@ def _own_stop(gang: Gang, incident: Incident) -> IncidentMember:
     return _listed(incident, "Cause", "Stop", (end, cause.time, cause.member), cause.incarnation, node)
 
 
-def _entry(gang: Gang, incident: Incident, part: TimingPart, what: What, took: Took) -> IncidentMember:
+def _entry(gang: Gang, incident: Incident, part: ListedAs, what: What, took: Took) -> IncidentMember:
     name = took[2]
     pod = gang.pods.get(name)
     return _listed(incident, part, what, took, gang.incarnation(name), "" if pod is None else pod.node)
 
 
-def _listed(
-    incident: Incident, part: TimingPart, what: What, took: Took, incarnation: int, node: str
-) -> IncidentMember:
+def _listed(incident: Incident, part: ListedAs, what: What, took: Took, incarnation: int, node: str) -> IncidentMember:
     end, begin, name = took
     start = began(incident)
     return IncidentMember(

@@ -14,9 +14,10 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Any, Final
 
-from gangctl.core.facts.node_affinity import has_required_affinity, holds, is_selected, matches_any, untolerated_taints
-from gangctl.explain.why.world import Claim, NodeInventory
-from gangctl.kubernetes.objects import Node, PodAffinityTerm, Taint, WholePod
+from gangctl.core.facts import node_affinity
+from gangctl.core.facts.node_affinity import Taint, has_required_affinity, is_selected, matches_any, untolerated_taints
+from gangctl.explain.why.world import Claim, Inventory
+from gangctl.kubernetes.objects import Node, PodAffinityTerm, WholePod
 
 _IMMEDIATE: Final = "unbound immediate PersistentVolumeClaims"
 _UNSCHEDULABLE: Final = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
@@ -67,7 +68,7 @@ class Neighbours:
     """Key, and values of it of which a node must have one."""
 
 
-def neighbours(pod: WholePod, cluster: NodeInventory) -> Neighbours:
+def neighbours(pod: WholePod, cluster: Inventory) -> Neighbours:
     """Pod affinity and anti-affinity, the pod's own and that of others against it, for all nodes at once."""
     labels = {node.name: node.labels for node in cluster.nodes}
     placed = [one for there in cluster.pods.values() for one in there]
@@ -89,7 +90,7 @@ def neighbours(pod: WholePod, cluster: NodeInventory) -> Neighbours:
     return Neighbours(frozenset(blocked), tuple(needed))
 
 
-def refusals(pod: WholePod, node: Node, cluster: NodeInventory, around: Neighbours) -> list[FilterRefusal]:
+def refusals(pod: WholePod, node: Node, cluster: Inventory, around: Neighbours) -> list[FilterRefusal]:
     """Each filter's refusal, in the scheduler's order; empty if the pod fits on the node now.
 
     Args:
@@ -216,6 +217,7 @@ def _is_meant(term: PodAffinityTerm, pod: WholePod) -> bool:
     try:
         by_label = term.selector.get("matchLabels") or {}
         by_rule = term.selector.get("matchExpressions") or ()
-        return is_selected(by_label, pod.labels) and all(holds(one, pod.labels.get(one["key"])) for one in by_rule)
+        holds = (node_affinity.holds(one, pod.labels.get(one["key"])) for one in by_rule)
+        return is_selected(by_label, pod.labels) and all(holds)
     except (AttributeError, KeyError, TypeError, ValueError):
         return False

@@ -14,7 +14,7 @@ from gangctl.explain.why.filters import Filter, FilterRefusal
 from gangctl.explain.why.findings import Finding, FindingKind, NodeRow, amount, many
 from gangctl.explain.why.walk import Moves, NodeFit, Packing, Room, pack, rooms, scheduler_message, walk
 from gangctl.explain.why.walk import moves as possible_moves
-from gangctl.explain.why.world import GangSurroundings, NodeInventory
+from gangctl.explain.why.world import GangSurroundings, Inventory
 from gangctl.kubernetes.objects import WholePod
 from gangctl.words.text import counted, listed
 
@@ -52,7 +52,7 @@ def _alike(pod: WholePod) -> str:
 
 
 def _finding(
-    pods: Sequence[WholePod], members: tuple[str, ...], cluster: NodeInventory | None, own: frozenset[str], end: str
+    pods: Sequence[WholePod], members: tuple[str, ...], cluster: Inventory | None, own: frozenset[str], end: str
 ) -> Finding:
     first, since = pods[0], min(pod.created_at for pod in pods)
     has = "has" if len(members) == 1 else "have"
@@ -191,7 +191,7 @@ def _no_node(answers: Sequence[NodeFit]) -> tuple[str, FindingKind, str]:
     return f"no node would do, whatever is free: {text}", FindingKind.NO_NODE, "; ".join(_FIXES[one] for one in reasons)
 
 
-def _row(answer: NodeFit, found: Sequence[Room], cluster: NodeInventory) -> NodeRow:
+def _row(answer: NodeFit, found: Sequence[Room], cluster: Inventory) -> NodeRow:
     """A node's line. Figures are those of the first scarce resource; of what else is short, the reason tells."""
     name, why = (
         answer.node.name,

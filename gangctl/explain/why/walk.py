@@ -17,7 +17,7 @@ from decimal import Decimal
 from typing import Final
 
 from gangctl.explain.why.filters import Filter, FilterRefusal, Neighbours, free_resources, neighbours, refusals
-from gangctl.explain.why.world import NodeInventory
+from gangctl.explain.why.world import Inventory
 from gangctl.kubernetes.objects import Node, WholePod
 
 OWN: Final = frozenset({"cpu", "memory", "ephemeral-storage", "pods"})
@@ -50,7 +50,7 @@ class Packing:
     placed: tuple[tuple[WholePod, str], ...]
     """Each with its node."""
     left: tuple[WholePod, ...]
-    after: NodeInventory
+    after: Inventory
     """The cluster with those that are placed."""
 
 
@@ -71,14 +71,14 @@ class Room:
     """Allocatable on the node that has most."""
 
 
-def walk(pod: WholePod, cluster: NodeInventory) -> tuple[NodeFit, ...]:
+def walk(pod: WholePod, cluster: Inventory) -> tuple[NodeFit, ...]:
     """Return what each node answers, in the order of the nodes' names."""
     around = neighbours(pod, cluster)
     nodes = sorted(cluster.nodes, key=lambda node: node.name)
     return tuple(NodeFit(node, tuple(refusals(pod, node, cluster, around))) for node in nodes)
 
 
-def first_fit(pod: WholePod, cluster: NodeInventory, but: str) -> str | None:
+def first_fit(pod: WholePod, cluster: Inventory, but: str) -> str | None:
     """The first node, other than ``but``, on which the pod fits; None if it fits nowhere."""
     around = neighbours(pod, cluster)
     nodes = (node for node in cluster.nodes if node.name != but)
@@ -94,7 +94,7 @@ def scheduler_message(answers: Sequence[NodeFit]) -> str:
     return f"{text}: {reasons}" if reasons else text
 
 
-def pack(pods: Sequence[WholePod], cluster: NodeInventory) -> Packing:
+def pack(pods: Sequence[WholePod], cluster: Inventory) -> Packing:
     """Place the pods one after the other: each on the node that has least left and still has room."""
     placed: list[tuple[WholePod, str]] = []
     left: list[WholePod] = []
@@ -126,19 +126,19 @@ def _asks_for(pod: WholePod) -> WholePod:
     return replace(pod, name="", uid="", created_at=0.0, unscheduled="")
 
 
-def with_pod(cluster: NodeInventory, pod: WholePod, node: str) -> NodeInventory:
+def with_pod(cluster: Inventory, pod: WholePod, node: str) -> Inventory:
     """The cluster with the pod on this node."""
     there = (*cluster.pods.get(node, ()), replace(pod, node=node))
     return replace(cluster, pods={**cluster.pods, node: there})
 
 
-def without_pod(cluster: NodeInventory, pod: WholePod) -> NodeInventory:
+def without_pod(cluster: Inventory, pod: WholePod) -> Inventory:
     """The cluster without the pod, which has a node."""
     there = tuple(one for one in cluster.pods.get(pod.node, ()) if one.full_name != pod.full_name)
     return replace(cluster, pods={**cluster.pods, pod.node: there})
 
 
-def rooms(pod: WholePod, answers: Sequence[NodeFit], cluster: NodeInventory) -> tuple[Room, ...]:
+def rooms(pod: WholePod, answers: Sequence[NodeFit], cluster: Inventory) -> tuple[Room, ...]:
     """The resources of which at least one of the open nodes has too little for the pod, devices first.
 
     ``cluster``: as the answers have it.
@@ -190,7 +190,7 @@ class Moves:
     moves: tuple[Move, ...]
 
 
-def moves(pod: WholePod, answers: Sequence[NodeFit], cluster: NodeInventory, own: frozenset[str]) -> Moves | None:
+def moves(pod: WholePod, answers: Sequence[NodeFit], cluster: Inventory, own: frozenset[str]) -> Moves | None:
     """Find the fewest pods that would have to move; None if moving pods doesn't help.
 
     Args:
@@ -209,7 +209,7 @@ def _lack(answer: NodeFit) -> Decimal:
     return max(one.shortage.needs - one.shortage.free for one in answer.refusals if one.shortage is not None)
 
 
-def _on(pod: WholePod, answer: NodeFit, cluster: NodeInventory, own: frozenset[str]) -> Moves | None:
+def _on(pod: WholePod, answer: NodeFit, cluster: Inventory, own: frozenset[str]) -> Moves | None:
     """The moves that make room on one node."""
     node, made = answer.node, list[Move]()
     first = next(one.shortage.resource for one in answer.refusals if one.shortage is not None)
@@ -234,7 +234,7 @@ def _on(pod: WholePod, answer: NodeFit, cluster: NodeInventory, own: frozenset[s
     return None
 
 
-def _short(pod: WholePod, node: Node, cluster: NodeInventory) -> tuple[str, Decimal] | tuple[()] | None:
+def _short(pod: WholePod, node: Node, cluster: Inventory) -> tuple[str, Decimal] | tuple[()] | None:
     """The resource of which the node has too little, and how much; () if it has enough; None if it won't do."""
     found = refusals(pod, node, cluster, neighbours(pod, cluster))
     if any(one.filter is not Filter.NODE_RESOURCES_FIT for one in found):
@@ -243,9 +243,7 @@ def _short(pod: WholePod, node: Node, cluster: NodeInventory) -> tuple[str, Deci
     return () if short is None else (short.resource, short.needs - short.free)
 
 
-def _movable(
-    pod: WholePod, node: Node, cluster: NodeInventory, own: frozenset[str], stuck: set[str]
-) -> Iterator[WholePod]:
+def _movable(pod: WholePod, node: Node, cluster: Inventory, own: frozenset[str], stuck: set[str]) -> Iterator[WholePod]:
     for one in cluster.pods.get(node.name, ()):
         is_fixed = one.owner in _STAY or one.uid in own or one.priority > pod.priority or one.deleting
         if not is_fixed and one.full_name not in stuck:

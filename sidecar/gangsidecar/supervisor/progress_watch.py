@@ -43,13 +43,13 @@ class Searched(NamedTuple):
     question: int
 
 
-WatchResult = wire.Progress | wire.LogMatch
+Notice = wire.Progress | wire.LogMatch
 
 
 class ProgressWatch:
     """Watches the processes of this supervisor's worker, attempt by attempt."""
 
-    def __init__(self, loop: EventLoop, helpers: set[int], then: Callable[[WatchResult], None]) -> None:
+    def __init__(self, loop: EventLoop, helpers: set[int], then: Callable[[Notice], None]) -> None:
         """``helpers``: the pids that belong to no worker. ``then`` gets the progress that was read, and matches."""
         self._loop = loop
         self._helpers = helpers
@@ -71,7 +71,7 @@ class ProgressWatch:
             self._newest = self._starting = _Copy(self._loop, self._helpers, attempt, run, self._take)
             self._copies.append(self._newest)
 
-    def _take(self, found: WatchResult | Searched) -> None:
+    def _take(self, found: Notice | Searched) -> None:
         if not isinstance(found, Searched):
             self._then(found)
 
@@ -136,12 +136,7 @@ class _Copy:
     """The copier of one attempt's output, the pipes from its processes, and the questions whether all is searched."""
 
     def __init__(
-        self,
-        loop: EventLoop,
-        helpers: set[int],
-        attempt: int,
-        run: wire.Run,
-        then: Callable[[WatchResult | Searched], None],
+        self, loop: EventLoop, helpers: set[int], attempt: int, run: wire.Run, then: Callable[[Notice | Searched], None]
     ) -> None:
         self._loop = loop
         self._then = then
@@ -210,7 +205,7 @@ class _Copy:
         except OSError:  # The pipe is full: the newest question in it is answered, and this one in time or not.
             return
 
-    def _take(self, found: WatchResult | Searched) -> None:
+    def _take(self, found: Notice | Searched) -> None:
         if isinstance(found, Searched):
             self._answered = max(self._answered, found.question)
         self._then(found)
@@ -240,7 +235,7 @@ class Watcher:
         loop: EventLoop,
         helpers: set[int],
         attempt: int,
-        then: Callable[[WatchResult | Searched], None],
+        then: Callable[[Notice | Searched], None],
         work: Callable[[int], None],
         keep: Sequence[int] = (),
     ) -> None:

@@ -19,7 +19,7 @@ from gangsidecar.start.link import WARM_STARTS
 from gangsidecar.supervisor import connections, launch, machine, persistence, processes
 from gangsidecar.supervisor.event_loop import EventLoop
 from gangsidecar.supervisor.machine.stop import why_anew
-from gangsidecar.supervisor.progress_watch import ProgressWatch, WatchResult
+from gangsidecar.supervisor.progress_watch import Notice, ProgressWatch
 from gangsidecar.supervisor.settings import SupervisorSettings
 
 if TYPE_CHECKING:
@@ -217,7 +217,7 @@ class Workers:
         if self._warm is not None:
             self._warm.progressed(progress)
 
-    def _read(self, found: WatchResult) -> None:
+    def _read(self, found: Notice) -> None:
         if isinstance(found, wire.Progress):
             self.progressed(found)
         self._feed(found)

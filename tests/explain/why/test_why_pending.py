@@ -10,7 +10,7 @@ from gangctl.core.facts.world import Pod
 from gangctl.explain.why.findings import Finding, FindingKind
 from gangctl.explain.why.pending import find_unscheduled
 from gangctl.explain.why.walk import Moves
-from gangctl.explain.why.world import GangSurroundings, NodeInventory
+from gangctl.explain.why.world import GangSurroundings, Inventory
 from gangctl.kubernetes.objects import Node, WholePod
 from tests.explain.why.clusters import GPU, cluster, node, pod
 
@@ -23,7 +23,7 @@ def waiting(count: int, gpus: int, **spec: Any) -> tuple[WholePod, ...]:
     return tuple(pod(f"gang-worker-{at}-0", gpus, **SAID, **spec) for at in range(count))
 
 
-def found(pods: tuple[WholePod, ...], there: NodeInventory | None) -> Finding:
+def found(pods: tuple[WholePod, ...], there: Inventory | None) -> Finding:
     around = GangSurroundings(waiting=pods, cluster=there)
     members = {one.name: f"worker-{at}" for at, one in enumerate(pods)}
     (finding,) = find_unscheduled(around, members, "the gang waits")

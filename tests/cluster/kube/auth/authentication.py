@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from gangctl.cluster.kube.projections import KubePod
 from gangctl.cluster.kube.tokens import TokenAuthenticator
-from gangctl.cluster.port import MemberIdentity, RefusalReason, TokenRefusal
+from gangctl.cluster.port import MemberIdentity, Refusal, RefusalReason
 from tests.cluster.kube.auth.tokens import (
     GANG,
     NAMESPACE,
@@ -26,12 +26,12 @@ class Authentication:
     pods: dict[str, KubePod] = field(default_factory=lambda: {f"pod-{at}": pod(at) for at in range(4)})
     gangs: dict[str, tuple[str, str]] = field(default_factory=lambda: {GANG: (NAMESPACE, "g")})
 
-    async def authenticate(self, shown: str) -> MemberIdentity | TokenRefusal:
+    async def authenticate(self, shown: str) -> MemberIdentity | Refusal:
         return await self.authenticator.authenticate(shown, self.pods.get, self.gangs.get)
 
     async def refusal_reason(self, shown: str) -> RefusalReason:
         """The reason of a refusal. Its text must not contain the token."""
         found = await self.authenticate(shown)
-        assert isinstance(found, TokenRefusal), found
+        assert isinstance(found, Refusal), found
         assert shown == "" or shown not in found.text
         return found.reason

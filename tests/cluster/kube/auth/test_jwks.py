@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gangctl.cluster.kube import tokens
-from gangctl.cluster.port import MemberIdentity, TokenRefusal
+from gangctl.cluster.port import MemberIdentity, Refusal
 from tests.cluster.kube.auth.authentication import WORKER, Authentication
 from tests.cluster.kube.auth.tokens import (
     CLUSTER_KEY,
@@ -69,6 +69,6 @@ async def test_known_keys_stay_in_use_while_the_api_server_is_away(
 async def test_every_token_may_be_retried_while_no_key_can_be_fetched(auth: Authentication) -> None:
     auth.issuer.hidden = status(503, "ServiceUnavailable", "etcd is away")
     found = await asyncio.gather(*(auth.authenticate(token(at % 4)) for at in range(100)))
-    assert {(one.reason, one.retryable) for one in found if isinstance(one, TokenRefusal)} == {("CannotVerify", True)}
-    assert all("etcd is away" in one.text for one in found if isinstance(one, TokenRefusal))
+    assert {(one.reason, one.retryable) for one in found if isinstance(one, Refusal)} == {("CannotVerify", True)}
+    assert all("etcd is away" in one.text for one in found if isinstance(one, Refusal))
     assert (len(auth.issuer.asked), auth.issuer.reviewed) == (1, [])

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives import serialization
 
 from gangctl.cluster.kube import tokens
 from gangctl.cluster.kube.projections import KubePod
-from gangctl.cluster.port import MemberIdentity, TokenRefusal
+from gangctl.cluster.port import MemberIdentity, Refusal
 from tests.cluster.kube.auth.authentication import WORKER, Authentication
 from tests.cluster.kube.auth.tokens import (
     AUDIENCE,
@@ -138,13 +138,13 @@ async def test_an_unknown_pod_may_retry_and_a_deleted_pod_may_not(
 ) -> None:
     late = auth.pods.pop("pod-0")
     found = await auth.authenticate(token())
-    assert isinstance(found, TokenRefusal)
+    assert isinstance(found, Refusal)
     assert (found.reason, found.retryable) == ("UnknownPod", True)
     auth.pods["pod-0"] = late
     assert await auth.authenticate(token()) == WORKER
     del auth.pods["pod-0"]
     found = await auth.authenticate(token())
-    assert isinstance(found, TokenRefusal)
+    assert isinstance(found, Refusal)
     assert (found.reason, found.retryable) == ("PodGone", False)
     monkeypatch.setattr(tokens, "APPEARING_SECONDS", 0.0)
     del auth.pods["pod-1"]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gangctl.cluster.kube import tokens
-from gangctl.cluster.port import TokenRefusal
+from gangctl.cluster.port import Refusal
 from tests.cluster.kube.auth.authentication import WORKER, Authentication
 from tests.cluster.kube.auth.tokens import (
     AUDIENCE,
@@ -96,7 +96,7 @@ async def test_the_number_of_waiting_reviews_is_bounded(auth: Authentication, mo
     asked = {asyncio.ensure_future(auth.authenticate(sign(claims(jti=str(at))))) for at in range(60)}
     await until_async("the tokens beyond the bound are refused", lambda: sum(one.done() for one in asked) == 50)
     refused = [one.result() for one in asked if one.done()]
-    assert {(one.reason, one.retryable) for one in refused if isinstance(one, TokenRefusal)} == {("CannotVerify", True)}
+    assert {(one.reason, one.retryable) for one in refused if isinstance(one, Refusal)} == {("CannotVerify", True)}
     assert len(auth.issuer.reviewed) <= tokens.CONCURRENCY
     auth.issuer.answering.set()
     assert sum(one == WORKER for one in await asyncio.gather(*asked)) == 10
