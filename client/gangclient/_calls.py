@@ -28,7 +28,7 @@ PAUSE = 0.1
 """Seconds between two tries."""
 FLUSH = 0.2
 """Seconds that what is not sent yet may delay the end of the process."""
-BROKEN = (OSError, http.client.HTTPException, ValueError, KeyError)
+CALL_ERRORS = (OSError, http.client.HTTPException, ValueError, KeyError)
 """No answer, or one that makes no sense."""
 _SOCKET_PATH = 107
 """Bytes that the path of a unix socket may have on Linux."""
@@ -39,7 +39,7 @@ STEP = "Step"
 _LONGEST = 1e9
 """Seconds: the largest duration that the API accepts."""
 _log = logging.getLogger("gangclient")
-MOST = 1000
+MAX_CALLS = 1000
 """Calls that are kept; beyond that, the oldest is forgotten."""
 
 
@@ -90,7 +90,7 @@ class UnixConnection(http.client.HTTPConnection):
 
 
 def call(socket_path: str, timeout: float, method: str, path: str, body: Optional[Body]) -> Tuple[int, Body]:
-    """Make one request; return the status and the answer, or raise one of :data:`BROKEN`."""
+    """Make one request; return the status and the answer, or raise one of :data:`CALL_ERRORS`."""
     connection = UnixConnection(socket_path, timeout)
     try:
         text = None if body is None else json.dumps(body)
@@ -308,10 +308,10 @@ class Backlog(Background):
 
     def _keep(self, path: str, body: Body) -> None:
         self._kept.append(_Kept(path, body))
-        if len(self._kept) > MOST:
+        if len(self._kept) > MAX_CALLS:
             self._kept.popleft()
             _log.warning(
-                "the sidecar is away and %d calls wait for it: the oldest call that was kept is forgotten", MOST
+                "the sidecar is away and %d calls wait for it: the oldest call that was kept is forgotten", MAX_CALLS
             )
         if self._thread is None:
             self._start()

@@ -18,7 +18,7 @@ from contextlib import closing, contextmanager
 from typing import Callable, Dict, Generator, Iterator, List, NamedTuple, Optional, Tuple, Union
 
 from gangclient._calls import (
-    BROKEN,
+    CALL_ERRORS,
     PATIENCE,
     PAUSE,
     STEP,
@@ -209,7 +209,7 @@ class Client:
         while self._path and not self._closed:
             try:
                 yield from self._stream()
-            except BROKEN as error:
+            except CALL_ERRORS as error:
                 _log.debug("the stream of events broke: %s", error)
             time.sleep(PAUSE)  # The sidecar is restarting.
 
@@ -253,7 +253,7 @@ class Client:
     def _own_stop(self, events: Iterator[Event]) -> Optional[Event]:
         try:
             return next((one for one in events if one.attempt == self._attempt), None)
-        except BROKEN as error:
+        except CALL_ERRORS as error:
             _log.debug("the stream of the stop broke: %s", error)
             return None
 

@@ -15,9 +15,9 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from gangctl.api.crd import KINDS, ONLY, REFUSED, RESERVED, Schema, gangjob_schema
+from gangctl.api.crd import KINDS_KEY, ONLY, REFUSED_KEY, RESERVED, Schema, gangjob_schema
 from gangctl.api.gangjob import GangJob
-from gangctl.api.model import BROKEN, SUBMITTED, Constraint
+from gangctl.api.model import CONSTRAINT_ERROR, SUBMITTED, Constraint
 from gangctl.api.names import KIND
 from gangctl.api.overrides import Override, apply_overrides
 from gangctl.api.pod_fields import UnknownField, flat, unknown_fields
@@ -130,14 +130,14 @@ class _Check:
 
     def _translate(self, error: ErrorDetails, *, only_rules: bool) -> None:
         location, node, parent = _located(error["loc"])
-        if error["type"] == BROKEN:
+        if error["type"] == CONSTRAINT_ERROR:
             for constraint in error["ctx"]["broken"]:
                 self._add_rule(location, constraint)
         elif only_rules:
             return
         elif error["type"] in {"union_tag_invalid", "union_tag_not_found"}:
-            location = (*location, node[KINDS])
-            self._add_value(location, node["properties"][node[KINDS]])
+            location = (*location, node[KINDS_KEY])
+            self._add_value(location, node["properties"][node[KINDS_KEY]])
         elif error["type"] == "missing":
             self._add(location, "nothing", allowed_values(node))
         elif error["type"] == "extra_forbidden":
@@ -157,7 +157,7 @@ class _Check:
         why = ""
         if isinstance(value, str) and "enum" in node:
             near = get_close_matches(value, [str(one) for one in node["enum"]], 1)
-            why = node.get(REFUSED, {}).get(value) or (f"did you mean {near[0]}?" if near else "")
+            why = node.get(REFUSED_KEY, {}).get(value) or (f"did you mean {near[0]}?" if near else "")
         self._add(location, found, allowed_values(node), why)
 
     def _add_unknown(self, location: Location, node: Schema, parent: Schema) -> None:
@@ -212,7 +212,7 @@ def _located(loc: tuple[str | int, ...]) -> tuple[Location, Schema, Schema]:
     location: Location = ()
     inside_kind = False
     for part in loc:
-        if KINDS in node and not inside_kind:
+        if KINDS_KEY in node and not inside_kind:
             inside_kind = True
             continue
         inside_kind = False

@@ -52,7 +52,7 @@ def _by_class(module: str) -> dict[str, dict[str, str]]:
     return found
 
 
-BROKEN = "gangctl_constraint"
+CONSTRAINT_ERROR = "gangctl_constraint"
 """Error type of a violated :class:`Constraint`; its context has all violated constraints of one value."""
 SUBMITTED: Final = "submitted"
 """The context of a validation that also checks what costs more than to read it: once, where a manifest is loaded."""
@@ -114,7 +114,7 @@ class Model(BaseModel):
         broken = [one for one in checked if not one.holds(self)]
         if broken:
             text = "; ".join(one.message for one in broken)
-            raise PydanticCustomError(BROKEN, "{text}", {"text": text, "broken": broken})
+            raise PydanticCustomError(CONSTRAINT_ERROR, "{text}", {"text": text, "broken": broken})
         return self
 
     @classmethod

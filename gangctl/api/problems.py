@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gangctl.api.crd import REFUSED
+from gangctl.api.crd import REFUSED_KEY
 
 _SHOWN: Final = 60
 """Maximum characters of a value in a message."""
@@ -72,7 +72,7 @@ def allowed_values(node: Mapping[str, Any]) -> str:
     """The values that the schema of a field allows, as a noun phrase."""
     match node:
         case {"enum": values}:
-            good = [str(one) for one in values if one not in node.get(REFUSED, ())]
+            good = [str(one) for one in values if one not in node.get(REFUSED_KEY, ())]
             more = f" and {len(good) - _LISTED} more" if len(good) > _LISTED else ""
             return f"one of {', '.join(good[:_LISTED])}{more}" if len(good) > 1 else json.dumps(good[0])
         case {"type": "integer"}:

@@ -97,7 +97,7 @@ class Backoff:
         return times
 
 
-AT_ONCE: Final = 32
+MAX_ACTIONS: Final = 32
 """Requests of one kind for one gang at once."""
 SLOTS: Final = 128
 """Requests for all gangs at once: at most half of them for one namespace, and a quarter for one gang."""
@@ -168,7 +168,7 @@ class Actions:
                 for action in actions
                 if type(action) is kind and _target(action) not in self._under_way and self._backoff.is_due(action, now)
             )
-            for _ in range(min(AT_ONCE, len(self._waiting[kind])) - self._workers[kind]):
+            for _ in range(min(MAX_ACTIONS, len(self._waiting[kind])) - self._workers[kind]):
                 self._workers[kind] += 1
                 self._tasks.create_task(self._work(kind), name=f"actions of gang {job.metadata.name}")
 

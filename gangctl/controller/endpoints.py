@@ -30,7 +30,7 @@ from gangctl.controller.page.routes import Page
 from gangctl.telemetry.metrics.exposition import Exposition
 
 METRICS: Final = "/metrics"
-PAGE: Final = "/ui"
+PAGE_URLS: Final = "/ui"
 """The non-resource URLs that a user must be allowed to get."""
 MAX_PROBES: Final = 32
 MAX_SCRAPES: Final = 64

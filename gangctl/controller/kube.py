@@ -30,12 +30,12 @@ from gangctl.cluster.kube.election import BootClock, Election, KubeLease
 from gangctl.cluster.kube.tokens import TokenAuthenticator
 from gangctl.controller import flags, housekeeping
 from gangctl.controller.companions import companions
-from gangctl.controller.endpoints import METRICS, PAGE, Health, MetricsServer, Security, serve_page
+from gangctl.controller.endpoints import METRICS, PAGE_URLS, Health, MetricsServer, Security, serve_page
 from gangctl.controller.flags import Options
 from gangctl.controller.housekeeping import Garbage
 from gangctl.controller.hub import Hub
 from gangctl.controller.loop import Loop, Wakes
-from gangctl.controller.page.routes import PATH, GangSource, Page, traces_from_environment
+from gangctl.controller.page.routes import UI_PATH, GangSource, Page, traces_from_environment
 from gangctl.core.lifecycle.decide import decide
 from gangctl.core.lifecycle.directive import directives
 from gangctl.telemetry import logs
@@ -145,7 +145,7 @@ class Controller:
         )
         self._telemetry = TelemetryFanout(self._tracer, self._metrics)
         self._health = Health(self.problems)
-        scrapers, viewers = (RequestAuthorizer(client, url) for url in (METRICS, PAGE))
+        scrapers, viewers = (RequestAuthorizer(client, url) for url in (METRICS, PAGE_URLS))
         scraped, seen = (Security(self._certificates.context, one.refusal) for one in (scrapers, viewers))
         self._metrics_server = MetricsServer(self._metrics.exposition, scraped if options.metrics_secure else None)
         source = GangSource(self._cluster, lambda: self._loop, self._leaders_page, traces_from_environment())
@@ -260,7 +260,7 @@ class Controller:
         """URL of the page of the replica that leads; empty if none is known. All replicas have the same port."""
         address = self._election.leader_address() or ""
         host = "" if address == self._options.address else urlsplit(address).hostname
-        return f"https://{f'[{host}]' if ':' in host else host}:{self._options.page_port}{PATH}" if host else ""
+        return f"https://{f'[{host}]' if ':' in host else host}:{self._options.page_port}{UI_PATH}" if host else ""
 
     def _log_certificate_problem(self, state: RetryCallState) -> None:
         error = None if state.outcome is None else state.outcome.exception()

@@ -105,7 +105,7 @@ class Wakes:
 
 FIRST_RETRY_SECONDS: Final = 0.01
 LONGEST_RETRY_SECONDS: Final = 5.0
-PAUSE: Final = 3.0
+PAUSE_FACTOR: Final = 3.0
 """A pause is so many times as long as the decision before it: however much is new, a gang's decisions take at most a
 quarter of the loop's time. The rest is for the reports that they wait for, and for other gangs."""
 
@@ -227,7 +227,7 @@ class Loop:
         # The plan does not know of a pod that vanished since: its report may be the last evidence of it.
         pods = {pod.uid for pod in (*observed.pods, *self._cluster.pods(uid))}
         self._hub.prune(uid, pods | {entry.pod for entry in job.status.awaited})
-        await asyncio.sleep(PAUSE * seconds)
+        await asyncio.sleep(PAUSE_FACTOR * seconds)
         pauses = (plan.requeue_after, actions.due_in)
         return min((pause for pause in pauses if pause is not None), default=None)
 

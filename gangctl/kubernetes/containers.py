@@ -29,9 +29,9 @@ WORDS: Final = 300
 """So many characters of the cluster's words are kept: the last ones, since runtimes put the cause at the end."""
 _WRITE_PHASES: Final = frozenset({"DeletionByPodGC", "DeletionByTaintManager", "DeletionByDeviceTaintManager"})
 """Reasons of DisruptionTarget with which the control plane, and not the kubelet, ends a pod whose node may be lost."""
-STARTING: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
+STARTING_REASONS: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 """Reasons of a waiting container that are no problem."""
-_AFTER_END: Final = STARTING | {"CrashLoopBackOff", "RunContainerError"}
+_AFTER_END: Final = STARTING_REASONS | {"CrashLoopBackOff", "RunContainerError"}
 """Reasons of a waiting container whose newest end says more."""
 _NEVER_RAN: Final = frozenset({"StartError", "ContainerCannotRun"})
 """Reasons of an end with which a runtime says that it could not execute the command."""
@@ -134,13 +134,13 @@ def reason(raw: RawPod, scheduled: RawCondition | None) -> tuple[str, str]:
     if status.reason:
         return status.reason, _cut(status.message).rstrip(".")
     for one in status.init_container_statuses:  # A user's sidecar may keep the worker from starting.
-        if one.state.waiting is not None and one.state.waiting.reason not in STARTING:
+        if one.state.waiting is not None and one.state.waiting.reason not in STARTING_REASONS:
             return one.state.waiting.reason, _cut(f"container {one.name}{_of_other(one)}")
     if failure is not None:
         return failure.reason, failure.message
     waiting = [one.state.waiting.reason for one in _workers(raw) if one.state.waiting is not None]
     ended = [one.state.terminated.reason for one in _judged(raw) if one.state.terminated is not None]
-    found = [one for one in waiting if one not in STARTING]
+    found = [one for one in waiting if one not in STARTING_REASONS]
     found += sorted((one for one in ended if one and one != "Completed"), key=lambda one: one == "Error")
     if not found and scheduled is not None and scheduled.status != "True":
         return scheduled.message or scheduled.reason, ""

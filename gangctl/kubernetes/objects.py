@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from gangctl.core.facts.node_affinity import REQUIRED, Taint, quantity
 from gangctl.core.facts.world import Device
-from gangctl.kubernetes.containers import STARTING, WORDS, epoch_time
+from gangctl.kubernetes.containers import STARTING_REASONS, WORDS, epoch_time
 from gangctl.kubernetes.schema import (
     RawContainerStatus,
     RawDaemonSet,
@@ -35,7 +35,7 @@ RESTARTS_ALL: Final = "RestartAllContainersOnContainerExits"
 """The feature that a node declares if it can restart all containers of a pod at once (KEP-5532)."""
 OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
 """The taint with which an administrator marks a node as down, so that its pods no longer run."""
-ENDED: Final = frozenset({"Succeeded", "Failed"})
+ENDED_PHASES: Final = frozenset({"Succeeded", "Failed"})
 """The phases of a pod that needs nothing of its node any more."""
 _PRESSURES: Final = frozenset({"MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"})
 
@@ -167,7 +167,7 @@ class WholePod:
     @property
     def ended(self) -> bool:
         """Return whether it needs nothing of its node any more."""
-        return self.phase in ENDED
+        return self.phase in ENDED_PHASES
 
     @property
     def device_requests(self) -> Mapping[str, int]:
@@ -388,7 +388,7 @@ def _unread(spec: RawWholePodSpec) -> Iterator[str]:
 def _waiting(raw: RawContainerStatus) -> str:
     """Return why the container can't run; empty if it runs or is about to."""
     waiting = raw.state.waiting
-    if waiting is None or waiting.reason in STARTING:
+    if waiting is None or waiting.reason in STARTING_REASONS:
         return ""
     return f"container {raw.name}: {_words(waiting.reason, waiting.message)}"
 

@@ -14,7 +14,7 @@ from aiohttp import web
 
 from gangctl.api.gangjob import GangJob
 from gangctl.controller.loop import Loop
-from gangctl.controller.page.routes import PATH, GangSource, Page, ViewerReview, allow_everyone
+from gangctl.controller.page.routes import UI_PATH, GangSource, Page, ViewerReview, allow_everyone
 from gangctl.core.facts.world import Observed
 from gangctl.core.lifecycle.plan import Plan
 from tests.controller.fake_cluster import FakeCluster, running
@@ -74,6 +74,6 @@ async def page_of(
         await runner.setup()
         try:
             await web.TCPSite(runner, "127.0.0.1", 0).start()
-            yield Served(f"http://127.0.0.1:{runner.addresses[0][1]}{PATH}", session)
+            yield Served(f"http://127.0.0.1:{runner.addresses[0][1]}{UI_PATH}", session)
         finally:
             await runner.cleanup()

@@ -198,11 +198,11 @@ def fullest(node: str, path: str) -> Status:
                 attempt=at,
                 time=START,
                 cause=cause,
-                members=(member,) * timings.LISTED,
+                members=(member,) * timings.MAX_LISTED,
                 trace_id="0" * 32,
                 linked_trace_id="0" * 32,
                 stacks=Stacks(member="worker-9999", text="s" * 8192),
-                output=Output(member="worker-9999", text="o" * printed.BYTES),
+                output=Output(member="worker-9999", text="o" * printed.MAX_OUTPUT_BYTES),
             )
             for at in range(incidents.KEPT)
         ),
@@ -279,14 +279,14 @@ def test_a_gang_of_ten_thousand_costs_as_little_as_a_small_one_before_the_cluste
     made.refused = None
     for at in range(3):
         made_now = decide(made.now, made.job, made.observed())
-        assert len(made_now.actions) <= pods.MOST
+        assert len(made_now.actions) <= pods.MAX_CREATED
         if at == 0:
             assert made_now.status is not None
             made.job = made.job.model_copy(update={"status": made_now.status})
     names = [one.member for one in made_now.actions if isinstance(one, CreatePod)]
     created = tuple(Pod(f"g-{name}-0", f"uid-{name}", name, 0) for name in names)
     following = decide(made.now, made.job, replace(made.observed(), pods=created)).actions
-    assert next(one.member for one in following if isinstance(one, CreatePod)) == f"worker-{pods.MOST}"
+    assert next(one.member for one in following if isinstance(one, CreatePod)) == f"worker-{pods.MAX_CREATED}"
 
 
 def test_the_layouts_that_are_remembered_are_bounded_by_their_members() -> None:

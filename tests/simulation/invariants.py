@@ -18,7 +18,7 @@ from gangctl.core.lifecycle.table import TRANSITIONS, Advance
 from gangctl.core.policy.cause import NAMED
 from gangctl.core.policy.pods import DeletePod
 from gangctl.core.record.conditions import total
-from gangctl.core.record.timings import LISTED
+from gangctl.core.record.timings import MAX_LISTED
 from gangsidecar.supervisor import machine
 from gangsidecar.wire import Directive, End, Phase, Verb
 from tests.core.edges import is_allowed
@@ -248,7 +248,7 @@ def _accounted(old: Status, new: Status) -> None:
         require(passed >= 0 and abs(passed - added) < 0.01, 7, f"{added} s are accounted for {passed} s")
     for one in new.incidents[:1]:
         require(min((part.milliseconds for part in one.members), default=0) >= 0, 7, f"negative: {one.members}")
-        require(len(one.members) <= LISTED, 7, f"{len(one.members)} members in an incident")
+        require(len(one.members) <= MAX_LISTED, 7, f"{len(one.members)} members in an incident")
 
 
 def _barrier(u: Universe, new: Status) -> None:

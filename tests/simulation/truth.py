@@ -11,7 +11,7 @@ from gangctl.api.gangjob import NeverSucceeds, Roles
 from gangctl.api.status import GangPhase, Status
 from gangctl.core.facts.gang import holders, incarnation, started_processes
 from gangctl.core.facts.world import Heard, Pod
-from gangctl.core.policy.brake import LEAST
+from gangctl.core.policy.brake import MIN_SILENT
 from gangsidecar.supervisor.machine import history as histories
 from gangsidecar.wire import Phase
 from tests.simulation import signals
@@ -190,7 +190,7 @@ def _of_node(u: Universe, leader: Leader, box: Box) -> str:
     others = sum(one.node not in u.lost and not one.exited for one in current)
     decided = seconds(leader.thought_at + leader.skew)
     heard = any(one.report.pod == box.pod and one.since < decided for one in leader.heard)
-    silent = not box.is_reached or not heard or (u.unreachable and others < LEAST)
+    silent = not box.is_reached or not heard or (u.unreachable and others < MIN_SILENT)
     return f"{box.node} is lost" if box.node in u.lost and silent else ""
 
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
 from gangclient.memory._keeping import Ledger, Where, peers
-from gangclient.memory._link import LIMIT, DirectoryMessage, Identity, LineError, decode_line, encode_line
+from gangclient.memory._link import MAX_LINE_BYTES, DirectoryMessage, Identity, LineError, decode_line, encode_line
 
 FEW_SECONDS = 5.0
 """For a connection to say who it is, and for it to read a message."""
@@ -77,7 +77,7 @@ class Directory:
 
     async def serve(self, listening: socket.socket, over: asyncio.Event) -> None:
         """Answer until ``over``."""
-        server = await asyncio.start_server(self._connection, sock=listening, limit=LIMIT)
+        server = await asyncio.start_server(self._connection, sock=listening, limit=MAX_LINE_BYTES)
         await over.wait()
         server.close()
         for writer in self._open.values():

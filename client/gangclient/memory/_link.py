@@ -18,9 +18,9 @@ from typing import Any, BinaryIO, Callable, Dict, NamedTuple, Optional, Tuple, c
 from gangclient import GangError
 from gangclient.memory._keeping import StepVerdict
 
-LIMIT = 64 << 10
+MAX_LINE_BYTES = 64 << 10
 """Bytes of a line."""
-SECONDS = 20.0
+TRANSFER_SECONDS = 20.0
 """For one send or receive between two ranks; what takes longer is given up."""
 DirectoryMessage = Dict[str, Any]
 JOIN_SECONDS = 120.0
@@ -71,7 +71,7 @@ def encode_line(message: DirectoryMessage) -> bytes:
 def decode_line(line: bytes) -> DirectoryMessage:
     """Read a line. LineError: the connection has ended, or it isn't a message."""
     if not line.endswith(b"\n"):
-        raise LineError("the connection has ended" if len(line) < LIMIT else "a line is too long")
+        raise LineError("the connection has ended" if len(line) < MAX_LINE_BYTES else "a line is too long")
     try:
         message = json.loads(line)
     except ValueError as error:
@@ -83,7 +83,7 @@ def decode_line(line: bytes) -> DirectoryMessage:
 
 def receive_message(file: BinaryIO) -> DirectoryMessage:
     """Read the next message. LineError, OSError: there is none."""
-    return decode_line(file.readline(LIMIT))
+    return decode_line(file.readline(MAX_LINE_BYTES))
 
 
 def parse_address(text: str) -> Tuple[str, int]:
@@ -94,7 +94,7 @@ def parse_address(text: str) -> Tuple[str, int]:
 
 def dial(host: str, port: int) -> socket.socket:
     """Connect, with the time limit. OSError: there is no connection."""
-    connection = socket.create_connection((host, port), timeout=SECONDS)
+    connection = socket.create_connection((host, port), timeout=TRANSFER_SECONDS)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connection
 

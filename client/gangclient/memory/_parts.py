@@ -18,13 +18,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Callable, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple, Union, cast
 
-from gangclient.memory._link import SECONDS, Identity, LineError, dial, encode_line, receive_message
+from gangclient.memory._link import TRANSFER_SECONDS, Identity, LineError, dial, encode_line, receive_message
 
 PIECE = 4 << 20
 """Bytes that are read or checked at a time."""
 Bytes = Union[bytes, bytearray, memoryview]
 Data = Union[Bytes, Iterable[Bytes], Callable[[BinaryIO], object]]
-AT_ONCE = 16
+MAX_CONNECTIONS = 16
 """Connections; more are sent away."""
 _log = logging.getLogger("gangclient")
 _BROKEN = (OSError, ValueError, KeyError, TypeError)
@@ -175,7 +175,7 @@ class Server(socketserver.ThreadingTCPServer):
     ) -> None:
         """Listen on a free port. ``hold`` registers a whole copy (False: drop it), ``lose`` drops what is not whole."""
         self.own, self.folder, self.hold, self.lose = own, folder, hold, lose
-        self._slots = threading.BoundedSemaphore(AT_ONCE)
+        self._slots = threading.BoundedSemaphore(MAX_CONNECTIONS)
         self._open: Set[socket.socket] = set()
         self.address_family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
         super().__init__(("", 0), _Handler)
@@ -217,7 +217,7 @@ class Server(socketserver.ThreadingTCPServer):
 
 
 class _Handler(socketserver.StreamRequestHandler):
-    timeout = SECONDS
+    timeout = TRANSFER_SECONDS
 
     def handle(self) -> None:
         server = cast("Server", self.server)

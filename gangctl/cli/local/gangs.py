@@ -28,13 +28,13 @@ from gangctl.cluster.local.log_files import rotated_path
 from gangctl.cluster.local.programs import ignored_fields, run_obstacles
 from gangctl.cluster.local.termination import teardown
 
-STATE_DIRECTORY: Final = "GANGCTL_STATE_DIR"
+STATE_VARIABLE: Final = "GANGCTL_STATE_DIR"
 """The environment variable with the path of the state directory."""
 
 
 def default_state_directory() -> Path:
     """The state directory, unless a flag selects another one."""
-    return Path(os.environ.get(STATE_DIRECTORY) or DEFAULT_STATE_DIRECTORY)
+    return Path(os.environ.get(STATE_VARIABLE) or DEFAULT_STATE_DIRECTORY)
 
 
 def absolute(path: Path) -> StateDirectory:

@@ -23,7 +23,7 @@ from gangctl.cluster.kube.client import Client
 from gangctl.cluster.kube.tokens import ReviewedUser, Reviews, review_token
 from gangctl.kubernetes.schema import Raw
 
-PATH: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+ACCESS_REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
 
 class _Status(Raw):
@@ -54,7 +54,7 @@ async def review_access(client: Client, question: str) -> bool:
     """
     body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": json.loads(question)}
     # It changes nothing, so a replica that doesn't lead may send it as well.
-    answer = await client.request("POST", PATH, body=json.dumps(body).encode(), unguarded=True)
+    answer = await client.request("POST", ACCESS_REVIEWS, body=json.dumps(body).encode(), unguarded=True)
     try:
         return _Review.model_validate_json(answer).status.allowed
     except ValidationError as error:

@@ -141,8 +141,8 @@ WORKLOADS: Final = WatchDecoder(dict[str, Any], _workload)
 FLAVORS: Final = WatchDecoder(dict[str, Any], _flavor)
 
 
-GROUP: Final = "kueue.x-k8s.io"
-VERSIONS: Final = ("v1beta2", "v1beta1")
+KUEUE_GROUP: Final = "kueue.x-k8s.io"
+KUEUE_VERSIONS: Final = ("v1beta2", "v1beta1")
 """The versions of Kueue's API that are spoken, the preferred one first."""
 MAX_MESSAGE: Final = 1024
 _SCHEDULED: Final = (
@@ -185,11 +185,11 @@ def new_workload(
 ) -> dict[str, Any]:
     """The object to create, as JSON values. ``pods``: the pod of a member of each role."""
     gang = job.metadata
-    labels = {**gang_selector(gang.uid), f"{GROUP}/job-uid": gang.uid}
+    labels = {**gang_selector(gang.uid), f"{KUEUE_GROUP}/job-uid": gang.uid}
     if priority is not None and priority.kind == WORKLOAD_PRIORITY_CLASS:
         labels[LABEL_PRIORITY_CLASS] = priority.name
     return {
-        "apiVersion": f"{GROUP}/{version}",
+        "apiVersion": f"{KUEUE_GROUP}/{version}",
         "kind": "Workload",
         "metadata": {
             "name": workload_name(job),
@@ -225,7 +225,7 @@ def _asked(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _priority(version: str, one: Priority) -> dict[str, Any]:
-    group = GROUP if one.kind == WORKLOAD_PRIORITY_CLASS else "scheduling.k8s.io"
+    group = KUEUE_GROUP if one.kind == WORKLOAD_PRIORITY_CLASS else "scheduling.k8s.io"
     if version == "v1beta1":
         source = f"{group}/{one.kind.lower()}"
         return {"priorityClassName": one.name, "priorityClassSource": source, "priority": one.value}

@@ -17,7 +17,7 @@ from gangctl.core.facts.printed import Printed, last_lines
 # Rotation: keeps the logs of a state directory small, without the programs that write them.
 #
 # A program writes straight into its file, opened for appending, and must not notice. So a log of over
-# :data:`MOST_BYTES` is copied to ``NAME.1``, in the place of the one before, and then emptied:
+# :data:`ROTATE_BYTES` is copied to ``NAME.1``, in the place of the one before, and then emptied:
 #
 #     NAME.1 is complete   before   NAME is emptied
 #
@@ -31,7 +31,7 @@ from gangctl.core.facts.printed import Printed, last_lines
 
 log = logging.getLogger(__name__)
 
-MOST_BYTES: Final = 64 << 20
+ROTATE_BYTES: Final = 64 << 20
 """A log with more is rotated."""
 LOOK_SECONDS: Final = 1.0
 _PIECE: Final = 1 << 20
@@ -53,7 +53,7 @@ def rotated_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.1")
 
 
-def rotate_log(path: Path, most: int = MOST_BYTES) -> bool:
+def rotate_log(path: Path, most: int = ROTATE_BYTES) -> bool:
     """Rotate one log if it has more than ``most`` bytes; returns whether it did.
 
     Raises:
@@ -206,7 +206,7 @@ def _size(path: Path) -> int:
 # between those of the worker tell which are of that attempt.
 
 
-READ: Final = 1 << 16
+TAIL_BYTES: Final = 1 << 16
 """Bytes of the end of a log that are read."""
 _KEPT: Final = 2
 """Attempts of a pod that are remembered."""
@@ -263,7 +263,7 @@ def _part(log: Path, newer: BinaryIO, begins: dict[int, _Begin], attempt: int) -
     begin = begin if begin <= size else before  # It was emptied by hand meanwhile.
     end = min((place for one, place in places.items() if one > attempt), default=size)
     end = end if begin <= end <= size else size
-    first = max(begin, end - READ)
+    first = max(begin, end - TAIL_BYTES)
     content = b""
     if first < before:
         with rotated_path(log).open("rb") as file:

@@ -20,7 +20,7 @@ from gangctl.core.facts.world import LastWords, Pod
 from gangctl.core.policy.launch import memory_folder
 from gangsidecar.wire import from_words
 
-ADDRESS = "127.0.0.1"
+LOOPBACK = "127.0.0.1"
 _ADVICE = "the gang is not managed until you restore the file, or end its processes and remove the file"
 
 

@@ -23,7 +23,7 @@ from gangctl.cluster.local import pod_record
 from gangctl.cluster.local.atomic_files import sync_folder, unwritable, write_file
 from gangctl.cluster.local.gang_store import ANNOTATION_DIRECTORY
 from gangctl.cluster.local.layout import GangFolder, PodFolder, StateDirectory, runtime_directory
-from gangctl.cluster.local.pod_record import ADDRESS, PodRecord
+from gangctl.cluster.local.pod_record import LOOPBACK, PodRecord
 from gangctl.cluster.local.process import LocalProcess, spawn
 from gangctl.core.policy.pods import CreatePod
 from gangsidecar.wire import FRAMEWORK_SOCKET, PRELOAD_VARIABLE, SUPERVISOR_SOCKET, Compiler
@@ -294,7 +294,7 @@ class Programs:
             "--member": pod.member,
             "--incarnation": str(pod.incarnation),
             "--pod": pod.uid,
-            "--address": ADDRESS,
+            "--address": LOOPBACK,
             "--client-dir": str(self.state.client),
             # The others keep theirs in the user's home or in /tmp already, for longer than a gang lives.
             "--caches": Compiler.JAX.value,

@@ -74,7 +74,7 @@ def traces_from_environment() -> str:
     return text.rstrip("/")
 
 
-PATH: Final = "/ui/"
+UI_PATH: Final = "/ui/"
 MAX_STREAMS: Final = 64
 MAX_PICTURES: Final = 64
 """Pictures of gangs that are kept or wait to be drawn: one for each stream."""
@@ -138,13 +138,13 @@ class Page:
         """When each was asked for, and the picture."""
 
     def add_to(self, application: web.Application) -> None:
-        """Add the routes, all below :data:`PATH`, and the headers of all answers."""
+        """Add the routes, all below :data:`UI_PATH`, and the headers of all answers."""
         for path, (name, kind) in _FILES.items():
             text = (_STATIC / name).read_text(encoding="utf-8") + (PHASE_STYLE if name == "page.css" else "")
-            application.router.add_get(PATH + path, partial(_file, text, kind), allow_head=False)
-        application.router.add_get(PATH + "gangs", self._gangs, allow_head=False)
-        application.router.add_get(PATH + "gangs/{namespace}/{name}", self._gang, allow_head=False)
-        application.router.add_get(PATH + "gangs/{namespace}/{name}/timeline.svg", self._timeline, allow_head=False)
+            application.router.add_get(UI_PATH + path, partial(_file, text, kind), allow_head=False)
+        application.router.add_get(UI_PATH + "gangs", self._gangs, allow_head=False)
+        application.router.add_get(UI_PATH + "gangs/{namespace}/{name}", self._gang, allow_head=False)
+        application.router.add_get(UI_PATH + "gangs/{namespace}/{name}/timeline.svg", self._timeline, allow_head=False)
         application.on_response_prepare.append(_protect)
 
     async def _gangs(self, request: web.Request) -> web.StreamResponse:

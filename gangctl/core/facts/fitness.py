@@ -61,7 +61,7 @@ from gangctl.core.facts.world import NodeAnswer, NodeSignal, Pod, Shortage, Star
 from gangctl.words import faults
 from gangctl.words.faults import pod_rejected
 from gangctl.words.message import Message
-from gangctl.words.starts import ADVICE, REJECTED, SAME, Correction
+from gangctl.words.starts import REASON_ADVICE, REJECTION_ADVICE, SAME, Correction
 from gangsidecar.wire import Phase, Report
 
 # Fitness
@@ -382,14 +382,14 @@ def rejection(pod: Pod) -> Message | None:
 
 def checks(reason: str) -> str:
     """Return what to check after a kubelet has rejected a pod for this reason; empty if that isn't known."""
-    return next((todo for known, todo in REJECTED.items() if reason.startswith(known)), "")
+    return next((todo for known, todo in REJECTION_ADVICE.items() if reason.startswith(known)), "")
 
 
 def start_advice(pod: Pod) -> str:
     """Return what a user can do about a pod that can't start; empty if that isn't known."""
     if cannot_work(pod.start_failure):
         return correction(pod.start_failure)
-    return ADVICE.get(SAME.get(pod.reason, pod.reason), "")
+    return REASON_ADVICE.get(SAME.get(pod.reason, pod.reason), "")
 
 
 # Nodes

@@ -41,7 +41,7 @@ from gangctl.words.waits import cannot_start, pods_refused, queue_awaited, queue
 # Admission
 
 
-WORDS: Final = 640
+MAX_WORDS: Final = 640
 """So many characters of the cluster's words are repeated: the rest of the sentence has to fit as well."""
 
 
@@ -97,7 +97,7 @@ def pods_refusal(gang: Gang) -> Message | None:
     """Return why the cluster refuses the pods, in its own words; None if it doesn't, or if that isn't known."""
     words = gang.observed.refused
     text = escaped("; ".join(words or ()))
-    return pods_refused(text if len(text) <= WORDS else f"{text[:WORDS]}…") if words else None
+    return pods_refused(text if len(text) <= MAX_WORDS else f"{text[:MAX_WORDS]}…") if words else None
 
 
 def _has_pods(gang: Gang, status: Status) -> bool:

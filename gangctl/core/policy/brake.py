@@ -40,8 +40,8 @@ SILENT_SECONDS: Final = 20.0
 """Shorter than any time after which silence has consequences; a sidecar connects again within 5 s."""
 CALM_SECONDS: Final = 30.0
 WAVE_SECONDS: Final = 60.0
-LEAST: Final = 3
-SHARE: Final = 0.2
+MIN_SILENT: Final = 3
+BRAKE_SHARE: Final = 0.2
 _OWN: Final = frozenset({Reason.STUCK, Reason.POD_FAILED, Reason.RESTART_REQUESTED})
 """Reasons of weak evidence that are a pod's or a user's own."""
 
@@ -104,7 +104,7 @@ class _Namespace:
 
 def large_part(number: int) -> float:
     """The least number that is a large part of so many."""
-    return max(LEAST, SHARE * number)
+    return max(MIN_SILENT, BRAKE_SHARE * number)
 
 
 def census(gang: Gang) -> Census:
@@ -154,7 +154,7 @@ def _by_namespace(gangs: Iterable[Census], now: float) -> dict[str, _Namespace]:
 def _many_silent(found: Collection[_Namespace], part: float) -> bool:
     """Whether a large part of all members is silent, or this part of it, and so in most namespaces."""
     quiet, expected = sum(one.quiet for one in found), sum(one.expected for one in found)
-    spaces = sum(one.quiet >= part * SHARE * one.expected for one in found)
+    spaces = sum(one.quiet >= part * BRAKE_SHARE * one.expected for one in found)
     return quiet >= part * large_part(expected) and 2 * spaces > len(found)
 
 

@@ -42,7 +42,7 @@ from gangctl.core.facts.world import Heard, RankPart
 
 _Reports = tuple[tuple[Heard, int | None], ...]
 """Reports, oldest pod first, each with the only attempt that counts (None: all)."""
-KEPT: Final = 4
+MAX_STEPS: Final = 4
 """Newest steps of a Shared tier that are kept in the status: no restart goes further back."""
 
 
@@ -108,7 +108,7 @@ def remember_steps(gang: Gang, status: Status) -> Status:
         return status
     point, line, last = status.restore_point, status.lineage, status.completed_step
     shared = {tier.name: of_all_ranks(gang, tier) for tier in tiers if tier.scope == "Shared"}
-    steps = tuple(entry for found in shared.values() for entry in found[:KEPT])
+    steps = tuple(entry for found in shared.values() for entry in found[:MAX_STEPS])
     complete = [found[0] for found in shared.values() if found]
     complete += [
         entry for tier in tiers if tier.scope != "Shared" for entry in of_every_member(gang, tier, gang.holders)[:1]

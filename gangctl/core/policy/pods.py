@@ -58,7 +58,7 @@ from gangsidecar.wire import Level
 
 ENDING_MARGIN_SECONDS = 15.0
 """After the grace, a pod that was told to finish and hasn't ended is deleted."""
-MOST: Final = 512
+MAX_CREATED: Final = 512
 """So many pods are created by one plan; the next one goes on. A plan costs memory as long as it waits for slots, though
 the cluster may take no pod of the gang."""
 _WITH_PODS = frozenset({GangPhase.PENDING, GangPhase.GATHERING, GangPhase.RUNNING, GangPhase.HELD})
@@ -96,7 +96,7 @@ def actions(gang: Gang, status: Status, *, create: bool = True) -> tuple[CreateP
             and name not in workers
             and gang.now >= creatable_at(entries.get(name, status.recreated))
         )
-        made += islice(missing, MOST)
+        made += islice(missing, MAX_CREATED)
     awaited = {entry.pod for entry in status.awaited}
     gone = [
         DeletePod(pod.name, pod.uid)

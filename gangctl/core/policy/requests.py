@@ -37,7 +37,7 @@ from gangctl.words.waits import replica, turn_awaited, turn_overdue
 # Requests
 
 
-REMEMBERED: Final = 16
+MAX_TOKENS: Final = 16
 """So many tokens whose ``restartFrom`` was taken."""
 
 
@@ -52,7 +52,7 @@ def take_request(spec: Spec, status: Status) -> Status:
         return status
     token, known, wanted = spec.restart_token, status.restart_from_tokens, None
     if _names_this(spec) and token not in known:
-        wanted, known = RequestedStep(step=spec.restart_from.step), (*known, token)[-REMEMBERED:]
+        wanted, known = RequestedStep(step=spec.restart_from.step), (*known, token)[-MAX_TOKENS:]
     return changed(status, observed_restart_token=token, restart_from=wanted, restart_from_tokens=known)
 
 

@@ -50,7 +50,7 @@ from gangsidecar.wire import Tier as ScanTier
 
 MAX_REJECTED: Final = 4 * MAX_FOUND
 """As many as the scans of all tiers can show."""
-AGAIN_SECONDS: Final = 1800.0
+RETRAINED_SECONDS: Final = 1800.0
 """What is trained again without asking: a person who has to look at a gang that is held takes no less."""
 SCAN_SECONDS: Final = 2.0
 """A scan that wasn't answered is asked again, of another member, after this long."""
@@ -190,7 +190,7 @@ def begins_anew(gang: Gang, ended: float) -> bool:
     if asked is not None or recorded_point(gang) is not None or last is None or first is None:
         return False
     trained = max(ended, last.time) - first.time
-    is_little = first.attempt == last.attempt and 0 <= trained <= AGAIN_SECONDS
+    is_little = first.attempt == last.attempt and 0 <= trained <= RETRAINED_SECONDS
     return is_little and gang.now >= recovery.granted_until(gang) + 2 * SCAN_SECONDS
 
 

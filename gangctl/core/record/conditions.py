@@ -274,7 +274,7 @@ def finished_due_at(gang: Gang) -> float:
 
 EARLIER: Final = 1
 """So many of an earlier incident are kept beside the newest."""
-SECONDS: Final = 60.0
+OUTPUT_SECONDS: Final = 60.0
 """After the begin of the incident, a new leader does not look for it any more."""
 _KILLED: Final = signal_name(signal.SIGKILL)
 _ENDS: Final = frozenset(
@@ -292,7 +292,7 @@ _ENDS: Final = frozenset(
 def output_query(gang: Gang, status: Status) -> ReadOutput | None:
     """What is to be read once ``status`` is stored; None if it is known, or the cause is no end of a process."""
     last = _newest(status)
-    if last is None or gang.now > last.time + SECONDS or last.cause.reason not in _ENDS:
+    if last is None or gang.now > last.time + OUTPUT_SECONDS or last.cause.reason not in _ENDS:
         return None
     query, answer = _query(last), gang.observed.output
     if not query.member or _is_known(last) or (answer is not None and answer.query == query):
@@ -442,7 +442,7 @@ SHORT: Final = 120
 """Characters of a sentence of an earlier incident."""
 REMEMBERED: Final = 8
 """Uncharged entries of the ledger and replaced members with nodes to avoid, the newest of each."""
-REJECTED: Final = (128, 64, 32, 16, 8)
+REJECTED_COUNTS: Final = (128, 64, 32, 16, 8)
 """So many rejected steps are kept, one after the other until the status is small enough."""
 
 
@@ -536,6 +536,6 @@ _STEPS: Final[tuple[Callable[[Status], Status], ...]] = (
     awaiting_as_one,
     _charged,
     _avoiding_few,
-    *(partial(_rejecting, count) for count in REJECTED),
+    *(partial(_rejecting, count) for count in REJECTED_COUNTS),
 )
 """What is given up, one after the other."""

@@ -151,7 +151,7 @@ def _firsts(reports: dict[str, Heard]) -> list[float]:
 # The members of an incident that matter
 
 
-LISTED: Final = 8
+MAX_LISTED: Final = 8
 """Members in an incident."""
 AT_SETTLING: Final = 5
 """Of them at write 2: what is measured later has a place each."""
@@ -205,7 +205,7 @@ def members_at_settling(gang: Gang, incident: Incident, gathered: Gathered) -> t
         found = [_own_stop(gang, incident)]
     rest: list[tuple[ListedAs, What, Mapping[str, float], int]] = [
         ("Slowest", "Stop", gathered.stopped, EACH),
-        ("Replaced", "Replace", gathered.replaced, LISTED),
+        ("Replaced", "Replace", gathered.replaced, MAX_LISTED),
     ]
     for part, what, waited, most in rest:
         room = min(most, AT_SETTLING - len(found))
@@ -245,7 +245,7 @@ def members_at_first_step(gang: Gang, incident: Incident, reports: Mapping[str, 
     for nth in range(EACH):
         found += [("FirstStep", took) for took in _last(steps, EACH)[nth : nth + 1]]
         found += [("CheckpointLoad", took) for took in _last(loads, EACH)[nth : nth + 1]]
-    return _with(gang, incident, found, LISTED)
+    return _with(gang, incident, found, MAX_LISTED)
 
 
 def first_step_at(heard: Heard) -> float | None:

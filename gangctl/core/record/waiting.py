@@ -42,7 +42,7 @@ from gangsidecar.wire import Phase
 
 FIRST_SECONDS: Final = 4.0
 AGAIN_SECONDS: Final = 30.0
-SHOWN: Final = 3
+MAX_STATES: Final = 3
 """Different things that are said of members; the members of which other things are known are counted."""
 
 
@@ -115,7 +115,7 @@ def known_of_waiting(gang: Gang, found: Waiting) -> Known:
     for name in found.starts:
         what, since = _of_member(gang, name)
         groups.setdefault(what, []).append((since, name))
-    shown = sorted(groups, key=lambda group: not group.is_trouble)[:SHOWN]
+    shown = sorted(groups, key=lambda group: not group.is_trouble)[:MAX_STATES]
     alone = len(groups) == 1
     texts = tuple(
         known_of(

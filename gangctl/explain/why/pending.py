@@ -18,7 +18,7 @@ from gangctl.explain.why.world import GangSurroundings, Inventory
 from gangctl.kubernetes.objects import WholePod
 from gangctl.words.text import counted, listed
 
-SHOWN: Final = 3
+MAX_PODS: Final = 3
 """Pods on a node that are named."""
 _FIXES: Final[Mapping[Filter, str]] = {
     Filter.NODE_UNSCHEDULABLE: "kubectl uncordon NODE when it may have pods again",
@@ -209,9 +209,9 @@ def _row(answer: NodeFit, found: Sequence[Room], cluster: Inventory) -> NodeRow:
         ((one.requests[resource], one.full_name) for one in there if one.requests.get(resource)),
         key=lambda each: (-each[0], each[1]),
     )
-    shown = [f"{pod} ({amount(resource, size)})" for size, pod in users[:SHOWN]]
-    if len(users) > SHOWN:
-        shown.append(counted(len(users) - SHOWN, "more pod"))
+    shown = [f"{pod} ({amount(resource, size)})" for size, pod in users[:MAX_PODS]]
+    if len(users) > MAX_PODS:
+        shown.append(counted(len(users) - MAX_PODS, "more pod"))
     needs, left_over, all_of_it = (amount(resource, each) for each in (found[0].needs, left, of))
     return NodeRow(name, needs, left_over, all_of_it, why or "fits", ", ".join(shown))
 

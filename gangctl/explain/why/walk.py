@@ -20,7 +20,7 @@ from gangctl.explain.why.filters import Filter, FilterRefusal, Neighbours, free_
 from gangctl.explain.why.world import Inventory
 from gangctl.kubernetes.objects import Node, WholePod
 
-OWN: Final = frozenset({"cpu", "memory", "ephemeral-storage", "pods"})
+NODE_RESOURCES: Final = frozenset({"cpu", "memory", "ephemeral-storage", "pods"})
 """The resources that every node has: a scarce resource of another kind comes first."""
 
 
@@ -114,7 +114,7 @@ def pack(pods: Sequence[WholePod], cluster: Inventory) -> Packing:
         if not fitting:
             left.append(pod)
             continue
-        scarce = next((name for name in pod.requests if name not in OWN), "cpu")
+        scarce = next((name for name in pod.requests if name not in NODE_RESOURCES), "cpu")
         there = cluster.pods
         node = min(fitting, key=lambda one: (free_resources(one, there.get(one.name, ()), scarce), one.name))
         placed.append((pod, node.name))
@@ -152,7 +152,7 @@ def rooms(pod: WholePod, answers: Sequence[NodeFit], cluster: Inventory) -> tupl
         if refusal.shortage is not None
     }
     found = []
-    for resource in sorted(short, key=lambda name: (name in OWN, name)):
+    for resource in sorted(short, key=lambda name: (name in NODE_RESOURCES, name)):
         left = [max(Decimal(0), free_resources(node, cluster.pods.get(node.name, ()), resource)) for node in nodes]
         of = [node.allocatable.get(resource, Decimal(0)) for node in nodes]
         found.append(

@@ -21,7 +21,7 @@ from gangctl.api.gangjob import GangJob, Windowed
 from gangctl.api.status import ENDED, GangPhase, Spent
 from gangctl.cluster import clock
 from gangctl.core.record.conditions import goodput, spent_until, warned_of
-from gangctl.telemetry.metrics.exposition import PHASES, known_reason
+from gangctl.telemetry.metrics.exposition import GANG_PHASES, known_reason
 
 BUCKETS: Final = tuple(Spent.model_fields)
 LOW: Final = 0.8
@@ -114,7 +114,7 @@ class _Namespace:
 
     def __init__(self) -> None:
         self.gangs = 0
-        self.since: dict[GangPhase, dict[str, float]] = {phase: {} for phase in PHASES}
+        self.since: dict[GangPhase, dict[str, float]] = {phase: {} for phase in GANG_PHASES}
         """Since when each gang has been in its phase."""
         self.low: dict[str, float] = {}
         """Until when each low budget is low."""

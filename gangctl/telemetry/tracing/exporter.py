@@ -20,7 +20,7 @@ from gangctl.story.spans import Span
 
 OTLP: Final = "OTEL_EXPORTER_OTLP_"
 PROTOCOL: Final = "http/protobuf"
-REFUSED: Final = tuple(f"OTEL_PYTHON_EXPORTER_OTLP_HTTP_{what}CREDENTIAL_PROVIDER" for what in ("TRACES_", ""))
+REFUSED_NAMES: Final = tuple(f"OTEL_PYTHON_EXPORTER_OTLP_HTTP_{what}CREDENTIAL_PROVIDER" for what in ("TRACES_", ""))
 """Variables of the Python SDK for a session of the user's, which would not treat a redirection as a failure."""
 RESERVED_HEADERS: Final = frozenset({"content-type", "content-length", "content-encoding", "host", "transfer-encoding"})
 """Headers that the exporter sets itself; another value would break every request."""
@@ -116,7 +116,7 @@ def collector(environment: Mapping[str, str]) -> Collector | None:
     if "TRACES" not in name:
         parts = urlsplit(endpoint)
         endpoint = parts._replace(path=f"{parts.path.rstrip('/')}/v1/traces", fragment="").geturl()
-    if refused := next((one for one in REFUSED if one in given), None):
+    if refused := next((one for one in REFUSED_NAMES if one in given), None):
         raise SettingError(f"{refused} is set, which is not supported; use {OTLP}HEADERS for credentials")
     if (protocol := _of_traces(given, "PROTOCOL", PROTOCOL)[1]) != PROTOCOL:
         raise SettingError(f"{OTLP}PROTOCOL is {protocol!r}; only {PROTOCOL} (often on port 4318) is supported")

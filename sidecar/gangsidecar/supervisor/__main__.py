@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 
 FOLDER_MODE = 0o755
-MOST_BYTES = 1 << 30
+COPY_BYTES = 1 << 30
 """The bytes that one call may copy; the kernel stops at the end of the file."""
 USAGE = """\
 usage: supervisor run FLAGS -- COMMAND [ARGUMENT ...]
@@ -89,7 +89,7 @@ def copy_file(source: str, target: str, *, mode: int) -> None:
     """Copy one file, in one step. OSError: it can't be written."""
     temporary = f"{target}.{os.getpid()}.tmp"
     with open(source, "rb") as whole, open(temporary, "wb") as half:
-        while os.sendfile(half.fileno(), whole.fileno(), None, MOST_BYTES):
+        while os.sendfile(half.fileno(), whole.fileno(), None, COPY_BYTES):
             pass
     os.chmod(temporary, mode)
     os.replace(temporary, target)

@@ -4,7 +4,7 @@ A line ends with a newline or, as progress bars have it, a carriage return. Only
 length; bytes that aren't text are searched as replacement characters.
 
 The rule: each pattern of ``podFailurePolicy`` is on its own, and the first line of each counts. A pattern that takes
-too much processor time is given up, and the others go on: it has :data:`SECONDS`, and gets back :data:`SHARE` of the
+too much processor time is given up, and the others go on: it has :data:`BURST`, and gets back :data:`REFILL` of the
 time that passes. So a pattern never holds up the output for longer, and one that is cheap lasts as long as the job.
 """
 
@@ -25,9 +25,9 @@ _DIGITS = 18
 _ENDS = re.compile(rb"[\r\n]+")
 PATTERN_LINE = 4096
 """Bytes of a line that are searched for a pattern of ``podFailurePolicy``."""
-SECONDS = 1.0
+BURST = 1.0
 """Processor time that a pattern may take at once."""
-SHARE = 0.05
+REFILL = 0.05
 """The share of one core that it may take on average."""
 _LEAST = 0.001
 _BEFORE = 20
@@ -79,14 +79,14 @@ class _Pattern:
     def __init__(self, text: str, compiled: re.Pattern[str]) -> None:
         self.text = text
         self.compiled = compiled
-        self.left = SECONDS
+        self.left = BURST
         self.at = now_ms()
         self.found = ""
 
     def look(self, lines: Sequence[str]) -> None:
         """Look for it. TooSlowError: it has used up its time. RecursionError, MemoryError: it can't be searched for."""
         now = now_ms()
-        self.left, self.at = min(SECONDS, self.left + SHARE * (now - self.at) / 1000), now
+        self.left, self.at = min(BURST, self.left + REFILL * (now - self.at) / 1000), now
         self.left -= run_limited(self.left, lambda: self._search(lines))
         if self.left < _LEAST and not self.found:
             raise TooSlowError
@@ -125,7 +125,7 @@ class LogSearch:
             one.look(texts)
         except (TooSlowError, RecursionError, MemoryError):
             if not one.found:
-                self._give_up(one.text, f"took more than {SECONDS:g} s for the output; use one that backtracks less")
+                self._give_up(one.text, f"took more than {BURST:g} s for the output; use one that backtracks less")
                 return False
         if one.found:
             self._report(pattern=one.text, line=one.found)

@@ -29,7 +29,7 @@ HOSTFILE = "hostfile"
 """Beside the socket: address and slots of the attempt's members, as mpirun takes them."""
 UNBUFFERED = {"PYTHONUNBUFFERED": "1"}
 """Set where steps are read from the output: else Python keeps it back until it is some kilobytes."""
-TERMINATION_LOG = "GANG_TERMINATION_LOG"
+TERMINATION_LOG_VARIABLE = "GANG_TERMINATION_LOG"
 """The file in which a worker may write why it fails, as in /dev/termination-log in any container."""
 IMPORTS = "imports"
 """Beside the state file: what the worker has imported, a module a line."""
@@ -58,7 +58,7 @@ class Workers:
         self._environment = {
             **given,
             **launch.cache_variables(settings.caches, settings.compilers, given),
-            TERMINATION_LOG: settings.termination_log,
+            TERMINATION_LOG_VARIABLE: settings.termination_log,
         }
         """The environment of each process of each attempt."""
         self._hook, listens_at = settings.hook if settings.preload else "", self._warm_socket()

@@ -119,7 +119,7 @@ async def test_a_missing_right_is_an_error_with_the_servers_words() -> None:
 
 
 async def test_a_log_that_is_too_large_is_not_kept_in_memory() -> None:
-    async with logs("x" * (worker_output.BYTES + 1)) as found:
+    async with logs("x" * (worker_output.MAX_ANSWER_BYTES + 1)) as found:
         with pytest.raises(ClusterError):
             await found.printed()
 
