@@ -1,7 +1,7 @@
 """The requests of one gang, made beside its decisions: a slow request for one pod delays no decision.
 
 The rule: an action starts only while the newest plan wants it, and after the status that gives its reason is stored.
-They start in the plan's order, kind by kind; of a kind, one at a time for one pod, and ``AT_ONCE`` for a gang. The
+They start in the plan's order, kind by kind; of a kind, one at a time for one pod, and ``MAX_ACTIONS`` for a gang. The
 gang itself is deleted last of all. All gangs share slots, fairly by namespace (``cluster/fair_slots.py``); pods of a
 gang that has not started yet come after all else.
 

@@ -5,7 +5,7 @@ The restore point: the newest checkpoint step that one tier holds complete for e
 The rule: steps that are begun but not completed don't exist; neither do rejected ones until they are written again. Of
 equal steps a Member or Peers tier wins, because it is nearer. A user may ask for another step, or for the beginning,
 once. By itself a gang must not start from the beginning when a step was ever complete for every rank, or when training
-has made steps for longer than ``AGAIN_SECONDS`` and there is a directory that should hold them. Before, its first
+has made steps for longer than ``RETRAINED_SECONDS`` and there is a directory that should hold them. Before, its first
 checkpoint may be still to come, and a store that is away costs no more. A step that not every rank completed is no
 record.
 
