@@ -21,7 +21,7 @@ from e2e.cluster import addresses
 from e2e.cluster.lab import Lab
 from e2e.controllers import NAME, NAMESPACE, Controller, LocalControllers
 from e2e.gangs import Gang, Kubectl, sleepers
-from gangctl.cluster.kube.certificates import CertificateBundle, rotate
+from gangctl.cluster.kube.certificates import CertificateBundle, rotate_bundle
 from tests.wait import until_async
 
 pytestmark = pytest.mark.nightly
@@ -36,7 +36,7 @@ FOLLOWED_SECONDS = 150.0
 
 def renewed(bundle: CertificateBundle) -> CertificateBundle:
     """A new certificate of the same authority, or of a new one."""
-    return rotate(replace(bundle, chain=b"", key=b""), (HOST,), datetime.now(UTC))[0]
+    return rotate_bundle(replace(bundle, chain=b"", key=b""), (HOST,), datetime.now(UTC))[0]
 
 
 @pytest.fixture

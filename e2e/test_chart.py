@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from e2e.chart import CHART, FULL, NAMESPACE, REGISTRY, REPOSITORY, Helm, Object, Rendered, helm_program
-from gangctl.api.manifest import load
+from gangctl.api.manifest import load_gangjob
 from gangctl.api.names import GROUP
 
 SETS: dict[str, dict[str, Any]] = {
@@ -297,7 +297,7 @@ def test_the_notes_name_the_next_steps_and_have_a_valid_gang(helm: Helm) -> None
     assert f"kubectl -n {NAMESPACE} logs -l app.kubernetes.io/instance=gangctl" in notes
     manifest = re.search(r"<<'END'\n(.*?)\n *END$", notes, re.DOTALL | re.MULTILINE)
     assert manifest is not None
-    assert load(yaml.safe_dump(yaml.safe_load(manifest[1])), "NOTES.txt").metadata.name == "hello"
+    assert load_gangjob(yaml.safe_dump(yaml.safe_load(manifest[1])), "NOTES.txt").metadata.name == "hello"
 
 
 def test_the_notes_warn_of_a_single_replica(helm: Helm) -> None:

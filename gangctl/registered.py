@@ -10,7 +10,7 @@ _ANNEXES: Final = "gangctl.annexes"
 _R = TypeVar("_R")
 
 
-def registered(kind: type[_R]) -> list[_R]:
+def find_registered(kind: type[_R]) -> list[_R]:
     """Return what annexes have in ``REGISTERED`` of this kind, in the order of their names."""
     folder = Path(import_module(_ANNEXES).__path__[0])
     annexes = [import_module(f"{_ANNEXES}.{path.name}") for path in sorted(folder.glob("[a-z]*"))]

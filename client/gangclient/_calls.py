@@ -28,7 +28,7 @@ PAUSE = 0.1
 """Seconds between two tries."""
 FLUSH = 0.2
 """Seconds that what is not sent yet may delay the end of the process."""
-BROKEN = (OSError, http.client.HTTPException, ValueError, KeyError)
+CALL_ERRORS = (OSError, http.client.HTTPException, ValueError, KeyError)
 """No answer, or one that makes no sense."""
 _SOCKET_PATH = 107
 """Bytes that the path of a unix socket may have on Linux."""
@@ -39,7 +39,7 @@ STEP = "Step"
 _LONGEST = 1e9
 """Seconds: the largest duration that the API accepts."""
 _log = logging.getLogger("gangclient")
-MOST = 1000
+MAX_CALLS = 1000
 """Calls that are kept; beyond that, the oldest is forgotten."""
 
 
@@ -90,7 +90,7 @@ class UnixConnection(http.client.HTTPConnection):
 
 
 def call(socket_path: str, timeout: float, method: str, path: str, body: Optional[Body]) -> Tuple[int, Body]:
-    """Make one request; return the status and the answer, or raise one of :data:`BROKEN`."""
+    """Make one request; return the status and the answer, or raise one of :data:`CALL_ERRORS`."""
     connection = UnixConnection(socket_path, timeout)
     try:
         text = None if body is None else json.dumps(body)
@@ -192,7 +192,7 @@ class LoadedCall(NamedTuple):
     seconds: Any
 
 
-Message = Union[ProgressCall, LoadedCall]
+QueuedCall = Union[ProgressCall, LoadedCall]
 
 
 class Sender(Background):
@@ -202,7 +202,7 @@ class Sender(Background):
     a signal handler too.
     """
 
-    def __init__(self, send: Callable[[Message], str]) -> None:
+    def __init__(self, send: Callable[[QueuedCall], str]) -> None:
         self._send = send
         super().__init__("progress")
 
@@ -213,7 +213,7 @@ class Sender(Background):
         self._newest: Deque[ProgressCall] = deque(maxlen=1)
         self._complaint = ""
 
-    def put(self, message: Message) -> None:
+    def put(self, message: QueuedCall) -> None:
         """Leave it for the thread."""
         if self._pid != os.getpid():
             self._begin()  # In a forked process the thread isn't there, and its locks may never be released.
@@ -247,7 +247,7 @@ class Sender(Background):
             if first is not None:
                 self._closing.wait(INTERVAL)
 
-    def _try(self, message: Message, failure: str) -> None:
+    def _try(self, message: QueuedCall, failure: str) -> None:
         try:
             complaint = self._send(message)
         except Exception as error:  # noqa: BLE001 - a step may be any object of a framework, and nothing may escape
@@ -257,7 +257,7 @@ class Sender(Background):
         self._complaint = complaint
 
 
-def duration(value: Any) -> float:
+def checked_seconds(value: Any) -> float:
     """Return the seconds, or raise ValueError or TypeError if the API doesn't accept them."""
     seconds = float(value)  # numpy's and torch's scalars as well
     if not 0 <= seconds <= _LONGEST:  # NaN isn't either
@@ -308,10 +308,10 @@ class Backlog(Background):
 
     def _keep(self, path: str, body: Body) -> None:
         self._kept.append(_Kept(path, body))
-        if len(self._kept) > MOST:
+        if len(self._kept) > MAX_CALLS:
             self._kept.popleft()
             _log.warning(
-                "the sidecar is away and %d calls wait for it: the oldest call that was kept is forgotten", MOST
+                "the sidecar is away and %d calls wait for it: the oldest call that was kept is forgotten", MAX_CALLS
             )
         if self._thread is None:
             self._start()

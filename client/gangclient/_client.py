@@ -18,7 +18,7 @@ from contextlib import closing, contextmanager
 from typing import Callable, Dict, Generator, Iterator, List, NamedTuple, Optional, Tuple, Union
 
 from gangclient._calls import (
-    BROKEN,
+    CALL_ERRORS,
     PATIENCE,
     PAUSE,
     STEP,
@@ -26,13 +26,13 @@ from gangclient._calls import (
     Body,
     GangError,
     LoadedCall,
-    Message,
     ProgressCall,
+    QueuedCall,
     Sender,
     UnixConnection,
     ask,
     ask_until,
-    duration,
+    checked_seconds,
     log_refusal,
 )
 
@@ -209,7 +209,7 @@ class Client:
         while self._path and not self._closed:
             try:
                 yield from self._stream()
-            except BROKEN as error:
+            except CALL_ERRORS as error:
                 _log.debug("the stream of events broke: %s", error)
             time.sleep(PAUSE)  # The sidecar is restarting.
 
@@ -253,7 +253,7 @@ class Client:
     def _own_stop(self, events: Iterator[Event]) -> Optional[Event]:
         try:
             return next((one for one in events if one.attempt == self._attempt), None)
-        except BROKEN as error:
+        except CALL_ERRORS as error:
             _log.debug("the stream of the stop broke: %s", error)
             return None
 
@@ -304,15 +304,15 @@ class Client:
             _log.info("checkpoint %d: %s", body["step"], answer.get("message", ""))
         return True
 
-    def _send(self, message: Message) -> str:
+    def _send(self, message: QueuedCall) -> str:
         """Send it; returns what is wrong with it although the sidecar took it."""
         if isinstance(message, LoadedCall):
-            self._post("/v1/checkpoints/loaded", {"seconds": duration(message.seconds), **self._who()})
+            self._post("/v1/checkpoints/loaded", {"seconds": checked_seconds(message.seconds), **self._who()})
             return ""
         body, wrong = {"phase": message.phase, "step": int(message.step), **self._who()}, ""
         if message.seconds is not None:
             try:
-                body["seconds"] = duration(message.seconds)
+                body["seconds"] = checked_seconds(message.seconds)
             except Exception as error:  # noqa: BLE001 - it may be any object; the step is the heartbeat, and counts
                 wrong = f"the step is reported, its duration is not: {error}"
         self._post("/v1/progress", {"pid": os.getpid(), **body})

@@ -58,7 +58,7 @@ FIRST_RANK_SECONDS = 0.3
 AGAIN_SECONDS = 0.01
 
 
-class Attempt(NamedTuple):
+class NextAttempt(NamedTuple):
     """The next attempt of a parked process."""
 
     number: int
@@ -80,7 +80,7 @@ class Channel:
         self._socket = ours
         self._on_stop = on_stop
         self._on_late = on_late
-        self._attempts: SimpleQueue[Attempt] = SimpleQueue()
+        self._attempts: SimpleQueue[NextAttempt] = SimpleQueue()
         self._parked = False
         self._open = True
         self._late_at: Optional[float] = None
@@ -88,7 +88,7 @@ class Channel:
         threading.Thread(target=self._listen, name="gangclient-parking", daemon=True).start()
         os.register_at_fork(after_in_child=ours.close)  # A child must not keep it, and can't use it.
 
-    def park(self, attempt: int) -> Attempt:
+    def park(self, attempt: int) -> NextAttempt:
         """Say that nothing of this attempt runs any more, and wait for the next one."""
         self._late_at = None
         self._parked = True
@@ -139,7 +139,7 @@ class Channel:
             _log.warning("this process can't restart inside: %s. It is started anew instead", message["refused"])
         elif "run" in message:
             run = message["run"]
-            self._attempts.put(Attempt(run["attempt"], run["set"], run["unset"]))
+            self._attempts.put(NextAttempt(run["attempt"], run["set"], run["unset"]))
         elif "stop" in message and self._open:
             stop = message["stop"]
             seconds = stop["seconds"]
@@ -147,8 +147,8 @@ class Channel:
             self._on_stop(Event("stop", stop["attempt"], stop["reason"], stop["planned"], seconds))
 
 
-def find() -> Optional[socket.socket]:
-    """Our end, if this process is the one that the supervisor has started; call it once."""
+def find_channel() -> Optional[socket.socket]:
+    """Find our end, if this process is the one that the supervisor has started; call it once."""
     descriptor, _, inode = os.environ.pop(VARIABLE, "").partition(":")
     try:
         found = os.fstat(int(descriptor))

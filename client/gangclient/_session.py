@@ -25,7 +25,7 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Set, Tuple, Ty
 
 from gangclient import _client
 from gangclient._client import Client, Event, connect
-from gangclient._parking import Channel, Helpers, RandomStates, find, wait_for_first_rank
+from gangclient._parking import Channel, Helpers, RandomStates, find_channel, wait_for_first_rank
 
 Result = TypeVar("Result")
 Train = Callable[[Client], Result]
@@ -307,7 +307,7 @@ def run(
         raise ValueError(f"interrupt={interrupt!r}: it is {AT_PROGRESS!r} or {AT_ONCE!r}")
     _inside = os.getpid()
     try:
-        ours = find() if os.environ.get("GANG_SOCKET") else None
+        ours = find_channel() if os.environ.get("GANG_SOCKET") else None
         if ours is not None:
             session = Session(_listed(abort), _listed(finalize), echo_seconds, at_once=interrupt == AT_ONCE)
             return session.run(train, partial(Channel, ours))

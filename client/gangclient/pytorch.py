@@ -32,11 +32,11 @@ from gangclient._frameworks import api_tiers, framework
 OLDEST = "2.6"
 leave_at_once = _frameworks.leave_at_once
 """For ``gang.on_stop``."""
-State = Dict[str, Any]
-Directory = Union[str, "os.PathLike[str]"]
+StateDict = Dict[str, Any]
+CheckpointPath = Union[str, "os.PathLike[str]"]
 
 
-def save(gang: Client, state: State, step: int, directory: Directory) -> None:
+def save(gang: Client, state: StateDict, step: int, directory: CheckpointPath) -> None:
     """Write ``directory/step-N``. Every rank calls it, and it returns when all have written their parts.
 
     Args:
@@ -53,7 +53,7 @@ def save(gang: Client, state: State, step: int, directory: Directory) -> None:
     completed()
 
 
-def async_save(gang: Client, state: State, step: int, directory: Directory, group: Any) -> Any:
+def async_save(gang: Client, state: StateDict, step: int, directory: CheckpointPath, group: Any) -> Any:
     """The same, but it returns a future when the state is copied. Wait for it before the next save and before the end.
 
     The step is registered when all ranks have written it.
@@ -75,7 +75,7 @@ def async_save(gang: Client, state: State, step: int, directory: Directory, grou
     return written
 
 
-def load(state: State, restore: Restore) -> None:
+def load(state: StateDict, restore: Restore) -> None:
     """Load the restore point into ``state``, in place. The number of ranks may differ from that at the save.
 
     Raises:
@@ -104,13 +104,13 @@ def _dcp() -> Any:
     return framework("gangclient.pytorch", "torch.distributed.checkpoint", "torch", OLDEST)
 
 
-def _copied(state: State) -> Any:
+def _copied(state: StateDict) -> Any:
     """With copies of what is on CPUs: there ``async_save`` copies nothing, and writes what the next steps change."""
     tree = framework("gangclient.pytorch", "torch.utils._pytree", "torch", OLDEST)
     return tree.tree_map(lambda one: one.clone() if getattr(one, "is_cpu", False) else one, state)
 
 
-def _begin(gang: Client, step: int, directory: Directory) -> Tuple[Any, Path, Callable[[], None]]:
+def _begin(gang: Client, step: int, directory: CheckpointPath) -> Tuple[Any, Path, Callable[[], None]]:
     """The library, the step's folder, and what registers it. An older checkpoint in the folder is undone."""
     dcp, folder, tiers = _dcp(), Path(directory, f"step-{step}"), api_tiers()
     for tier in tiers:

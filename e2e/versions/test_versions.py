@@ -82,7 +82,9 @@ def test_a_killed_rank_changes_nothing_of_the_result(age: str, case: str, tmp_pa
         with running(tmp_path / name, age, case) as (one, run):
             if name == "killed":
                 until(f"a checkpoint of step {KILL_AT}", lambda one=one: has_saved(one.path / "checkpoints"), SECONDS)  # type: ignore[misc]
-                process.send(one.workers()["worker-1"], signal.SIGKILL)  # A command takes as long as the training.
+                process.signal_process(
+                    one.workers()["worker-1"], signal.SIGKILL
+                )  # A command takes as long as the training.
             assert run.child.wait(SECONDS) == 0, run.said
             incidents = one.job.status.incidents
             results.append(json.loads((one.path / "checkpoints/result.json").read_text()))

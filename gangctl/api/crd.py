@@ -25,11 +25,11 @@ from gangctl.api.names import GROUP, KIND, PLURAL, VERSION
 
 Schema = dict[str, Any]
 
-KINDS = "x-gangctl-kinds"
+KINDS_KEY = "x-gangctl-kinds"
 """On a union: its discriminator."""
 ONLY = "x-gangctl-only"
 """On a field of a union: the kind that it belongs to, as a sentence."""
-REFUSED = "x-gangctl-refused"
+REFUSED_KEY = "x-gangctl-refused"
 """On a field: values that are rejected with a specific reason."""
 RESERVED = "x-gangctl-reserved"
 """On a field: it is reserved, with the message."""
@@ -101,7 +101,7 @@ class _Builder:
         if node["type"] == "integer":
             node["format"] = "int32" if node.get("maximum", _INT32) < _INT32 else "int64"
         if "x-refused" in raw:
-            node[REFUSED] = dict(raw["x-refused"])
+            node[REFUSED_KEY] = dict(raw["x-refused"])
             node["enum"] = [*node["enum"], *raw["x-refused"]]
             node[RULES] = [
                 {"rule": f"self != '{value}'", "message": f"{value} is refused: {reason}"}
@@ -198,7 +198,7 @@ class _Builder:
             "properties": properties,
             **({"default": whole} if whole else {"required": [tag]}),
             **({RULES: rules} if rules else {}),
-            KINDS: tag,
+            KINDS_KEY: tag,
         }
 
 
@@ -263,7 +263,7 @@ GANG_SCHEDULING_RULE: Final = {
 }
 """Transition rules on the spec, which a single manifest can't violate."""
 
-COLUMNS: Final = (
+PRINTER_COLUMNS: Final = (
     ("PHASE", "string", ".status.phase", "Summary of where the gang is", 0),
     ("READY", "string", ".status.ready", "Members that are ready or run, of those required", 0),
     ("ATTEMPT", "integer", ".status.attempt", "Number of the current try of the whole gang", 0),
@@ -305,7 +305,7 @@ def crd() -> dict[str, Any]:
                     "served": True,
                     "storage": True,
                     "subresources": {"status": {}},
-                    "additionalPrinterColumns": [_column(*one) for one in COLUMNS],
+                    "additionalPrinterColumns": [_column(*one) for one in PRINTER_COLUMNS],
                     "schema": {"openAPIV3Schema": schema},
                 }
             ],

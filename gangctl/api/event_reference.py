@@ -46,7 +46,7 @@ With `gangctl run`, Events are appended to `events.jsonl` in the gang's folder, 
 """
 
 
-def page() -> str:
+def events_page() -> str:
     """The text of ``docs/reference/events.md``."""
     said = meanings(Reason)
     parts = [_INTRODUCTION]
@@ -61,4 +61,4 @@ def page() -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(page())
+    sys.stdout.write(events_page())

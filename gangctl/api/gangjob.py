@@ -39,11 +39,11 @@ from gangctl.api.recovery import (
     ApiProgress,
     ApiSource,
     Budget,
-    Checkpoint,
+    CheckpointSpec,
     DirectorySource,
     FileProgress,
     LogProgress,
-    Progress,
+    ProgressSpec,
     Recovery,
     RestartFrom,
     Tier,
@@ -73,7 +73,7 @@ __all__ = [
     "ApiProgress",
     "ApiSource",
     "Budget",
-    "Checkpoint",
+    "CheckpointSpec",
     "Container",
     "DirectorySource",
     "FileProgress",
@@ -94,7 +94,7 @@ __all__ = [
     "PodFailurePolicy",
     "PodGroupScheduling",
     "PodSpec",
-    "Progress",
+    "ProgressSpec",
     "Recovery",
     "RestartFrom",
     "Role",
@@ -207,9 +207,9 @@ class Spec(Model):
     """Which fault leads to which action, in the form of a Job's podFailurePolicy."""
     recovery: Recovery = Field(default_factory=Recovery)
     """Deadlines, grace periods and the restart budget."""
-    checkpoint: Checkpoint | None = None
+    checkpoint: CheckpointSpec | None = None
     """Where checkpoints are stored. If absent, the framework alone manages checkpoints."""
-    progress: Progress = Field(default_factory=Progress)
+    progress: ProgressSpec = Field(default_factory=ProgressSpec)
     """How progress is measured, and when missing progress counts as a hang."""
     placement: PlacementPolicy = Field(default_factory=NoPlacement)
     """Whether pods are packed together or spread, in addition to the template. No effect in local mode."""

@@ -14,7 +14,7 @@ from typing import Final
 from gangctl.api.crd import ONLY, RESERVED, RULES, Schema, gangjob_schema
 from gangctl.api.model import docstrings
 from gangctl.api.names import API_VERSION, KIND
-from gangctl.api.problems import allowed
+from gangctl.api.problems import allowed_values
 from gangctl.api.reasons import Reason
 from gangctl.api.status import ConditionType, GangPhase
 
@@ -89,9 +89,9 @@ def _rule(error: str) -> str:
 
 
 def _type(field: Schema) -> str:
-    text = allowed(field)
+    text = allowed_values(field)
     if field["type"] == "array" and field["items"]["type"] != "object":
-        text += f", each {allowed(field['items'])}"
+        text += f", each {allowed_values(field['items'])}"
     return re.sub(r"^an? |^one of ", "", text)
 
 

@@ -15,20 +15,20 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from gangctl.api.crd import KINDS, ONLY, REFUSED, RESERVED, Schema, gangjob_schema
+from gangctl.api.crd import KINDS_KEY, ONLY, REFUSED_KEY, RESERVED, Schema, gangjob_schema
 from gangctl.api.gangjob import GangJob
-from gangctl.api.model import BROKEN, SUBMITTED, Constraint
+from gangctl.api.model import CONSTRAINT_ERROR, SUBMITTED, Constraint
 from gangctl.api.names import KIND
-from gangctl.api.overrides import Override, overridden
+from gangctl.api.overrides import Override, apply_overrides
 from gangctl.api.pod_fields import UnknownField, flat, unknown_fields
-from gangctl.api.problems import ManifestError, Problem, allowed, path_of, shown
-from gangctl.api.stored import advice, is_foreign
-from gangctl.api.yaml_documents import Document, Location, UnreadableError, read
+from gangctl.api.problems import ManifestError, Problem, allowed_values, path_of, shorten_value
+from gangctl.api.stored import is_foreign, kind_advice
+from gangctl.api.yaml_documents import Location, UnreadableError, YamlDocument, read
 
-__all__ = ["ManifestError", "Problem", "load"]
+__all__ = ["ManifestError", "Problem", "load_gangjob"]
 
 
-def load(text: str, filename: str, overrides: Sequence[Override] = ()) -> GangJob:
+def load_gangjob(text: str, filename: str, overrides: Sequence[Override] = ()) -> GangJob:
     """The only GangJob in ``text``; documents of other kinds are ignored.
 
     A status in it is ignored, as the API server does.
@@ -47,11 +47,11 @@ def load(text: str, filename: str, overrides: Sequence[Override] = ()) -> GangJo
         raise ManifestError(filename, [Problem("", why=str(error), line=error.line)]) from None
     document = _only_gangjob(documents, filename)
     if is_foreign(document.value):
-        kind = shown(document.value["kind"])
+        kind = shorten_value(document.value["kind"])
         line = document.lines.get(("kind",))
-        raise ManifestError(filename, [Problem("kind", kind, KIND, advice([document.value], filename), line)])
+        raise ManifestError(filename, [Problem("kind", kind, KIND, kind_advice([document.value], filename), line)])
     if overrides:
-        document, problems = overridden(document, overrides)
+        document, problems = apply_overrides(document, overrides)
         if problems:
             raise ManifestError(filename, problems)
     checked = _Check(document)
@@ -61,7 +61,7 @@ def load(text: str, filename: str, overrides: Sequence[Override] = ()) -> GangJo
     return job
 
 
-def _only_gangjob(documents: tuple[Document, ...], filename: str) -> Document:
+def _only_gangjob(documents: tuple[YamlDocument, ...], filename: str) -> YamlDocument:
     if len(documents) == 1:
         return documents[0]
     gangs = [one for one in documents if isinstance(one.value, dict) and one.value.get("kind") == KIND]
@@ -71,7 +71,7 @@ def _only_gangjob(documents: tuple[Document, ...], filename: str) -> Document:
         case []:
             found = f"{len(documents)} documents, none of them a {KIND}" if documents else "no document"
             others = [one.value for one in documents]
-            why = advice(others, filename) if any(map(is_foreign, others)) else ""
+            why = kind_advice(others, filename) if any(map(is_foreign, others)) else ""
             raise ManifestError(filename, [Problem("", found, f"one {KIND}", why)])
         case _:
             problems = [
@@ -84,7 +84,7 @@ def _only_gangjob(documents: tuple[Document, ...], filename: str) -> Document:
 class _Check:
     """Validates one document and collects its problems, at most one for each place and reason."""
 
-    def __init__(self, document: Document) -> None:
+    def __init__(self, document: YamlDocument) -> None:
         self._document = document
         self._problems: dict[tuple[Location, str], Problem] = {}
         self._wrong: set[Location] = set()
@@ -100,7 +100,7 @@ class _Check:
         """The GangJob, or None if there are problems."""
         value = copy.deepcopy(self._document.value)
         if not isinstance(value, dict):
-            self._add((), shown(value), "a map with apiVersion, kind, metadata and spec")
+            self._add((), shorten_value(value), "a map with apiVersion, kind, metadata and spec")
             return None
         value.pop("status", None)
         if isinstance(value.get("metadata"), dict):  # kubectl writes creationTimestamp: null
@@ -130,16 +130,16 @@ class _Check:
 
     def _translate(self, error: ErrorDetails, *, only_rules: bool) -> None:
         location, node, parent = _located(error["loc"])
-        if error["type"] == BROKEN:
+        if error["type"] == CONSTRAINT_ERROR:
             for constraint in error["ctx"]["broken"]:
                 self._add_rule(location, constraint)
         elif only_rules:
             return
         elif error["type"] in {"union_tag_invalid", "union_tag_not_found"}:
-            location = (*location, node[KINDS])
-            self._add_value(location, node["properties"][node[KINDS]])
+            location = (*location, node[KINDS_KEY])
+            self._add_value(location, node["properties"][node[KINDS_KEY]])
         elif error["type"] == "missing":
-            self._add(location, "nothing", allowed(node))
+            self._add(location, "nothing", allowed_values(node))
         elif error["type"] == "extra_forbidden":
             self._add_unknown(location, node, parent)
         elif error["type"] != "too_short" or self._length(location) < node["minItems"]:  # only valid items were counted
@@ -157,8 +157,8 @@ class _Check:
         why = ""
         if isinstance(value, str) and "enum" in node:
             near = get_close_matches(value, [str(one) for one in node["enum"]], 1)
-            why = node.get(REFUSED, {}).get(value) or (f"did you mean {near[0]}?" if near else "")
-        self._add(location, found, allowed(node), why)
+            why = node.get(REFUSED_KEY, {}).get(value) or (f"did you mean {near[0]}?" if near else "")
+        self._add(location, found, allowed_values(node), why)
 
     def _add_unknown(self, location: Location, node: Schema, parent: Schema) -> None:
         name = str(location[-1])
@@ -186,7 +186,7 @@ class _Check:
             if not _has(value, part):
                 return "nothing", None
             value = value[part]
-        return shown(value), value
+        return shorten_value(value), value
 
     def _length(self, location: Location) -> int:
         _, value = self._found(location)
@@ -212,7 +212,7 @@ def _located(loc: tuple[str | int, ...]) -> tuple[Location, Schema, Schema]:
     location: Location = ()
     inside_kind = False
     for part in loc:
-        if KINDS in node and not inside_kind:
+        if KINDS_KEY in node and not inside_kind:
             inside_kind = True
             continue
         inside_kind = False

@@ -52,7 +52,7 @@ def _by_class(module: str) -> dict[str, dict[str, str]]:
     return found
 
 
-BROKEN = "gangctl_constraint"
+CONSTRAINT_ERROR = "gangctl_constraint"
 """Error type of a violated :class:`Constraint`; its context has all violated constraints of one value."""
 SUBMITTED: Final = "submitted"
 """The context of a validation that also checks what costs more than to read it: once, where a manifest is loaded."""
@@ -114,7 +114,7 @@ class Model(BaseModel):
         broken = [one for one in checked if not one.holds(self)]
         if broken:
             text = "; ".join(one.message for one in broken)
-            raise PydanticCustomError(BROKEN, "{text}", {"text": text, "broken": broken})
+            raise PydanticCustomError(CONSTRAINT_ERROR, "{text}", {"text": text, "broken": broken})
         return self
 
     @classmethod
@@ -244,7 +244,7 @@ Sentence = Annotated[str, BeforeValidator(_shown(SENTENCE)), Field(max_length=SE
 """A message for people in a status, cut and escaped like a Label."""
 Lines = Annotated[str, BeforeValidator(_lines(8192)), Field(max_length=8192)]
 """Lines for people in a status, each escaped like a Label, and cut together."""
-Text = Annotated[str, BeforeValidator(_exact(8192)), Field(max_length=8192)]
+ExactText = Annotated[str, BeforeValidator(_exact(8192)), Field(max_length=8192)]
 """A path or a marker that a member reported. It is compared and used unchanged, and never cut, because reports have the
 same limit. It must be escaped when it is shown."""
 

@@ -14,8 +14,8 @@ from difflib import get_close_matches
 from typing import Any, Final
 
 from gangctl.api.crd import RESERVED, Schema, gangjob_schema
-from gangctl.api.problems import Problem, allowed, path_of, shown
-from gangctl.api.yaml_documents import Document, Location, UnreadableError, read
+from gangctl.api.problems import Problem, allowed_values, path_of, shorten_value
+from gangctl.api.yaml_documents import Location, UnreadableError, YamlDocument, read
 
 MAX_TEXT: Final = 16_384
 """Characters of the longest override."""
@@ -32,8 +32,8 @@ class Override:
     text: str
 
 
-def parsed(source: str) -> Override:
-    """One override, of ``PATH=VALUE``; a key with dots stands in quotes, as in ``metadata.labels."a.b/c"=x``.
+def parse_override(source: str) -> Override:
+    """Parse ``PATH=VALUE``; a key with dots stands in quotes, as in ``metadata.labels."a.b/c"=x``.
 
     Raises:
         ValueError: it isn't of this form; the message is for users.
@@ -53,8 +53,8 @@ def parsed(source: str) -> Override:
     return Override(tuple(parts), source[at + 1 :])
 
 
-def overridden(document: Document, overrides: Sequence[Override]) -> tuple[Document, list[Problem]]:
-    """The document with these fields set, and what is wrong with the overrides. Later ones win."""
+def apply_overrides(document: YamlDocument, overrides: Sequence[Override]) -> tuple[YamlDocument, list[Problem]]:
+    """Set these fields in the document; also returns what is wrong with them. Later ones win."""
     value, problems = copy.deepcopy(document.value), []
     lines = dict(document.lines)
     for one in overrides:
@@ -64,7 +64,7 @@ def overridden(document: Document, overrides: Sequence[Override]) -> tuple[Docum
         else:
             problems.append(problem)
     flaws = [flaw for flaw in document.flaws if not any(_covers(one.location, flaw.location) for one in overrides)]
-    return Document(value, lines, flaws), problems
+    return YamlDocument(value, lines, flaws), problems
 
 
 def _covers(outer: Location, inner: Location) -> bool:
@@ -82,7 +82,7 @@ def _set(root: Any, override: Override) -> Problem | None:
         if isinstance(below, str):
             return _problem(here, "an unknown field" if isinstance(part, str) else "an index", why=below)
         if isinstance(part, int) != isinstance(value, list):
-            what = shown(value)
+            what = shorten_value(value)
             return _problem(location[:depth], what, "a list" if isinstance(part, int) else "a map")
         if isinstance(part, int) and part > len(value):
             there = f"the list has {len(value)}: {f'0 to {len(value) - 1}, and ' if value else ''}{len(value)} adds one"
@@ -97,7 +97,7 @@ def _set(root: Any, override: Override) -> Problem | None:
         value = value[part]
     made = _typed(override.text, node)
     if isinstance(made, _Wrong):
-        return _problem(location, shown(override.text), made.expected)
+        return _problem(location, shorten_value(override.text), made.expected)
     last = location[-1]
     if isinstance(last, int) and last == len(value):
         value.append(made)
@@ -142,7 +142,7 @@ def _typed(text: str, node: Schema | None) -> Any:
             return text
         case "integer":
             assert node is not None
-            return int(text) if re.fullmatch(r"-?[0-9]{1,18}", text) else _Wrong(allowed(node))
+            return int(text) if re.fullmatch(r"-?[0-9]{1,18}", text) else _Wrong(allowed_values(node))
         case "boolean":
             return {"true": True, "false": False}.get(text, _Wrong("true or false"))
         case _:
@@ -150,7 +150,7 @@ def _typed(text: str, node: Schema | None) -> Any:
 
 
 def _yaml(text: str, node: Schema | None) -> Any:
-    expected = "a value in YAML" if node is None else f"{allowed(node)} in YAML, such as {_example(node)}"
+    expected = "a value in YAML" if node is None else f"{allowed_values(node)} in YAML, such as {_example(node)}"
     try:
         documents = read(text)
     except UnreadableError:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gangctl.api.crd import REFUSED
+from gangctl.api.crd import REFUSED_KEY
 
 _SHOWN: Final = 60
 """Maximum characters of a value in a message."""
@@ -56,7 +56,7 @@ def path_of(location: Iterable[str | int]) -> str:
     return text
 
 
-def shown(value: Any) -> str:
+def shorten_value(value: Any) -> str:
     """A value for a message: short and without line breaks."""
     match value:
         case dict():
@@ -68,11 +68,11 @@ def shown(value: Any) -> str:
             return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
-def allowed(node: Mapping[str, Any]) -> str:
+def allowed_values(node: Mapping[str, Any]) -> str:
     """The values that the schema of a field allows, as a noun phrase."""
     match node:
         case {"enum": values}:
-            good = [str(one) for one in values if one not in node.get(REFUSED, ())]
+            good = [str(one) for one in values if one not in node.get(REFUSED_KEY, ())]
             more = f" and {len(good) - _LISTED} more" if len(good) > _LISTED else ""
             return f"one of {', '.join(good[:_LISTED])}{more}" if len(good) > 1 else json.dumps(good[0])
         case {"type": "integer"}:

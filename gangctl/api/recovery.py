@@ -156,7 +156,7 @@ class Tier(Model):
     """How gangctl finds complete steps."""
 
 
-class Checkpoint(Model):
+class CheckpointSpec(Model):
     """Where checkpoints are stored."""
 
     constraints = (
@@ -241,7 +241,7 @@ class Adaptive(Model):
     timeoutSeconds."""
 
 
-class Progress(Model):
+class ProgressSpec(Model):
     """How progress is measured, and when missing progress counts as a hang."""
 
     constraints = (

@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from gangctl.api.incident import Incident, LedgerEntry
-from gangctl.api.model import Label, Model, Name, Sentence, Text, Timestamp
+from gangctl.api.model import ExactText, Label, Model, Name, Sentence, Timestamp
 from gangctl.api.said import Said
 
 # Condition types of a GangJob. Programs read conditions; ``status.phase`` is a summary for people.
@@ -119,7 +119,7 @@ class RestorePoint(Model):
     """Step of the checkpoint."""
     tier: Label
     """Tier of the checkpoint."""
-    path: Text = ""
+    path: ExactText = ""
     """Path of the checkpoint in a Shared tier; empty for other tiers."""
 
 
@@ -130,7 +130,7 @@ class RejectedStep(Model):
     """Tier of the step."""
     step: int
     """The step."""
-    marker: Text = ""
+    marker: ExactText = ""
     """Identity of the completion marker at the rejection."""
 
 
@@ -141,9 +141,9 @@ class RecordedStep(Model):
     """Tier of the step."""
     step: int
     """The step."""
-    path: Text = ""
+    path: ExactText = ""
     """Path of the checkpoint, if reported."""
-    marker: Text = ""
+    marker: ExactText = ""
     """Identity of the registration."""
     attempt: int = 0
     """Newest attempt in which a rank wrote it."""
@@ -264,7 +264,7 @@ class Spent(Model):
     """Held for inspection."""
 
 
-class Restarts(Model):
+class RestartCounts(Model):
     """Counts of the attempts after the first."""
 
     counted: int = 0
@@ -400,7 +400,7 @@ class Status(Model):
     """What the time until accountedTime was spent on, in seconds."""
     accounted_time: Timestamp = 0.0
     """Time until which spent is computed."""
-    restarts: Restarts = Field(default_factory=Restarts)
+    restarts: RestartCounts = Field(default_factory=RestartCounts)
     """Restart counts."""
     incidents: Annotated[tuple[Incident, ...], Field(max_length=10)] = ()
     """The last 10 incidents, newest first."""

@@ -205,7 +205,7 @@ def is_foreign(document: Any) -> bool:
     return kind in CONVERTIBLE or (isinstance(version, str) and not version.startswith(f"{GROUP}/"))
 
 
-def advice(documents: Sequence[Any], filename: str) -> str:
+def kind_advice(documents: Sequence[Any], filename: str) -> str:
     """The advice for documents of which none is a GangJob."""
     items = [one for document in documents for one in _items(document)]
     if any(isinstance(one, dict) and one.get("kind") in CONVERTIBLE for one in items):

@@ -47,7 +47,7 @@ class Flaw:
 
 
 @dataclass(slots=True)
-class Document:
+class YamlDocument:
     """One YAML document as JSON values."""
 
     value: Any = None
@@ -56,7 +56,7 @@ class Document:
     flaws: list[Flaw] = field(default_factory=list)
 
 
-def read(text: str) -> tuple[Document, ...]:
+def read(text: str) -> tuple[YamlDocument, ...]:
     """All non-empty documents of the text.
 
     Raises:
@@ -106,12 +106,12 @@ class _Reader:
     """Converts the nodes of one document to values."""
 
     def __init__(self) -> None:
-        self._document = Document()
+        self._document = YamlDocument()
         self._scalars = yaml.constructor.SafeConstructor()
         self._left = MAX_VALUES
         self._depth = 0
 
-    def document(self, node: yaml.Node) -> Document:
+    def document(self, node: yaml.Node) -> YamlDocument:
         """The document below its root node."""
         self._document.value = self._value(node, ())
         return self._document

@@ -11,7 +11,7 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.signals import SIGNALS
 from gangctl.cli.errors import UserError
 from gangctl.core.facts.gang import holders
-from gangctl.core.facts.layout import Numbering, members_of, numbered
+from gangctl.core.facts.layout import Numbering, members_of, number_places
 
 _LAST_SIGNAL: Final = 64
 _LARGEST: Final = 2**53
@@ -79,7 +79,7 @@ def member_of_rank(job: GangJob, its: int, role: str | None) -> str:
         UserError: there is no such rank, or several groups have it.
     """
     places = [] if role is None else members_of_role(job, role)
-    numbering = numbered(job.spec)
+    numbering = number_places(job.spec)
     ranks = {place: there for place, there in numbering.ranks.items() if role is None or place in places}
     found = [place for place, there in ranks.items() if its in there]
     if not found:
@@ -90,10 +90,10 @@ def member_of_rank(job: GangJob, its: int, role: str | None) -> str:
     return holders(job.spec, job.status)[found[0]]
 
 
-def ranks_of(job: GangJob, member: str) -> tuple[int, ...]:
+def ranks_of_member(job: GangJob, member: str) -> tuple[int, ...]:
     """The ranks that run in the pod of a member now; none of a spare, or of a role without ranks."""
     places = {holder: place for place, holder in holders(job.spec, job.status).items()}
-    return numbered(job.spec).ranks.get(places.get(member, ""), ())
+    return number_places(job.spec).ranks.get(places.get(member, ""), ())
 
 
 def _ranks_there(numbering: Numbering, ranks: dict[str, tuple[int, ...]]) -> str:

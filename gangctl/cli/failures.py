@@ -95,7 +95,7 @@ class Evidence(BaseModel):
             signal=None if self.signal is None else signal_number(self.signal),
             container=self.container,
             condition=None if self.condition is None else pod_condition(self.condition),
-            device_health=None if self.device_health is None else device_health(self.device_health),
+            device_health=None if self.device_health is None else parse_device_health(self.device_health),
             reason=self.reason,
         )
 
@@ -197,7 +197,7 @@ def pod_condition(text: str) -> tuple[str, str, str]:
     return match["type"], match["status"] or "True", match["reason"] or ""
 
 
-def device_health(text: str) -> tuple[str, str]:
+def parse_device_health(text: str) -> tuple[str, str]:
     """Resource and health of ``RESOURCE=HEALTH``, for argparse."""
     resource, equals, health = text.rpartition("=")
     if not resource or not equals or health not in {"Unhealthy", "Unknown"}:

@@ -19,7 +19,7 @@ from gangctl import __version__
 from gangctl.cli.command_name import command_name, is_plugin, remember_target
 from gangctl.cli.errors import ExitCode, UserError
 from gangctl.cli.printers.text import clean
-from gangctl.cli.registry import Verb, advice_on_a_cluster, verbs
+from gangctl.cli.registry import VerbModule, advice_on_a_cluster, verbs
 from gangctl.cluster.errors import ClusterError
 
 _EXAMPLES: Final = """\
@@ -95,7 +95,7 @@ def _dispatch(given: list[str]) -> int:
     return verb.run(arguments)
 
 
-def parsed_command(given: Sequence[str]) -> tuple[Verb, argparse.Namespace]:
+def parsed_command(given: Sequence[str]) -> tuple[VerbModule, argparse.Namespace]:
     """The verb of a command line, and its arguments.
 
     Raises:

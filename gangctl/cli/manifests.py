@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from gangctl.api.gangjob import GangJob
-from gangctl.api.manifest import ManifestError, load
-from gangctl.api.overrides import Override, parsed
+from gangctl.api.manifest import ManifestError, load_gangjob
+from gangctl.api.overrides import Override, parse_override
 from gangctl.api.pod_fields import release, unknown_fields
 from gangctl.api.problems import path_of
 from gangctl.cli.command_name import command_name
@@ -34,7 +34,7 @@ def configure_overrides(parser: argparse.ArgumentParser) -> None:
 
 def _override(text: str) -> Override:
     try:
-        return parsed(text)
+        return parse_override(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 
@@ -42,7 +42,7 @@ def _override(text: str) -> Override:
 def load_manifest(name: str, overrides: Sequence[Override] = ()) -> GangJob:
     """The GangJob in a file; ``-`` is stdin. UserError if it can't be read, or isn't a valid GangJob."""
     try:
-        return load(manifest_text(name), shown_name(name), overrides)
+        return load_gangjob(manifest_text(name), shown_name(name), overrides)
     except ManifestError as error:
         raise UserError(str(error)) from None
 

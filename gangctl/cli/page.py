@@ -26,7 +26,7 @@ from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.local.layout import StateDirectory
 
 HOST: Final = "127.0.0.1"
-PAGE: Final = "/ui/"
+PAGE_PATH: Final = "/ui/"
 """Path of the page at the controller, and here."""
 LIMITS: Final = aiohttp.ClientTimeout(total=None, connect=10, sock_read=45)
 """A stream of the controller has a heartbeat every ten seconds."""
@@ -115,7 +115,7 @@ class PageProxy:
         """Answer requests until the end."""
         application = web.Application(middlewares=[self._checked])
         application.router.add_get(_ENTER + "{code}", self._enter, allow_head=False)
-        application.router.add_get(PAGE + "{path:.*}", self._forward, allow_head=False)
+        application.router.add_get(PAGE_PATH + "{path:.*}", self._forward, allow_head=False)
         application.router.add_get("/", _to_page, allow_head=False)
         application.on_response_prepare.append(_protect)
         runner = web.AppRunner(
@@ -172,7 +172,7 @@ async def check_page(upstream: Upstream) -> None:
         ClusterError: the controller can't be reached.
     """
     try:
-        async with upstream.get(PAGE) as answer:
+        async with upstream.get(PAGE_PATH) as answer:
             text = (await answer.text()).strip()
     except (aiohttp.ClientError, TimeoutError) as error:
         raise UserError(f"the controller does not answer: {error or 'nothing came in time'}") from None
@@ -197,7 +197,7 @@ async def _passed(request: web.Request, answer: aiohttp.ClientResponse) -> web.S
 
 
 async def _to_page(_request: web.Request) -> web.Response:
-    return web.Response(status=HTTPStatus.SEE_OTHER, headers={"Location": PAGE})
+    return web.Response(status=HTTPStatus.SEE_OTHER, headers={"Location": PAGE_PATH})
 
 
 async def _protect(_request: web.Request, response: web.StreamResponse) -> None:

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Final, NamedTuple, Protocol, cast
 
 from gangctl.cli.command_name import is_plugin
-from gangctl.registered import registered
+from gangctl.registered import find_registered
 
 _VERBS: Final = {
     "init": "Write a commented manifest for a training script, with the checkpoints found in the folder",
@@ -43,7 +43,7 @@ _ON_A_CLUSTER: Final = {
 """Verbs that don't work on a cluster, with what to do there instead."""
 
 
-class Verb(Protocol):
+class VerbModule(Protocol):
     """The functions of a verb: a module, or an object of a module."""
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
@@ -53,7 +53,7 @@ class Verb(Protocol):
         """Run the verb and return the exit code."""
 
 
-class Registration(NamedTuple):
+class VerbRegistration(NamedTuple):
     """A verb as the help lists it, and where it is."""
 
     name: str
@@ -63,17 +63,17 @@ class Registration(NamedTuple):
     before: str = ""
     """The verb that follows it in the help; empty: none."""
 
-    def load(self) -> Verb:
+    def load(self) -> VerbModule:
         """Import the verb."""
         module, _, name = self.place.partition(":")
         found = import_module(module)
-        return cast("Verb", getattr(found, name) if name else found)
+        return cast("VerbModule", getattr(found, name) if name else found)
 
 
-def verbs() -> dict[str, Registration]:
+def verbs() -> dict[str, VerbRegistration]:
     """All verbs, in the order of the help; as a kubectl plugin, only those that work on a cluster."""
-    found = [Registration(name, meaning, _place(name)) for name, meaning in _VERBS.items()]
-    for one in registered(Registration):
+    found = [VerbRegistration(name, meaning, _place(name)) for name, meaning in _VERBS.items()]
+    for one in find_registered(VerbRegistration):
         names = [other.name for other in found]
         found.insert(names.index(one.before) if one.before else len(names), one)
     return {one.name: one for one in found if not is_plugin() or one.name not in _ON_A_CLUSTER}

@@ -72,8 +72,8 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
-    """Which gang or pod it is, as its metadata has it."""
+class ObjectIdentity:
+    """The identity of a gang or a pod, as its metadata has it."""
 
     uid: str
     namespace: str
@@ -84,7 +84,7 @@ class Identity:
 class UnreadableGang:
     """A gang that is stored, and that this release can't read."""
 
-    metadata: Identity
+    metadata: ObjectIdentity
     why: str
     """What is wrong with it, in a sentence."""
 
@@ -93,7 +93,7 @@ class UnreadableGang:
 class PlainPod:
     """A pod outside all gangs."""
 
-    metadata: Identity
+    metadata: ObjectIdentity
     """UID, namespace and name of the pod."""
 
 

@@ -1,7 +1,7 @@
 """The requests of one gang, made beside its decisions: a slow request for one pod delays no decision.
 
 The rule: an action starts only while the newest plan wants it, and after the status that gives its reason is stored.
-They start in the plan's order, kind by kind; of a kind, one at a time for one pod, and ``AT_ONCE`` for a gang. The
+They start in the plan's order, kind by kind; of a kind, one at a time for one pod, and ``MAX_ACTIONS`` for a gang. The
 gang itself is deleted last of all. All gangs share slots, fairly by namespace (``cluster/fair_slots.py``); pods of a
 gang that has not started yet come after all else.
 
@@ -32,7 +32,7 @@ from gangctl.cluster.errors import ClusterError, Retryable
 from gangctl.cluster.fair_slots import FairSlots
 from gangctl.cluster.port import Cluster
 from gangctl.core.facts.printed import OutputRead, Printed, ReadOutput
-from gangctl.core.lifecycle.events import failing, undone
+from gangctl.core.lifecycle.events import failure_event, undone_event
 from gangctl.core.lifecycle.plan import DeleteGang, Event
 from gangctl.core.policy.admission import GIVES_BACK, TellQueue
 from gangctl.core.policy.pods import CreatePod, DeletePod
@@ -65,12 +65,12 @@ class Backoff:
         """Return whether it may be tried now."""
         return action not in self._tried or now >= self._tried[action].due
 
-    def failed(self, action: Hashable, now: float, at_least: float = 0.0) -> int:
-        """The action failed; returns how many times in a row. ``at_least``: seconds in which it is not tried again."""
+    def note_failure(self, action: Hashable, now: float, at_least: float = 0.0) -> int:
+        """Note a failure; return how many there were in a row. ``at_least``: seconds in which it is not tried again."""
         return self._again(action, now, at_least, done=False)
 
-    def done(self, action: Hashable, now: float) -> int:
-        """The action succeeded; returns how many times in a row, each soon after the one before."""
+    def note_success(self, action: Hashable, now: float) -> int:
+        """Note a success; return how many there were in a row, each soon after the one before."""
         return self._again(action, now, 0.0, done=True)
 
     def keep(self, actions: set[Hashable], now: float) -> None:
@@ -81,8 +81,8 @@ class Backoff:
             if (now < tried.due + REMEMBERED_SECONDS if tried.done else action in actions)
         }
 
-    def succeeded(self, action: Hashable) -> None:
-        """The action succeeded, and may be repeated at once."""
+    def forget_action(self, action: Hashable) -> None:
+        """Forget the action, which has succeeded and may be repeated at once."""
         self._tried.pop(action, None)
 
     def next_in(self, now: float, waits: Callable[[Hashable], bool]) -> float | None:
@@ -97,7 +97,7 @@ class Backoff:
         return times
 
 
-AT_ONCE: Final = 32
+MAX_ACTIONS: Final = 32
 """Requests of one kind for one gang at once."""
 SLOTS: Final = 128
 """Requests for all gangs at once: at most half of them for one namespace, and a quarter for one gang."""
@@ -168,7 +168,7 @@ class Actions:
                 for action in actions
                 if type(action) is kind and _target(action) not in self._under_way and self._backoff.is_due(action, now)
             )
-            for _ in range(min(AT_ONCE, len(self._waiting[kind])) - self._workers[kind]):
+            for _ in range(min(MAX_ACTIONS, len(self._waiting[kind])) - self._workers[kind]):
                 self._workers[kind] += 1
                 self._tasks.create_task(self._work(kind), name=f"actions of gang {job.metadata.name}")
 
@@ -226,15 +226,15 @@ class Actions:
         except ClusterError as error:
             log.warning("%s failed and will be retried: %s", name, error)
             failures = self._failed(action, began, error.after if isinstance(error, Retryable) else 0.0)
-            await self._tell(job, failing(job, action, failures, str(error)))
+            await self._tell(job, failure_event(job, action, failures, str(error)))
         except Exception:
             log.exception("%s crashed, which is a bug; it will be retried", name)
             self._failed(action, began)
         else:
             if isinstance(action, CreatePod):
-                await self._tell(job, undone(job, action, self._backoff.done(action, time.monotonic())))
+                await self._tell(job, undone_event(job, action, self._backoff.note_success(action, time.monotonic())))
             else:
-                self._backoff.succeeded(action)
+                self._backoff.forget_action(action)
             self._telemetry.action_finished(name, time.monotonic() - began, done=True)
         finally:
             self._under_way.discard(target)
@@ -244,7 +244,7 @@ class Actions:
         """Note the failure; returns how many there were in a row."""
         now = time.monotonic()
         self._telemetry.action_finished(type(action).__name__, now - began, done=False)
-        return self._backoff.failed(action, now, at_least)
+        return self._backoff.note_failure(action, now, at_least)
 
     async def _tell(self, job: GangJob, event: Event | None) -> None:
         if event is None:

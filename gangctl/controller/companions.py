@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol, cast
 
-from gangctl.registered import registered
+from gangctl.registered import find_registered
 
 if TYPE_CHECKING:  # the command line reads registrations too, and needs none of these
     from gangctl.cluster.kube.client import Client
@@ -27,7 +27,7 @@ class Companion(Protocol):
         """Return how fresh its watch is."""
 
     @property
-    def counted(self) -> Counts:
+    def requests(self) -> Counts:
         """The requests that it has made since the process began."""
 
     async def watch(self) -> None:
@@ -44,7 +44,7 @@ class MakeCompanion(Protocol):
         """Make the companion. ``namespaces``: the only ones to watch; none = all namespaces."""
 
 
-class Registration(NamedTuple):
+class CompanionRegistration(NamedTuple):
     """A companion, by the flag that turns it on."""
 
     name: str
@@ -60,6 +60,6 @@ class Registration(NamedTuple):
         return cast("MakeCompanion", getattr(import_module(module), name))
 
 
-def companions() -> list[Registration]:
+def companions() -> list[CompanionRegistration]:
     """All companions."""
-    return registered(Registration)
+    return find_registered(CompanionRegistration)

@@ -25,12 +25,12 @@ from aiohttp.typedefs import Handler
 
 from gangctl.cluster.kube.authorizers import HttpRefusal
 from gangctl.controller.gate import RefusalLog
-from gangctl.controller.listener import PendingConnections, serve, serve_short
+from gangctl.controller.listener import PendingConnections, serve_app, serve_short
 from gangctl.controller.page.routes import Page
 from gangctl.telemetry.metrics.exposition import Exposition
 
 METRICS: Final = "/metrics"
-PAGE: Final = "/ui"
+PAGE_URLS: Final = "/ui"
 """The non-resource URLs that a user must be allowed to get."""
 MAX_PROBES: Final = 32
 MAX_SCRAPES: Final = 64
@@ -88,7 +88,7 @@ class Security:
     refusal: Callable[[str], Awaitable[HttpRefusal | None]]
     """Why a request with this Authorization header is refused; None = it is allowed."""
 
-    async def refused(self, request: web.Request) -> web.Response | None:
+    async def refusal_of(self, request: web.Request) -> web.Response | None:
         """Return the answer that refuses a request; None if it is allowed."""
         refusal = await self.refusal(request.headers.get("Authorization", ""))
         if refusal is None:
@@ -115,7 +115,7 @@ class MetricsServer:
         return serve_short("metrics", {METRICS: self._metrics}, host, port, limit=MAX_SCRAPES, tls=tls)
 
     async def _metrics(self, request: web.Request) -> web.Response:
-        refusal = None if self._security is None else await self._security.refused(request)
+        refusal = None if self._security is None else await self._security.refusal_of(request)
         if refusal is not None:
             return refusal
         text = await self._exposition.text(request.headers.get("Accept", ""))
@@ -133,7 +133,7 @@ async def serve_page(page: Page, security: Security, host: str, port: int) -> As
 
     @web.middleware
     async def authorize(request: web.Request, handler: Handler) -> web.StreamResponse:
-        refusal = await security.refused(request)
+        refusal = await security.refusal_of(request)
         if refusal is not None:
             return refusal
         pending.remove(request.protocol)
@@ -142,5 +142,5 @@ async def serve_page(page: Page, security: Security, host: str, port: int) -> As
     application = web.Application(middlewares=[authorize])
     page.add_to(application)
     # A viewer that has left makes room at once.
-    async with serve("page", application, host, port, pending, security.tls, cancels_handlers=True) as (_, number):
+    async with serve_app("page", application, host, port, pending, security.tls, cancels_handlers=True) as (_, number):
         yield number

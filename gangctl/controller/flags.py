@@ -16,11 +16,11 @@ from urllib.parse import urlsplit
 from gangctl.cluster.kube.election import LeaseTiming
 from gangctl.cluster.kube.settings import KubeSettings
 from gangctl.controller.companions import companions
-from gangctl.kubernetes.signals import Row, rows_with
+from gangctl.kubernetes.signals import SignalRow, rows_with
 from gangctl.telemetry import logs
 from gangsidecar.wire import CONNECT_PATH
 
-LEVELS: Final = ("debug", "info", "warning", "error")
+LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 LARGEST_PORT: Final = 65535
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
@@ -209,7 +209,7 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     shown = "whether that page is served, to users who may get the URL /ui"
     add(process, "--page", "GANGCTL_PAGE", "false", shown, choices=("true", "false"))
     process.add_argument("--log-format", choices=logs.FORMATS, default="text", help=plain)
-    process.add_argument("--log-level", choices=LEVELS, default="info", help=plain)
+    process.add_argument("--log-level", choices=LOG_LEVELS, default="info", help=plain)
 
     _add_lease(parser)
     return parser
@@ -243,7 +243,7 @@ def _resources(text: str) -> Mapping[str, Any]:
     return found
 
 
-def _signals(text: str) -> tuple[Row, ...]:
+def _signals(text: str) -> tuple[SignalRow, ...]:
     try:
         return rows_with(json.loads(text))
     except ValueError as error:

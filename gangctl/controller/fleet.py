@@ -54,11 +54,11 @@ class BrakeKeeper:
         """Count this gang. ``observed``: what is really observed of it."""
         self._gangs[job.metadata.uid] = brake.census(Gang(now, job, observed))
 
-    def applied(self, now: float, namespace: str, observed: Observed) -> Observed:
+    def apply_brake(self, now: float, namespace: str, observed: Observed) -> Observed:
         """Return what is observed as decisions see it under the brake."""
         if not self._counted_at <= now < self._counted_at + COUNT_SECONDS:
             self._count(now)
-        return brake.applied(observed, self.state.of(namespace), now)
+        return brake.apply_brake(observed, self.state.of(namespace), now)
 
     def status_written(self, now: float, before: GangJob, after: GangJob) -> None:
         """Note a gang that has failed."""
@@ -73,7 +73,7 @@ class BrakeKeeper:
 
     def _count(self, now: float) -> None:
         before, waves = self.state.brake, self.state.waves
-        self.state, self._counted_at = brake.counted(self.state, now, self._gangs.values()), now
+        self.state, self._counted_at = brake.update_brake(self.state, now, self._gangs.values()), now
         after = self.state.brake
         if (before.since, before.waves, waves) == (after.since, after.waves, self.state.waves):
             return
@@ -128,7 +128,7 @@ class Groups:
         ]
         return tuple(sorted(found, key=lambda one: one.name))
 
-    def decided(self, now: float, job: GangJob, plan: Plan) -> None:
+    def note_decision(self, now: float, job: GangJob, plan: Plan) -> None:
         """Note what was decided about a gang, in the turn of the loop in which it was."""
         uid = job.metadata.uid
         runs = job.status.phase is GangPhase.RUNNING
@@ -156,7 +156,7 @@ class Groups:
 
     def _replica(self, now: float, job: GangJob) -> Replica:
         uid = job.metadata.uid
-        found = finished.replica(now, job, self._cluster.pods(uid), self._cluster.listening_since(uid))
+        found = finished.replica_state(now, job, self._cluster.pods(uid), self._cluster.listening_since(uid))
         return found._replace(available_at=None) if uid in self._leaving else found
 
     def _wake_others(self, uid: str, key: GroupKey) -> None:

@@ -27,7 +27,7 @@ def raise_limit() -> int:
 
 
 STEP_SECONDS: Final = 1.0
-FEW: Final = 256
+MIN_CONNECTIONS: Final = 256
 """Garbage of fewer connections is not worth a look at everything."""
 
 
@@ -48,7 +48,7 @@ class Garbage:
 
     def step(self) -> None:
         """Free the garbage among what is new, and all of it if there may be much."""
-        if self._connections.ended - self._ended >= max(FEW, len(self._connections)):
+        if self._connections.ended - self._ended >= max(MIN_CONNECTIONS, len(self._connections)):
             self._ended = self._connections.ended
             gc.unfreeze()
         gc.collect()

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class LoopShare:
     """A part of the loop's time."""
 
     rate: float
@@ -48,7 +48,7 @@ class Owner(StrEnum):
     NAMESPACE = "Namespace"
 
 
-SHARES: Final = {Owner.POD: Share(0.05, 0.5), Owner.NAMESPACE: Share(0.5, 2.0)}
+SHARES: Final = {Owner.POD: LoopShare(0.05, 0.5), Owner.NAMESPACE: LoopShare(0.5, 2.0)}
 """A report costs about 0.1 ms, the largest possible one about 10 ms. A member sends one a second at most, and a few
 with each restart."""
 LONGEST_PAUSE: Final = 5.0

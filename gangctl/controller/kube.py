@@ -30,12 +30,12 @@ from gangctl.cluster.kube.election import BootClock, Election, KubeLease
 from gangctl.cluster.kube.tokens import TokenAuthenticator
 from gangctl.controller import flags, housekeeping
 from gangctl.controller.companions import companions
-from gangctl.controller.endpoints import METRICS, PAGE, Health, MetricsServer, Security, serve_page
+from gangctl.controller.endpoints import METRICS, PAGE_URLS, Health, MetricsServer, Security, serve_page
 from gangctl.controller.flags import Options
 from gangctl.controller.housekeeping import Garbage
 from gangctl.controller.hub import Hub
 from gangctl.controller.loop import Loop, Wakes
-from gangctl.controller.page.routes import PATH, Page, Source, traces_from_environment
+from gangctl.controller.page.routes import UI_PATH, GangSource, Page, traces_from_environment
 from gangctl.core.lifecycle.decide import decide
 from gangctl.core.lifecycle.directive import directives
 from gangctl.telemetry import logs
@@ -61,14 +61,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     housekeeping.raise_limit()
     log.info("gangctl %s, %s in namespace %s", __version__, options.identity, options.settings.namespace)
     try:
-        asyncio.run(control(options))
+        asyncio.run(control_cluster(options))
     except (ClusterError, OSError) as error:
         log.error("the controller cannot run: %s", error)  # noqa: TRY400 - no traceback needed
         return FAILED
     return 0
 
 
-async def control(options: Options) -> None:
+async def control_cluster(options: Options) -> None:
     """Watch, stand for election and lead when elected, until SIGTERM or SIGINT.
 
     Raises:
@@ -136,7 +136,7 @@ class Controller:
                 stale=lambda: self._hub.stale,
                 status_write_failures=lambda: self._cluster.gang_writer.failures,
                 watches=lambda: (*self._cluster.informers.watches, *(one.health for one in self._running)),
-                companions=lambda: [one.counted for one in self._companions.values()],
+                companions=lambda: [one.requests for one in self._companions.values()],
                 events=lambda: self._cluster.recorder.counts.by_outcome,
                 spans=lambda: asdict(self._tracer.counts()),
                 brake=lambda: None if self._loop is None else self._loop.brake.state,
@@ -145,10 +145,10 @@ class Controller:
         )
         self._telemetry = TelemetryFanout(self._tracer, self._metrics)
         self._health = Health(self.problems)
-        scrapers, viewers = (RequestAuthorizer(client, url) for url in (METRICS, PAGE))
+        scrapers, viewers = (RequestAuthorizer(client, url) for url in (METRICS, PAGE_URLS))
         scraped, seen = (Security(self._certificates.context, one.refusal) for one in (scrapers, viewers))
         self._metrics_server = MetricsServer(self._metrics.exposition, scraped if options.metrics_secure else None)
-        source = Source(self._cluster, lambda: self._loop, self._leaders_page, traces_from_environment())
+        source = GangSource(self._cluster, lambda: self._loop, self._leaders_page, traces_from_environment())
         page = Page(source, GangAuthorizer(client, viewers).refusal)
         self._serve_page = partial(serve_page, page, seen, options.host, options.page_port)
 
@@ -260,7 +260,7 @@ class Controller:
         """URL of the page of the replica that leads; empty if none is known. All replicas have the same port."""
         address = self._election.leader_address() or ""
         host = "" if address == self._options.address else urlsplit(address).hostname
-        return f"https://{f'[{host}]' if ':' in host else host}:{self._options.page_port}{PATH}" if host else ""
+        return f"https://{f'[{host}]' if ':' in host else host}:{self._options.page_port}{UI_PATH}" if host else ""
 
     def _log_certificate_problem(self, state: RetryCallState) -> None:
         error = None if state.outcome is None else state.outcome.exception()

@@ -37,7 +37,7 @@ ACCEPTED_AT_ONCE: Final = 8
 what is begun must be finished first, or, with a thousand begun at once, none would be finished in time."""
 Handle = Callable[[web.Request, Callable[[], None]], Awaitable[web.StreamResponse]]
 """Answers a request, and calls its second argument once the client is authenticated."""
-Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _ESTABLISHED: Final = 1
 """The first byte of TCP_INFO: neither side has closed."""
 
@@ -115,14 +115,14 @@ async def listen(
 
     application = web.Application()
     application.router.add_get(CONNECT_PATH, answer)
-    async with serve("hub", application, host, port, pending, tls, shutdown_seconds=2.0) as (name, number):
+    async with serve_app("hub", application, host, port, pending, tls, shutdown_seconds=2.0) as (name, number):
         scheme = "ws" if tls is None else "wss"
         yield f"{scheme}://{f'[{name}]' if ':' in name else name}:{number}{CONNECT_PATH}"
 
 
 @asynccontextmanager
 async def serve_short(
-    name: str, routes: Mapping[str, Answer], host: str, port: int, *, limit: int, tls: ssl.SSLContext | None = None
+    name: str, routes: Mapping[str, Handler], host: str, port: int, *, limit: int, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[int]:
     """Answer GET requests of clients that send one and go, such as the kubelet and Prometheus; gives the port.
 
@@ -144,12 +144,12 @@ async def serve_short(
     for path, answer in routes.items():
         application.router.add_get(path, answer)
     application.on_response_prepare.append(_close)
-    async with serve(name, application, host, port, PendingConnections(RefusalLog(), limit), tls) as (_, number):
+    async with serve_app(name, application, host, port, PendingConnections(RefusalLog(), limit), tls) as (_, number):
         yield number
 
 
 @asynccontextmanager
-async def serve(
+async def serve_app(
     name: str,
     application: web.Application,
     host: str,

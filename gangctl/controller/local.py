@@ -31,13 +31,13 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.status import Endpoint
 from gangctl.cluster import clock
 from gangctl.cluster.errors import ClusterError
-from gangctl.cluster.local.atomic_files import write
+from gangctl.cluster.local.atomic_files import write_file
 from gangctl.cluster.local.cluster import LocalCluster
 from gangctl.cluster.local.layout import DEFAULT_STATE_DIRECTORY, StateDirectory, only_controller
 from gangctl.cluster.local.log_files import rotate_logs
 from gangctl.controller.hub import Hub
 from gangctl.controller.loop import Loop, Wakes
-from gangctl.controller.page.routes import Page, Source, traces_from_environment
+from gangctl.controller.page.routes import GangSource, Page, traces_from_environment
 from gangctl.core.facts.world import Observed
 from gangctl.core.lifecycle.decide import decide
 from gangctl.core.lifecycle.directive import directives
@@ -51,12 +51,12 @@ log = logging.getLogger(__name__)
 LIVE: Final = "/v1/gangs/"
 SHUTDOWN_SECONDS: Final = 0.5
 
-Look = Callable[[str], tuple[GangJob, Observed] | None]
+GangLookup = Callable[[str], tuple[GangJob, Observed] | None]
 """Finds a gang by its name, with what the controller observes of it now."""
 
 
 @asynccontextmanager
-async def serve_live(host: str, look: Look, page: Page) -> AsyncIterator[Endpoint]:
+async def serve_live(host: str, look: GangLookup, page: Page) -> AsyncIterator[Endpoint]:
     """Serve the page and snapshots on a free port of ``host`` until the end.
 
     Raises:
@@ -117,7 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         state.gangs.mkdir(mode=0o700, parents=True, exist_ok=True)
         logs.set_up(settings.log_format, settings.log_file)
         with only_controller(state):
-            tracer = asyncio.run(control(state))
+            tracer = asyncio.run(control_directory(state))
         # The lock is released: the next controller need not wait for the collector.
         asyncio.run(tracer.close())
     except (ClusterError, OSError) as error:
@@ -126,7 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-async def control(state: StateDirectory) -> IncidentTracer:
+async def control_directory(state: StateDirectory) -> IncidentTracer:
     """Control every gang of a state directory until it has to end. Returns the tracer, which is still open.
 
     Raises:
@@ -145,10 +145,10 @@ async def control(state: StateDirectory) -> IncidentTracer:
         job = cluster.named(name)
         return None if job is None else (job, loop.observed(job.metadata.uid))
 
-    page = Page(Source(cluster, lambda: loop, traces=traces_from_environment()))
+    page = Page(GangSource(cluster, lambda: loop, traces=traces_from_environment()))
     async with hub.serve(HOST, 0) as url, serve_live(HOST, look, page) as endpoint:
-        write(state.url, url.encode(), durable=False)
-        write(state.live, endpoint.model_dump_json().encode(), durable=False)
+        write_file(state.url, url.encode(), durable=False)
+        write_file(state.live, endpoint.model_dump_json().encode(), durable=False)
         log.info("controller %d is listening on %s", os.getpid(), url)
         parts = (cluster.watch(wakes.wake), hub.keep_alive(), loop.run(), tracer.run(), rotate_logs(state))
         try:

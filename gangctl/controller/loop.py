@@ -29,7 +29,7 @@ from gangctl.controller.hub import Hub
 from gangctl.controller.turns import Turns
 from gangctl.core.facts.printed import ReadOutput
 from gangctl.core.facts.world import Observed
-from gangctl.core.lifecycle.events import unreadable
+from gangctl.core.lifecycle.events import unreadable_event
 from gangctl.core.lifecycle.plan import AskScan, Event, Plan
 from gangctl.telemetry import logs
 from gangctl.telemetry.logs import DecisionLog
@@ -105,7 +105,7 @@ class Wakes:
 
 FIRST_RETRY_SECONDS: Final = 0.01
 LONGEST_RETRY_SECONDS: Final = 5.0
-PAUSE: Final = 3.0
+PAUSE_FACTOR: Final = 3.0
 """A pause is so many times as long as the decision before it: however much is new, a gang's decisions take at most a
 quarter of the loop's time. The rest is for the reports that they wait for, and for other gangs."""
 
@@ -205,7 +205,7 @@ class Loop:
             return 0.0
         now, job, observed, plan, seconds = found
         decided = time.monotonic()
-        self._telemetry.decided(seconds)
+        self._telemetry.decision_finished(seconds)
         requested = tuple(action for action in plan.actions if not isinstance(action, AskScan | ReadOutput))
         actions.keep(requested)
         await asyncio.sleep(0)  # A large gang must not keep the loop from all others.
@@ -215,7 +215,7 @@ class Loop:
             self._telemetry.status_written(before, job, time.monotonic() - decided)
             self.wakes.wake(uid)  # The new status may have consequences at once.
             logs.set_gang(job)
-        decision_log.decided(job, plan)
+        decision_log.log_plan(job, plan)
         self._hub.publish(job)
         actions.want(job, requested)
         self._output.want(tasks, job, (one for one in plan.actions if isinstance(one, ReadOutput)))
@@ -227,7 +227,7 @@ class Loop:
         # The plan does not know of a pod that vanished since: its report may be the last evidence of it.
         pods = {pod.uid for pod in (*observed.pods, *self._cluster.pods(uid))}
         self._hub.prune(uid, pods | {entry.pod for entry in job.status.awaited})
-        await asyncio.sleep(PAUSE * seconds)
+        await asyncio.sleep(PAUSE_FACTOR * seconds)
         pauses = (plan.requeue_after, actions.due_in)
         return min((pause for pause in pauses if pause is not None), default=None)
 
@@ -241,8 +241,8 @@ class Loop:
                 return
             now, observed = clock.now(), self.observed(uid)
             began = time.monotonic()
-            plan = self._decide(now, job, self.brake.applied(now, job.metadata.namespace, observed))
-            self._groups.decided(now, job, plan)  # In the same turn as the look at the others.
+            plan = self._decide(now, job, self.brake.apply_brake(now, job.metadata.namespace, observed))
+            self._groups.note_decision(now, job, plan)  # In the same turn as the look at the others.
             found.append((now, job, observed, plan, time.monotonic() - began))
 
         await self._turns.take(namespace, decide)
@@ -253,7 +253,7 @@ class Loop:
         gang = self._cluster.unreadable(uid)
         if gang is not None and self._unreadable.get(uid) != gang.why:
             self._unreadable[uid] = gang.why
-            await self._emit(gang, unreadable(gang.why))
+            await self._emit(gang, unreadable_event(gang.why))
 
     async def _emit(self, gang: GangJob | UnreadableGang, event: Event) -> None:
         try:

@@ -20,10 +20,10 @@ from gangctl.api.roles import ExecStart, ForkStart, ModulesPreload
 from gangctl.api.status import GangPhase, Master, RestorePoint, Status
 from gangctl.core.facts.evidence import Fault
 from gangctl.core.facts.gang import Gang
-from gangctl.core.facts.layout import layout, numbered
+from gangctl.core.facts.layout import layout, number_places
 from gangctl.core.facts.world import Observed
 from gangctl.core.policy import launch
-from gangctl.core.policy.cause import judged
+from gangctl.core.policy.cause import judge_fault
 from gangctl.core.policy.recovery import level_of
 from gangctl.core.policy.restore import peers_tier
 from gangctl.core.policy.rules import Verdict, verdict
@@ -65,15 +65,15 @@ class ForecastGroup:
     """The member with rank 0."""
 
 
-def members(job: GangJob, point: RestorePoint | None) -> Iterator[ForecastMember]:
-    """All members in order, as attempt 1 would start them. ``point``: the restore point, if one is known."""
-    numbering = numbered(job.spec)
+def forecast_members(job: GangJob, point: RestorePoint | None) -> Iterator[ForecastMember]:
+    """Forecast all members in order, as attempt 1 would start them. ``point``: the restore point, if one is known."""
+    numbering = number_places(job.spec)
     begun = changed(job, metadata=changed(job.metadata, uid=UID), status=_status(job, point))
     for name, member in layout(job.spec.roles).members.items():
         made: tuple[ForecastProcess, ...] = ()
         if not member.is_spare:
             ranks = numbering.ranks.get(name, ())
-            started = launch.processes(begun, numbering, name, _report(name))
+            started = launch.processes_to_start(begun, numbering, name, _report(name))
             made = tuple(
                 ForecastProcess(ranks if one.rank is None else (one.rank,), tuple(map(_shown, one.env)))
                 for one in started
@@ -83,7 +83,7 @@ def members(job: GangJob, point: RestorePoint | None) -> Iterator[ForecastMember
 
 def groups(job: GangJob) -> tuple[ForecastGroup, ...]:
     """All process groups, in the order of the roles."""
-    numbering = numbered(job.spec)
+    numbering = number_places(job.spec)
     return tuple(
         ForecastGroup(name, numbering.world_size(name), len(places), places[0])
         for name, places in numbering.groups.items()
@@ -116,7 +116,7 @@ def rule_text(rule: Rule) -> str:
 def judge(job: GangJob, fault: Fault) -> tuple[Verdict, IncidentLevel]:
     """Return what the job's policy says of one fault, as if the gang had no history, and how much it replaces."""
     fresh = changed(job, status=Status())
-    return verdict(job.spec, fault), level_of(Gang(0.0, fresh, Observed()), judged(job.spec, fault))
+    return verdict(job.spec, fault), level_of(Gang(0.0, fresh, Observed()), judge_fault(job.spec, fault))
 
 
 def policy_texts(job: GangJob) -> tuple[str, ...]:

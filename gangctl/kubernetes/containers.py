@@ -29,9 +29,9 @@ WORDS: Final = 300
 """So many characters of the cluster's words are kept: the last ones, since runtimes put the cause at the end."""
 _WRITE_PHASES: Final = frozenset({"DeletionByPodGC", "DeletionByTaintManager", "DeletionByDeviceTaintManager"})
 """Reasons of DisruptionTarget with which the control plane, and not the kubelet, ends a pod whose node may be lost."""
-STARTING: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
+STARTING_REASONS: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 """Reasons of a waiting container that are no problem."""
-_AFTER_END: Final = STARTING | {"CrashLoopBackOff", "RunContainerError"}
+_AFTER_END: Final = STARTING_REASONS | {"CrashLoopBackOff", "RunContainerError"}
 """Reasons of a waiting container whose newest end says more."""
 _NEVER_RAN: Final = frozenset({"StartError", "ContainerCannotRun"})
 """Reasons of an end with which a runtime says that it could not execute the command."""
@@ -39,7 +39,7 @@ _NOT_EXECUTED: Final = range(126, 129)
 """Exit codes with which runtimes say the same without a reason. The supervisor itself ends with 0 or by a signal."""
 
 
-def seconds(time: datetime | None) -> float:
+def epoch_time(time: datetime | None) -> float:
     """The time since the epoch; 0 if there is none."""
     return 0.0 if time is None else time.timestamp()
 
@@ -49,7 +49,7 @@ def worker(raw: RawPod) -> str | None:
     return raw.metadata.annotations.get(ANNOTATION_WORKER)
 
 
-def restarts(raw: RawPod) -> int:
+def restart_count(raw: RawPod) -> int:
     """The highest ``restartCount`` of the worker's container and gangctl's."""
     own = [one for one in raw.status.init_container_statuses if one.name == SIDECAR]
     return max([one.restart_count for one in (*own, *_workers(raw))], default=0)
@@ -68,9 +68,9 @@ def started_at(raw: RawPod) -> float | None:
             return None
         match status.state:
             case RawState(running=RawRunning(started_at=time)) if status.started is not False:
-                times.append(seconds(time))
+                times.append(epoch_time(time))
             case RawState(terminated=RawTerminated(exit_code=0, started_at=time)):
-                times.append(seconds(time))
+                times.append(epoch_time(time))
             case _:
                 return None
     return max(times, default=None)
@@ -82,12 +82,12 @@ def newest_end(raw: RawPod) -> RawTerminated | None:
     Of ends in the same second, it is the end with the most specific reason.
     """
     specific = {"Error": False, "Completed": False}
-    return max(_ends(raw), key=lambda end: (seconds(end.finished_at), specific.get(end.reason, True)), default=None)
+    return max(_ends(raw), key=lambda end: (epoch_time(end.finished_at), specific.get(end.reason, True)), default=None)
 
 
 def last_words(raw: RawPod) -> LastWords | None:
     """Read what the newest supervisor left as its last words: only the worker's container has such a message."""
-    found = [LastWords(seconds(end.finished_at), ends) for end in _ends(raw) if (ends := from_words(end.message))]
+    found = [LastWords(epoch_time(end.finished_at), ends) for end in _ends(raw) if (ends := from_words(end.message))]
     return max(found, key=lambda words: words.at, default=None)
 
 
@@ -134,20 +134,20 @@ def reason(raw: RawPod, scheduled: RawCondition | None) -> tuple[str, str]:
     if status.reason:
         return status.reason, _cut(status.message).rstrip(".")
     for one in status.init_container_statuses:  # A user's sidecar may keep the worker from starting.
-        if one.state.waiting is not None and one.state.waiting.reason not in STARTING:
+        if one.state.waiting is not None and one.state.waiting.reason not in STARTING_REASONS:
             return one.state.waiting.reason, _cut(f"container {one.name}{_of_other(one)}")
     if failure is not None:
         return failure.reason, failure.message
     waiting = [one.state.waiting.reason for one in _workers(raw) if one.state.waiting is not None]
     ended = [one.state.terminated.reason for one in _judged(raw) if one.state.terminated is not None]
-    found = [one for one in waiting if one not in STARTING]
+    found = [one for one in waiting if one not in STARTING_REASONS]
     found += sorted((one for one in ended if one and one != "Completed"), key=lambda one: one == "Error")
     if not found and scheduled is not None and scheduled.status != "True":
         return scheduled.message or scheduled.reason, ""
     return next(iter(found), ""), ""
 
 
-def starting(raw: RawPod) -> str:
+def start_wait(raw: RawPod) -> str:
     """Say what the worker's container waits for while nothing is wrong; empty if it was started, or that isn't known.
 
     Init containers run one after the other, and a sidecar until it has started.
@@ -175,7 +175,7 @@ def sidecar_end(raw: RawPod) -> SidecarEnd | None:
     if not unreached:
         reason = "" if end.reason in {"", "Error"} else f" ({end.reason})"
         said = f"exit code {end.exit_code}{reason}{f': {said}' if said else ''}"
-    return SidecarEnd(seconds(end.finished_at), _cut(said), unreached)
+    return SidecarEnd(epoch_time(end.finished_at), _cut(said), unreached)
 
 
 def _workers(raw: RawPod) -> tuple[RawContainerStatus, ...]:

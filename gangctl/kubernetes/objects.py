@@ -10,11 +10,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from gangctl.core.facts.node_affinity import REQUIRED, quantity
+from gangctl.core.facts.node_affinity import REQUIRED, Taint, quantity
 from gangctl.core.facts.world import Device
-from gangctl.kubernetes.containers import STARTING, WORDS, seconds
+from gangctl.kubernetes.containers import STARTING_REASONS, WORDS, epoch_time
 from gangctl.kubernetes.schema import (
     RawContainerStatus,
     RawDaemonSet,
@@ -35,21 +35,9 @@ RESTARTS_ALL: Final = "RestartAllContainersOnContainerExits"
 """The feature that a node declares if it can restart all containers of a pod at once (KEP-5532)."""
 OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
 """The taint with which an administrator marks a node as down, so that its pods no longer run."""
-ENDED: Final = frozenset({"Succeeded", "Failed"})
+ENDED_PHASES: Final = frozenset({"Succeeded", "Failed"})
 """The phases of a pod that needs nothing of its node any more."""
 _PRESSURES: Final = frozenset({"MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"})
-
-
-class Taint(NamedTuple):
-    """A taint of a node."""
-
-    key: str
-    value: str
-    effect: str
-
-    def __str__(self) -> str:
-        """Print it as kube-scheduler does, and as `kubectl taint` takes it."""
-        return f"{self.key}{f'={self.value}' if self.value else ''}:{self.effect}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +93,7 @@ class PodAffinityTerm:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Container:
+class PodContainer:
     """A container of a pod."""
 
     name: str
@@ -153,7 +141,7 @@ class WholePod:
     unread: tuple[str, ...] = ()
     """Fields that the scheduler decides by, and that are not looked at here."""
     runtime_class: str = ""
-    containers: tuple[Container, ...] = ()
+    containers: tuple[PodContainer, ...] = ()
     has_resource_claims: bool = False
     is_plugin: bool = False
     """Whether it mounts the folder in which device plugins register with the kubelet."""
@@ -179,7 +167,7 @@ class WholePod:
     @property
     def ended(self) -> bool:
         """Return whether it needs nothing of its node any more."""
-        return self.phase in ENDED
+        return self.phase in ENDED_PHASES
 
     @property
     def device_requests(self) -> Mapping[str, int]:
@@ -221,7 +209,7 @@ def read_node(signals: SignalTable, raw: RawNode) -> Node:
         restarts_all=RESTARTS_ALL in status.declared_features,
         signals=signals.shown(
             (
-                NodeCondition(one.type, one.status, one.reason, one.message, seconds(one.last_transition_time))
+                NodeCondition(one.type, one.status, one.reason, one.message, epoch_time(one.last_transition_time))
                 for one in status.conditions
             ),
             ((one.key, one.effect) for one in taints),
@@ -255,7 +243,7 @@ def read_pod(raw: RawWholePod) -> WholePod:
         node=spec.node_name,
         labels=metadata.labels,
         owner=next((one.kind for one in metadata.owner_references if one.controller), ""),
-        created_at=seconds(metadata.creation_timestamp),
+        created_at=epoch_time(metadata.creation_timestamp),
         deleting=metadata.deletion_timestamp is not None,
         priority=spec.priority,
         requests=requests(spec),
@@ -369,10 +357,10 @@ def _extended(amounts: Mapping[str, str | int]) -> dict[str, int]:
     return {name: int(amount) for name, amount in amounts.items() if "/" in name and str(amount).isdecimal()}
 
 
-def _container(raw: RawWholeContainer) -> Container:
+def _container(raw: RawWholeContainer) -> PodContainer:
     devices = _extended({**raw.resources.limits, **raw.resources.requests})
     env = {one["name"]: one["value"] for one in raw.env if one.get("value")}
-    return Container(name=raw.name, image=raw.image, env=env, devices=devices)
+    return PodContainer(name=raw.name, image=raw.image, env=env, devices=devices)
 
 
 def _terms(raw: Mapping[str, Any] | None, namespace: str) -> Iterator[PodAffinityTerm]:
@@ -400,7 +388,7 @@ def _unread(spec: RawWholePodSpec) -> Iterator[str]:
 def _waiting(raw: RawContainerStatus) -> str:
     """Return why the container can't run; empty if it runs or is about to."""
     waiting = raw.state.waiting
-    if waiting is None or waiting.reason in STARTING:
+    if waiting is None or waiting.reason in STARTING_REASONS:
         return ""
     return f"container {raw.name}: {_words(waiting.reason, waiting.message)}"
 

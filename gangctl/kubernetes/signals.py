@@ -24,7 +24,7 @@ MAX_ROWS: Final = 200
 MAX_WORDS: Final = 160
 """Characters of what a node says that are shown."""
 
-Name = Annotated[str, Field(min_length=1, max_length=316)]
+NodeSignalName = Annotated[str, Field(min_length=1, max_length=316)]
 
 
 class _Part(BaseModel):
@@ -34,7 +34,7 @@ class _Part(BaseModel):
 class ConditionRow(_Part):
     """A condition with this status, and with these words in its message if some are given."""
 
-    type: Name
+    type: NodeSignalName
     status: Literal["True", "False", "Unknown"] = "True"
     message: str = ""
 
@@ -42,14 +42,14 @@ class ConditionRow(_Part):
 class TaintRow(_Part):
     """A taint with this key, and with this effect if one is given."""
 
-    key: Name
+    key: NodeSignalName
     effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = ""
 
 
 class LabelRow(_Part):
     """A label with one of these values, or with a value that isn't one of these."""
 
-    key: Name
+    key: NodeSignalName
     values: tuple[str, ...] = ()
     not_values: tuple[str, ...] = ()
 
@@ -66,10 +66,10 @@ class AllocatableRow(_Part):
     resources: tuple[str, ...] = ()
 
 
-class Row(_Part):
+class SignalRow(_Part):
     """What an agent writes at a node, and what is done about it."""
 
-    name: Name
+    name: NodeSignalName
     condition: ConditionRow | None = None
     taint: TaintRow | None = None
     label: LabelRow | None = None
@@ -80,7 +80,7 @@ class Row(_Part):
     source: str = ""
 
     @model_validator(mode="after")
-    def _one_of_three(self) -> Row:
+    def _one_of_three(self) -> SignalRow:
         if sum(one is not None for one in (self.condition, self.taint, self.label, self.allocatable)) != 1:
             raise ValueError(f"row {self.name!r} needs one of condition, taint, label and allocatable")
         return self
@@ -109,14 +109,14 @@ class ShownSignal(NamedTuple):
     shortage: Shortage | None = None
 
 
-_ROWS: Final = TypeAdapter(Annotated[tuple[Row, ...], Field(max_length=MAX_ROWS)])
+_ROWS: Final = TypeAdapter(Annotated[tuple[SignalRow, ...], Field(max_length=MAX_ROWS)])
 _ORDER: Final = list(NodeAnswer)
 
 
 class SignalTable:
     """The rows, so that those of a node are found at once."""
 
-    def __init__(self, rows: Iterable[Row]) -> None:
+    def __init__(self, rows: Iterable[SignalRow]) -> None:
         """``rows``: no two of the same name. Those with the answer Off are left out."""
         self._conditions = defaultdict[tuple[str, str], list[tuple[str, ConditionRow, NodeAnswer]]](list)
         self._taints: list[tuple[str, TaintRow, NodeAnswer]] = []
@@ -180,12 +180,12 @@ class SignalTable:
 
 
 @cache
-def default_rows() -> tuple[Row, ...]:
+def default_rows() -> tuple[SignalRow, ...]:
     """The rows of the package."""
     return _ROWS.validate_python(yaml.safe_load(files(__package__).joinpath("signals.yaml").read_text("utf-8")))
 
 
-def rows_with(changes: Sequence[Mapping[str, Any]]) -> tuple[Row, ...]:
+def rows_with(changes: Sequence[Mapping[str, Any]]) -> tuple[SignalRow, ...]:
     """Add rows to the default rows; a row that has the name of another replaces it.
 
     Raises:
@@ -237,18 +237,18 @@ nodeSignals:
 """
 
 
-def page() -> str:
-    """The whole page."""
+def signals_page() -> str:
+    """The text of ``docs/reference/node-signals.md``."""
     head = "| name | signal | answer | means | set by, source |\n| --- | --- | --- | --- | --- |\n"
     return _INTRODUCTION + head + "".join(map(_line, default_rows()))
 
 
-def _line(row: Row) -> str:
+def _line(row: SignalRow) -> str:
     by = row.source if row.source.startswith(row.set_by) else f"{row.set_by}; {row.source}"
     return f"| {row.name} | {_signal(row)} | {row.answer} | {row.means} | {by} |\n"
 
 
-def _signal(row: Row) -> str:
+def _signal(row: SignalRow) -> str:
     if row.condition is not None:
         words = f" with the message `{row.condition.message}`" if row.condition.message else ""
         return f"condition `{row.condition.type}={row.condition.status}`{words}"
@@ -262,4 +262,4 @@ def _signal(row: Row) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(page())
+    sys.stdout.write(signals_page())

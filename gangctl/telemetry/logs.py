@@ -15,8 +15,8 @@ from gangctl.api.escaping import escaped
 from gangctl.api.gangjob import GangJob
 from gangctl.api.model import rfc3339
 from gangctl.core.facts.trace_context import trace_of
-from gangctl.core.lifecycle.plan import Action, Plan
-from gangctl.core.record.incidents import told_of
+from gangctl.core.lifecycle.plan import Plan, PlannedAction
+from gangctl.core.record.incidents import incident_of_message
 
 FORMATS: Final = ("text", "json")
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -38,7 +38,7 @@ _context: ContextVar[LogContext | None] = ContextVar("log_context", default=None
 
 def set_gang(job: GangJob) -> None:
     """From now on, what this task and the tasks that it starts log is about this gang, as it is stored."""
-    incident = told_of(job.status)
+    incident = incident_of_message(job.status)
     trace = "" if incident is None else trace_of(job, incident)
     _context.set(LogContext(job.metadata.namespace, job.metadata.name, job.status.attempt, trace))
 
@@ -130,11 +130,11 @@ class DecisionLog:
     """The log of one gang's decisions."""
 
     def __init__(self) -> None:
-        self._last: tuple[int, str, str, tuple[Action, ...]] | None = None
-        self._wanted: frozenset[Action] = frozenset()
+        self._last: tuple[int, str, str, tuple[PlannedAction, ...]] | None = None
+        self._wanted: frozenset[PlannedAction] = frozenset()
         """By the plan before."""
 
-    def decided(self, job: GangJob, plan: Plan) -> None:
+    def log_plan(self, job: GangJob, plan: Plan) -> None:
         """Log a plan whose status is stored in ``job``."""
         before, self._wanted = self._wanted, frozenset(plan.actions)
         if plan.status is None and not plan.events and self._wanted <= before:

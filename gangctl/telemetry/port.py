@@ -20,8 +20,8 @@ class Telemetry(Protocol):
     def round_began(self, job: GangJob) -> None:
         """A round of the loop begins with this stored object."""
 
-    def decided(self, seconds: float) -> None:
-        """A decision took this long."""
+    def decision_finished(self, seconds: float) -> None:
+        """Note how long a decision took."""
 
     def status_written(self, before: GangJob, after: GangJob, seconds: float) -> None:
         """A status was stored, which took this long."""
@@ -45,9 +45,9 @@ class TelemetryFanout:
         """See :class:`Telemetry`."""
         self._report(lambda one: one.round_began(job))
 
-    def decided(self, seconds: float) -> None:
+    def decision_finished(self, seconds: float) -> None:
         """See :class:`Telemetry`."""
-        self._report(lambda one: one.decided(seconds))
+        self._report(lambda one: one.decision_finished(seconds))
 
     def status_written(self, before: GangJob, after: GangJob, seconds: float) -> None:
         """See :class:`Telemetry`."""

@@ -8,7 +8,7 @@ from typing import Final
 from gangctl.words.message import message
 from gangctl.words.text import listed
 
-SHOWN: Final = 8
+MAX_STEPS: Final = 8
 """Steps of a tier that are named."""
 
 
@@ -65,8 +65,8 @@ def tier_has(
 
 def _steps(steps: Sequence[int]) -> str:
     newest = sorted(steps, reverse=True)
-    more = f" and {len(newest) - SHOWN} older" if len(newest) > SHOWN else ""
-    return f"step{'' if len(newest) == 1 else 's'} {', '.join(map(str, newest[:SHOWN]))}{more}"
+    more = f" and {len(newest) - MAX_STEPS} older" if len(newest) > MAX_STEPS else ""
+    return f"step{'' if len(newest) == 1 else 's'} {', '.join(map(str, newest[:MAX_STEPS]))}{more}"
 
 
 @message

@@ -19,9 +19,9 @@ from gangctl.api.said import Said
 P = ParamSpec("P")
 DERIVED: Final = frozenset({"at", "since", "until", "why"})
 """Parameters that aren't part of a value: times, and text that follows from the others."""
-LONGEST: Final = 256
+MAX_PARAMETER: Final = 256
 """Characters of a parameter in a status."""
-MOST: Final = 8
+MAX_ENTRIES: Final = 8
 """Entries of a list in a status; the rest is counted."""
 MEMBERS: Final = 10_000
 """Of the largest gang: a list in a status that claims more has none."""
@@ -120,11 +120,11 @@ def _json(value: Any) -> Any:
             return {"name": value.name, "parameters": found}
         case str():
             text = escaped(value)
-            return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+            return text if len(text) <= MAX_PARAMETER else f"{text[: MAX_PARAMETER - 1]}…"
         case bool() | int() | float() | None:
             return value
-        case Sequence() if len(value) > MOST:
-            return {"first": [_json(each) for each in value[:MOST]], "more": len(value) - MOST}
+        case Sequence() if len(value) > MAX_ENTRIES:
+            return {"first": [_json(each) for each in value[:MAX_ENTRIES]], "more": len(value) - MAX_ENTRIES}
         case Sequence():
             return [_json(each) for each in value]
         case Mapping():  # It comes from a status.

@@ -22,14 +22,14 @@ class Correction(StrEnum):
     )
 
 
-ADVICE: Final[Mapping[str, str]] = MappingProxyType(
+REASON_ADVICE: Final[Mapping[str, str]] = MappingProxyType(
     {
         "ImagePullBackOff": "check the image's name, its registry and imagePullSecrets",
         "ErrImageNeverPull": "load the image onto the node, or change imagePullPolicy",
         "CreateContainerConfigError": "create what the template refers to, or correct the template",
     }
 )
-REJECTED: Final[Mapping[str, str]] = MappingProxyType(
+REJECTION_ADVICE: Final[Mapping[str, str]] = MappingProxyType(
     {
         "UnexpectedAdmissionError": "check the device plugin on that node, and its log",
         "OutOf": "compare the node's allocatable with what its pods request: kubectl describe node",

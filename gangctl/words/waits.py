@@ -12,7 +12,7 @@ from gangctl.words.message import message
 from gangctl.words.text import clock_time, counted, listed, moment
 
 
-class State(StrEnum):
+class WaitState(StrEnum):
     """How far a member or a pod has come that a gang waits for."""
 
     STOP_ORDERED = "StopOrdered"
@@ -33,21 +33,21 @@ class State(StrEnum):
 
 _TEXTS: Final[Mapping[str, str]] = MappingProxyType(
     {
-        State.STOP_ORDERED: "got the order to stop at {since}",
-        State.STOPPING: "began to stop at {since}",
-        State.SILENT: "{have} not reported since {since}",
-        State.NEVER_HEARD: "{have} not reported to this controller since {since}",
-        State.NOT_SEEN_TO_END: "{have} not been seen to end since {since}",
-        State.CONNECTED: "{have} been connected, and not ready, since {since}",
-        State.NO_FREE_PORT: "found no free port from {detail} since {since}: other gangs or services on the same host "
-        "have them, or what still runs in the pod; end those, or set spec.network.basePort and portCount",
-        State.BACKING_OFF: "will get a new pod at {since}",
-        State.NO_POD: "{have} had no pod since {since}",
-        State.CANNOT_START: "can't start: {detail}",
-        State.UNREACHED: "got no connection to the controller until {since}: {detail}",
-        State.UNSCHEDULED: "{have} waited for a node since {since}",
-        State.SCHEDULED: "got a node at {since}",
-        State.STARTED: "started at {since}, with no report since",
+        WaitState.STOP_ORDERED: "got the order to stop at {since}",
+        WaitState.STOPPING: "began to stop at {since}",
+        WaitState.SILENT: "{have} not reported since {since}",
+        WaitState.NEVER_HEARD: "{have} not reported to this controller since {since}",
+        WaitState.NOT_SEEN_TO_END: "{have} not been seen to end since {since}",
+        WaitState.CONNECTED: "{have} been connected, and not ready, since {since}",
+        WaitState.NO_FREE_PORT: "found no free port from {detail} since {since}: other gangs or services on the same "
+        "host have them, or what still runs in the pod; end those, or set spec.network.basePort and portCount",
+        WaitState.BACKING_OFF: "will get a new pod at {since}",
+        WaitState.NO_POD: "{have} had no pod since {since}",
+        WaitState.CANNOT_START: "can't start: {detail}",
+        WaitState.UNREACHED: "got no connection to the controller until {since}: {detail}",
+        WaitState.UNSCHEDULED: "{have} waited for a node since {since}",
+        WaitState.SCHEDULED: "got a node at {since}",
+        WaitState.STARTED: "started at {since}, with no report since",
     }
 )
 
@@ -68,9 +68,9 @@ def known_of(
     who = listed(members) if not alone else "it" if len(members) == 1 else "they"
     have = "has" if len(members) == 1 else "have"
     text = _TEXTS[state].format(have=have, since=moment(since), detail=detail)
-    if state == State.NO_POD and detail:
+    if state == WaitState.NO_POD and detail:
         text += f": {detail}"
-    if state == State.SCHEDULED:
+    if state == WaitState.SCHEDULED:
         text += f" ({ended or detail or 'images are pulled, or volumes mounted'})"
     elif ended:
         text += f" ({ended})"

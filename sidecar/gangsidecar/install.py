@@ -18,7 +18,7 @@ import zipfile
 from importlib.util import find_spec
 from pathlib import Path
 
-from gangsidecar.supervisor.__main__ import FOLDER_MODE, copy, failure
+from gangsidecar.supervisor.__main__ import FOLDER_MODE, copy_file, failure
 from gangsidecar.wire import CLIENT_FOLDER, HOOK_FOLDER, SUPERVISOR_ARCHIVE, SUPERVISOR_PROGRAM
 
 CLIENT = "gangclient"
@@ -72,7 +72,7 @@ def write_hook(directory: Path) -> None:
     target.mkdir(exist_ok=True)
     target.chmod(FOLDER_MODE)
     for name in HOOK:
-        copy(str(source / name), str(target / name), mode=0o644)
+        copy_file(str(source / name), str(target / name), mode=0o644)
 
 
 USAGE = "usage: python -m gangsidecar.install DIRECTORY [EXECUTABLE]\n"
@@ -90,11 +90,11 @@ def install(directory: Path, executable: Path | None = None) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         for folder in (package.parent, package, target.parent):
             folder.chmod(FOLDER_MODE)
-        copy(str(path), str(target), mode=0o644)
+        copy_file(str(path), str(target), mode=0o644)
     write_hook(directory)
     build_archive(directory / SUPERVISOR_ARCHIVE)
     if executable is not None:
-        copy(str(executable), str(directory / SUPERVISOR_PROGRAM), mode=0o755)
+        copy_file(str(executable), str(directory / SUPERVISOR_PROGRAM), mode=0o755)
 
 
 def main(arguments: list[str]) -> int:

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from gangctl.api.gangjob import GangJob
-from gangctl.api.manifest import ManifestError, load
+from gangctl.api.manifest import ManifestError, load_gangjob
 
 MINIMAL: dict[str, Any] = {
     "apiVersion": "gangctl.io/v1alpha1",
@@ -132,14 +132,14 @@ def role(name: str, **fields: Any) -> dict[str, Any]:
 
 def loaded(made: dict[str, Any]) -> GangJob:
     """The GangJob of a manifest that is good."""
-    return load(json.dumps(made), "demo.yaml")
+    return load_gangjob(json.dumps(made), "demo.yaml")
 
 
 def refusal(made: dict[str, Any] | str) -> str:
     """What is said of a manifest that is bad; empty if it is good."""
     text = made if isinstance(made, str) else json.dumps(made)
     try:
-        load(text, "demo.yaml")
+        load_gangjob(text, "demo.yaml")
     except ManifestError as error:
         return str(error)
     return ""

@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 import yaml
 
-from gangctl.api.crd import COLUMNS, crd, crd_yaml
+from gangctl.api.crd import PRINTER_COLUMNS, crd, crd_yaml
 from tests.api.apiserver import RULES, default_errors, nodes, schema
 
 FILE = Path(__file__).parents[2] / "crds" / "gangctl.io_gangjobs.yaml"
@@ -180,7 +180,7 @@ def test_columns_are_those_of_the_design() -> None:
 
 
 def test_columns_show_fields_that_exist() -> None:
-    for name, kind, path, _, _ in COLUMNS:
+    for name, kind, path, _, _ in PRINTER_COLUMNS:
         if not path.startswith(".metadata"):
             node = NODES[path.removeprefix(".").replace("[0]", "[]")]
             assert node["type"] == kind, name

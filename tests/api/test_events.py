@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gangctl.api.event_reference import page
+from gangctl.api.event_reference import events_page
 from gangctl.api.events import EVENTS, action, is_warning
 from gangctl.api.reasons import Reason
 from gangctl.core.record.conditions import PHASE_REASONS
@@ -103,11 +103,11 @@ def test_the_core_gives_every_event_the_type_that_the_table_promises() -> None:
 
 def test_the_file_in_docs_is_up_to_date() -> None:
     text = (ROOT / "docs" / "reference" / "events.md").read_text(encoding="utf-8")
-    assert text == page(), "make generate"
+    assert text == events_page(), "make generate"
 
 
 def test_every_reason_has_a_row_under_its_type() -> None:
-    warnings, _, normal = page().partition("## Type Normal")
+    warnings, _, normal = events_page().partition("## Type Normal")
     for reason in EVENTS:
         assert f"| `{reason}` |" in (warnings if is_warning(reason) else normal)
 

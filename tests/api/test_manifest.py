@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gangctl.api.gangjob import DirectorySource, Roles
-from gangctl.api.manifest import ManifestError, load
+from gangctl.api.manifest import ManifestError, load_gangjob
 from gangctl.api.yaml_documents import MAX_VALUES
 from tests.api.manifests import FULL, MINIMAL, loaded, manifest, refusal, with_container, with_role
 from tests.effort import examples
@@ -44,7 +44,7 @@ spec:
 
 
 def test_the_manifest_with_every_field_is_read_as_written() -> None:
-    job = load(FULL, "demo.yaml")
+    job = load_gangjob(FULL, "demo.yaml")
     assert job.metadata.name == "llama"
     assert job.spec.roles[0].worker.name == "trainer"
     assert job.spec.roles[1].group == ""
@@ -56,7 +56,7 @@ def test_the_manifest_with_every_field_is_read_as_written() -> None:
 
 
 def test_a_template_keeps_unknown_kubernetes_fields() -> None:
-    template = load(FULL, "demo.yaml").spec.roles[0].template.model_dump(by_alias=True)
+    template = load_gangjob(FULL, "demo.yaml").spec.roles[0].template.model_dump(by_alias=True)
     assert template["metadata"] == {"labels": {"app": "llama"}}
     assert template["spec"]["tolerations"] == [{"operator": "Exists"}]
     assert template["spec"]["volumes"] == [{"name": "scratch", "emptyDir": None}]
@@ -64,7 +64,7 @@ def test_a_template_keeps_unknown_kubernetes_fields() -> None:
 
 
 def test_json_is_a_manifest_too() -> None:
-    assert loaded(MINIMAL) == load(TEXT, "demo.yaml")
+    assert loaded(MINIMAL) == load_gangjob(TEXT, "demo.yaml")
 
 
 def test_all_problems_are_reported_at_once_with_their_lines() -> None:
@@ -150,17 +150,17 @@ def test_aliases_that_make_a_small_text_huge_are_rejected() -> None:
 
 def test_anchors_and_merges_are_understood() -> None:
     text = TEXT.replace("image: x", "<<: {image: z, tty: true}\n          image: x")
-    container = load(text, "demo.yaml").spec.roles[0].worker.model_dump()
+    container = load_gangjob(text, "demo.yaml").spec.roles[0].worker.model_dump()
     assert container["image"] == "x"
     assert container["tty"] is True
 
 
 def test_documents_of_other_kinds_are_ignored() -> None:
-    assert load(f"kind: ConfigMap\n---\n{TEXT}---\n", "demo.yaml") == loaded(MINIMAL)
+    assert load_gangjob(f"kind: ConfigMap\n---\n{TEXT}---\n", "demo.yaml") == loaded(MINIMAL)
 
 
 def test_a_date_in_a_template_stays_a_string() -> None:
-    template = load(TEXT.replace("image: x", "image: 2026-01-31"), "demo.yaml").spec.roles[0].worker
+    template = load_gangjob(TEXT.replace("image: x", "image: 2026-01-31"), "demo.yaml").spec.roles[0].worker
     assert template.model_dump()["image"] == "2026-01-31"
 
 
@@ -250,12 +250,16 @@ def test_any_typing_error_is_accepted_or_rejected_with_a_message(at: int, cut: i
 
 def _taken_or_refused(text: str) -> None:
     said = refusal(text)
-    assert said.encode(errors="strict").startswith(b"demo.yaml") if said else load(text, "demo.yaml").model_dump_json()
+    assert (
+        said.encode(errors="strict").startswith(b"demo.yaml")
+        if said
+        else load_gangjob(text, "demo.yaml").model_dump_json()
+    )
 
 
 def _error(text: str) -> ManifestError:
     with pytest.raises(ManifestError) as raised:
-        load(text, "demo.yaml")
+        load_gangjob(text, "demo.yaml")
     return raised.value
 
 

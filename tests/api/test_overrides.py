@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from gangctl.api.gangjob import GangJob, Launch, Windowed
-from gangctl.api.manifest import ManifestError, load
-from gangctl.api.overrides import parsed
+from gangctl.api.manifest import ManifestError, load_gangjob
+from gangctl.api.overrides import parse_override
 from tests.api.manifests import MINIMAL
 
 CONTAINER = "spec.roles[0].template.spec.containers[0]"
 
 
 def with_set(*sources: str, manifest: dict[str, Any] = MINIMAL) -> GangJob:
-    return load(json.dumps(manifest), "demo.yaml", [parsed(one) for one in sources])
+    return load_gangjob(json.dumps(manifest), "demo.yaml", [parse_override(one) for one in sources])
 
 
 def test_the_schema_gives_the_type_of_a_value() -> None:
@@ -99,4 +99,4 @@ def test_an_override_repairs_a_manifest() -> None:
 )
 def test_what_is_no_path_and_value_is_refused(source: str) -> None:
     with pytest.raises(ValueError, match=r"PATH=VALUE|characters"):
-        parsed(source)
+        parse_override(source)

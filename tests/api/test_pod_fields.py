@@ -11,7 +11,7 @@ from kubernetes_asyncio import __version__
 from gangctl.api import pod_fields
 from gangctl.api.pod_fields import release, unknown_fields
 from gangctl.api.problems import path_of
-from gangctl.cluster.kube.template_fields import table
+from gangctl.cluster.kube.template_fields import fields_table
 
 
 def unknown(template: Any) -> dict[str, str]:
@@ -20,7 +20,7 @@ def unknown(template: Any) -> dict[str, str]:
 
 @pytest.mark.skipif(not release().endswith(f".{__version__.partition('.')[0]}"), reason="another release of the client")
 def test_the_table_is_that_of_the_clients_models() -> None:
-    assert Path(pod_fields.__file__).with_name("pod_fields.json").read_text("utf-8") == table(), "make generate"
+    assert Path(pod_fields.__file__).with_name("pod_fields.json").read_text("utf-8") == fields_table(), "make generate"
 
 
 @pytest.mark.parametrize(

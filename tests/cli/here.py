@@ -23,7 +23,7 @@ from gangctl.cluster.local import pod_record, process
 from gangctl.cluster.local.gang_store import GangStore
 from gangctl.cluster.local.layout import StateDirectory
 from gangctl.cluster.local.pod_record import PodRecord
-from gangctl.cluster.local.process import Process
+from gangctl.cluster.local.process import LocalProcess
 from tests import commands
 from tests.wait import SECONDS, until
 
@@ -120,7 +120,7 @@ class Here:
         found = sorted(pod_record.load_all(self.state.gang("g")), key=lambda pod: pod.incarnation)
         return {pod.member: pod for pod in found}
 
-    def workers(self) -> dict[str, Process]:
+    def workers(self) -> dict[str, LocalProcess]:
         """The worker's first process, by member."""
         return {
             name: children[0]

@@ -20,7 +20,7 @@ from gangctl.cli.gang_view import GangView
 from gangctl.cli.printers import tables
 from gangctl.cli.printers.displays import PlainOutput
 from gangctl.cli.printers.output import console
-from gangctl.cli.printers.text import clean, duration, output_line
+from gangctl.cli.printers.text import clean, format_duration, output_line
 from tests.cli.here import Here, manifest
 from tests.wait import until
 
@@ -105,7 +105,7 @@ def test_nothing_in_a_message_reaches_the_terminal_as_markup_or_control() -> Non
     out = console(stream)
     for part in (
         tables.head(one, NOW),
-        tables.members(one.snapshot.members, 10, live=True),
+        tables.members_table(one.snapshot.members, 10, live=True),
         tables.incidents(one.snapshot.status.incidents),
     ):
         out.print(part)
@@ -120,7 +120,7 @@ def test_a_gang_that_hangs_is_shown_so_wherever_its_phase_is() -> None:
     hang = Condition(type="Degraded", status="True", reason="Hang", message="m", last_transition_time=NOW)
     hung, runs = look(conditions=(hang,)), look()
     assert "Running, and hangs" in "".join(_drawn(tables.head(hung, NOW), 100))
-    rows = _drawn(tables.gangs([hung, runs], NOW, wide=False, everywhere=False), 100)[1:]
+    rows = _drawn(tables.gangs_table([hung, runs], NOW, wide=False, everywhere=False), 100)[1:]
     assert ["Running, and hangs" in row for row in rows] == [True, False]
 
 
@@ -143,7 +143,7 @@ def _drawn(part: RenderableType, width: int) -> list[str]:
 )
 def test_a_narrow_terminal_gets_fewer_columns_and_whole_members(width: int, columns: list[str]) -> None:
     members = [member(at, step=100, restarts=0) for at in (0, 11)]
-    head, *rows = _drawn(tables.members(members, 10, live=True), width)
+    head, *rows = _drawn(tables.members_table(members, 10, live=True), width)
     assert head.split() == columns
     assert [row.split()[0] for row in rows] == ["worker-0", "worker-11"]
     assert all("…" not in row and "Running" in row for row in rows)
@@ -165,7 +165,7 @@ def test_causes_and_conditions_are_wrapped_where_there_is_little_room(width: int
 
 
 def test_the_list_of_gangs_has_room_on_a_narrow_terminal() -> None:
-    listed = tables.gangs([look()], NOW, wide=False, everywhere=False)
+    listed = tables.gangs_table([look()], NOW, wide=False, everywhere=False)
     assert _drawn(listed, 80)[0].split() == ["NAME", "PHASE", "READY", "ATTEMPT", "RESTARTS", "STEP", "AGE"]
     assert _drawn(listed, 40)[0].split() == ["NAME", "PHASE", "READY", "RESTARTS", "STEP"]
     assert _drawn(listed, 30)[0].split() == ["NAME", "PHASE", "READY"]
@@ -179,20 +179,20 @@ def test_a_member_that_has_finished_does_not_run(folder: Here) -> None:
     rows = [line.split()[:3] for line in folder.gangctl("status", "g").stdout.splitlines() if "worker-" in line]
     assert rows == [["worker-0", "0", "Finished"], ["worker-1", "1", "Running"]]
     many = [member(0, finished=True), *(member(at) for at in range(1, 9))]
-    assert "and 6 more; 8 of 9 run" in "".join(_drawn(tables.members(many, 3, live=True), 80))
+    assert "and 6 more; 8 of 9 run" in "".join(_drawn(tables.members_table(many, 3, live=True), 80))
 
 
 def test_of_many_members_those_that_do_not_run_are_shown_first() -> None:
     many = [member(at, step=at) for at in range(20)]
     many[17] = member(17, phase="Stopping")
-    assert [one.member for one in tables.chosen(many, 3)] == ["worker-0", "worker-1", "worker-17"]
+    assert [one.member for one in tables.choose_members(many, 3)] == ["worker-0", "worker-1", "worker-17"]
 
 
 @pytest.mark.parametrize(
     ("seconds", "text"), [(-5, "0s"), (0, "0s"), (119, "119s"), (192, "3m12s"), (18_120, "5h02m"), (356_400, "4d03h")]
 )
 def test_ages_look_as_in_kubectl(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
+    assert format_duration(seconds) == text
 
 
 def test_a_line_of_output_is_the_last_state_that_a_terminal_would_show() -> None:

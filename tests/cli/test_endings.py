@@ -16,7 +16,7 @@ import pytest
 from gangctl.cli.gang_view import live_snapshot
 from gangctl.cluster.local import process
 from gangctl.cluster.local.pod_record import controller_pid
-from gangctl.cluster.local.process import Process
+from gangctl.cluster.local.process import LocalProcess
 from tests.cli.here import Here, Running, manifest
 from tests.cli.test_run import ONCE
 from tests.wait import until
@@ -92,7 +92,7 @@ def test_ctrl_c_kills_at_once_what_stop_waits_for(folder: Here) -> None:
     assert folder.job.status.phase == "Suspended"
 
 
-def _supervisors(folder: Here) -> list[Process]:
+def _supervisors(folder: Here) -> list[LocalProcess]:
     found = [pod.supervisor for pod in folder.pods().values()]
     return [one for one in found if one is not None and process.is_alive(one)]
 
@@ -190,7 +190,7 @@ def test_ctrl_c_on_a_full_disk_ends_a_gang_whose_workers_are_seen_to_be_dead(fol
             while True:
                 filler.write(bytes(4096))
         for worker in folder.workers().values():
-            process.send(worker, signal.SIGKILL)
+            process.signal_process(worker, signal.SIGKILL)
         until("it is seen", lambda: re.search(r"Running +attempt 1 +ready 0/3", folder.gangctl("status", "g").stdout))
         run.signal(signal.SIGINT)
         assert run.wait() == 130

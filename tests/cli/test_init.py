@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gangctl.api.manifest import load
+from gangctl.api.manifest import load_gangjob
 from gangctl.api.recovery import DirectorySource
 from gangctl.cli.local.disk_checkpoints import checkpoint_folders, complete_steps, file_without_step
 from gangctl.cli.main import main
@@ -41,7 +41,7 @@ def test_the_manifest_passes_check(framework: str, processes: str) -> None:
     words = ["init", "train.py", "--framework", framework, "--processes-per-member", processes, *FLAGS]
     assert main(words) == 0
     assert main(["check", "gang.yaml"]) == 0
-    job = load(Path("gang.yaml").read_text(), "gang.yaml")
+    job = load_gangjob(Path("gang.yaml").read_text(), "gang.yaml")
     assert job.metadata.name == "train"
     assert (job.spec.roles[0].replicas, job.spec.roles[0].processes_per_pod) == (2, int(processes))
     assert job.spec.roles[0].worker.command[-1] == "train.py"
@@ -56,10 +56,10 @@ def test_what_is_commented_out_is_valid_as_well() -> None:
     lines = text.splitlines()
     first = next(at for at, line in enumerate(lines) if line == "  # checkpoint:")
     block = [line.replace("  # ", "  ", 1) for line in lines[first : first + 10]]
-    job = load("\n".join([*lines[:first], *block, *lines[first + 10 :]]), "gang.yaml")
+    job = load_gangjob("\n".join([*lines[:first], *block, *lines[first + 10 :]]), "gang.yaml")
     assert job.spec.checkpoint is not None
     hints = [line.replace("  # ", "  ", 1) if line.startswith("  # ") else line for line in lines[first + 10 :]]
-    assert load("\n".join([*lines[:first], *hints]), "gang.yaml").spec.progress.timeout_seconds == 600
+    assert load_gangjob("\n".join([*lines[:first], *hints]), "gang.yaml").spec.progress.timeout_seconds == 600
 
 
 @pytest.mark.parametrize(
@@ -127,14 +127,14 @@ def test_a_step_in_doubt_makes_no_tier(here: Path, files: list[str], pattern: st
     assert main(["init", "train.py", "--framework", "script", *FLAGS, "--checkpoints", "c"]) == 0
     text = Path("gang.yaml").read_text()
     assert f"  # c has {pattern}, {found.doubt}." in text
-    assert load(text, "gang.yaml").spec.checkpoint is None
+    assert load_gangjob(text, "gang.yaml").spec.checkpoint is None
 
 
 def test_a_folder_that_the_script_does_not_name_is_not_bound(capsys: pytest.CaptureFixture[str]) -> None:
     touch("old/a b/step-1/DONE")
     assert main(["init", "train.py", "--framework", "script", *FLAGS]) == 0
     assert "call init again with --checkpoints 'old/a b' --force" in capsys.readouterr().out
-    assert load(Path("gang.yaml").read_text(), "gang.yaml").spec.checkpoint is None
+    assert load_gangjob(Path("gang.yaml").read_text(), "gang.yaml").spec.checkpoint is None
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_hostile_names_stay_text() -> None:
     )
     Path(name).write_text("")
     assert main(["init", "--framework", "script", *FLAGS, name, "--", *words]) == 0
-    job = load(Path("gang.yaml").read_text(), "gang.yaml")
+    job = load_gangjob(Path("gang.yaml").read_text(), "gang.yaml")
     assert job.spec.roles[0].worker.command == ("python3", name, *words)
     assert job.metadata.name == "x-y"
 
@@ -272,6 +272,6 @@ def test_on_a_terminal_three_questions_are_asked_with_proposals(here: Path) -> N
         assert child.wait(30) == 0
     os.close(ours)
     assert "'x': answer torchrun, jax, script" in said
-    job = load((here / "gang.yaml").read_text(), "gang.yaml")
+    job = load_gangjob((here / "gang.yaml").read_text(), "gang.yaml")
     assert (job.spec.roles[0].launch, job.spec.roles[0].replicas) == ("Torchrun", 4)
     assert job.spec.checkpoint is not None

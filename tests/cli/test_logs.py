@@ -11,7 +11,7 @@ import pytest
 
 from gangctl.cli.targets.logs import in_order, own_part, workers_part
 from gangctl.cluster.local.layout import PodFolder
-from gangctl.cluster.local.log_files import MOST_BYTES, rotated
+from gangctl.cluster.local.log_files import ROTATE_BYTES, rotated_path
 from tests.cli.here import Here, manifest
 from tests.wait import SECONDS, until
 
@@ -113,7 +113,9 @@ def test_a_log_that_grows_without_end_is_rotated_and_a_reader_misses_no_line(fol
     ):
         until("all is read", lambda: seen.stat().st_size > 0 and _end(seen).endswith(b"\ndone\n"))
         logs.kill()
-    until("it is rotated", lambda: rotated(pod.worker_log).exists() and pod.worker_log.stat().st_size < MOST_BYTES)
+    until(
+        "it is rotated", lambda: rotated_path(pod.worker_log).exists() and pod.worker_log.stat().st_size < ROTATE_BYTES
+    )
     numbers = [int(line[:7]) for line in seen.read_bytes().splitlines() if line != b"done"]
     assert numbers == sorted(numbers)
     assert len(numbers) > LINES * 0.99, "what is written in the moment of the truncation may be lost"

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from gangctl.api.incident import Incident
-from gangctl.core.facts.printed import BYTES, LINES
+from gangctl.core.facts.printed import MAX_LINES, MAX_OUTPUT_BYTES
 from tests.cli.here import Here, Running, manifest
 
 ERROR = "RuntimeError: no dataset at /data"
@@ -91,8 +91,8 @@ def test_whatever_a_worker_prints_is_kept_as_a_few_lines_of_text(folder: Here, c
     incident = newest(folder)
     assert incident.output is not None
     lines = incident.output.text.split("\n")
-    assert 0 < len(lines) <= LINES
-    assert len(incident.output.text.encode()) <= BYTES
+    assert 0 < len(lines) <= MAX_LINES
+    assert len(incident.output.text.encode()) <= MAX_OUTPUT_BYTES
     assert all(line.isprintable() for line in lines)
     assert incident.cause.printed in folder.gangctl("status", "g").stdout.replace("\n", " ") or len(lines[-1]) > 80
     assert "hunter2" not in folder.job.status.model_dump_json()

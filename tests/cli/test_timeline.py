@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
-from gangctl.cli.verbs.timeline import show
+from gangctl.cli.verbs.timeline import print_timeline
 from gangctl.story.timeline import story
 from tests.cli.tracecases import BEGAN
 from tests.explain.timelinecases import CASES
@@ -34,7 +34,7 @@ def drawn(case: str, encoding: str = "utf-8", kind: type[io.TextIOWrapper] = io.
     gang, seconds = CASES[case]
     raw = io.BytesIO()
     stream = kind(raw, encoding)
-    show(story(gang, BEGAN + seconds), stream)
+    print_timeline(story(gang, BEGAN + seconds), stream)
     return raw.getvalue().decode(encoding)
 
 

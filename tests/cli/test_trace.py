@@ -11,7 +11,7 @@ from rich.cells import cell_len
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import Stacks
-from gangctl.cli.verbs.trace import show
+from gangctl.cli.verbs.trace import print_incident
 from gangctl.story.spans import incident_spans
 from gangctl.story.words import took
 from tests.cli.tracecases import BEGAN, CASES, NOW, incident, job
@@ -29,7 +29,7 @@ class Terminal(io.TextIOWrapper):
 def drawn(gang: GangJob, encoding: str = "utf-8", base: str = "") -> str:
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding)
-    show(gang, gang.status.incidents[0], base, NOW, stream)
+    print_incident(gang, gang.status.incidents[0], base, NOW, stream)
     return raw.getvalue().decode(encoding)
 
 
@@ -91,7 +91,7 @@ def test_a_terminal_has_colours_unless_the_user_wants_none(monkeypatch: pytest.M
     def at_terminal() -> str:
         raw = io.BytesIO()
         stream = Terminal(raw, "utf-8")
-        show(CASES["killed"], CASES["killed"].status.incidents[0], "", NOW, stream)
+        print_incident(CASES["killed"], CASES["killed"].status.incidents[0], "", NOW, stream)
         return raw.getvalue().decode()
 
     assert "\x1b[" in at_terminal()
@@ -136,7 +136,7 @@ def test_a_clock_behind_the_controllers_gives_no_negative_times() -> None:
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, "utf-8")
     gang = CASES["open"]
-    show(gang, gang.status.incidents[0], "", BEGAN - 3600, stream)
+    print_incident(gang, gang.status.incidents[0], "", BEGAN - 3600, stream)
     text = raw.getvalue().decode()
     assert "not over yet" in text
     assert "-3600" not in text

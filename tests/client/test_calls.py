@@ -43,7 +43,7 @@ async def test_a_frozen_sidecar_ends_no_training_and_hears_the_checkpoint_later(
 async def test_calls_while_the_sidecar_is_away_are_told_to_the_next_one_within_bounds(
     directory: Path, worker: gangclient.Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("gangclient._calls.MOST", 3)
+    monkeypatch.setattr("gangclient._calls.MAX_CALLS", 3)
     assert not await asyncio.to_thread(worker.checkpoint_completed, 1, "ram", "/x", 0.2)
     for step in (2, 3, 4):
         assert not worker.checkpoint_completed(step, "ram", "/x")

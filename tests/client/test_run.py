@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import gangclient
-from gangclient._parking import RandomStates, find
+from gangclient._parking import RandomStates, find_channel
 
 
 @pytest.fixture(autouse=True)
@@ -103,6 +103,6 @@ def test_only_its_own_socket_is_a_channel(monkeypatch: pytest.MonkeyPatch, tmp_p
         )
         for text in wrong:
             monkeypatch.setenv("GANG_PARKING", text)
-            assert find() is None
+            assert find_channel() is None
             assert "GANG_PARKING" not in os.environ
         file.write("it is not touched")

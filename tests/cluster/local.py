@@ -17,7 +17,7 @@ from gangctl.cluster.local.cluster import LocalCluster
 from gangctl.cluster.local.gang_store import GangStore
 from gangctl.cluster.local.layout import GangFolder, StateDirectory, runtime_directory
 from gangctl.cluster.local.pod_record import PodRecord
-from gangctl.cluster.local.process import Process
+from gangctl.cluster.local.process import LocalProcess
 from gangctl.cluster.local.termination import teardown
 from gangctl.core.facts.world import Pod
 from gangctl.core.policy.pods import CreatePod
@@ -134,7 +134,7 @@ def left(state: StateDirectory) -> list[str]:
     return [line for line in lines if str(state.path) in line]
 
 
-def catches(one: Process | None, signum: int) -> bool:
+def catches(one: LocalProcess | None, signum: int) -> bool:
     """Whether the process has a handler for the signal."""
     assert one is not None
     lines = Path(f"/proc/{one.pid}/status").read_text().splitlines()
@@ -142,6 +142,6 @@ def catches(one: Process | None, signum: int) -> bool:
     return bool(int(caught.split()[1], 16) >> (signum - 1) & 1)
 
 
-def alive(one: Process | None) -> bool:
+def alive(one: LocalProcess | None) -> bool:
     """Whether it is one and lives."""
     return one is not None and process.is_alive(one)

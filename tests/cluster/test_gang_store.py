@@ -225,7 +225,7 @@ def test_a_writer_that_is_killed_at_any_system_call_leaves_the_old_file_or_the_n
         if child.returncode == 0:
             break
         assert child.returncode == -signal.SIGKILL
-        atomic_files.write(path, b"next", durable=durable)
+        atomic_files.write_file(path, b"next", durable=durable)
         assert path.read_bytes() == b"next", "the files of a killed writer do no harm"
     else:
         pytest.fail("it never came to its end")

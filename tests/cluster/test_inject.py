@@ -12,7 +12,7 @@ import pytest
 from gangctl.cluster.errors import Terminal
 from gangctl.cluster.local import process
 from gangctl.cluster.local.layout import StateDirectory
-from gangctl.cluster.local.pod_record import PodProcess, controller_pid, pod_of, processes
+from gangctl.cluster.local.pod_record import PodProcess, controller_pid, live_processes, pod_of
 from gangctl.cluster.local.ptrace import exit_with
 from tests.cluster.local import machine
 from tests.wait import until
@@ -71,9 +71,9 @@ async def test_the_processes_of_a_member_are_found_by_name(tmp_path: Path) -> No
         pod = await here.create()
         assert pod_of(here.folder, "worker-0") == pod
         files = here.folder.pod(pod.name)
-        assert processes(pod, files, PodProcess.SUPERVISOR) == {pod.supervisor: None}
-        assert processes(pod, files, PodProcess.SIDECAR) == {pod.sidecar: None}
-        assert processes(pod, files, PodProcess.WORKER) == {}, "none was started yet"
+        assert live_processes(pod, files, PodProcess.SUPERVISOR) == {pod.supervisor: None}
+        assert live_processes(pod, files, PodProcess.SIDECAR) == {pod.sidecar: None}
+        assert live_processes(pod, files, PodProcess.WORKER) == {}, "none was started yet"
         with pytest.raises(Terminal, match="no pod of member worker-9 runs; members with running pods: worker-0"):
             pod_of(here.folder, "worker-9")
 

@@ -156,12 +156,12 @@ async def test_teardown_leaves_no_process_not_even_orphans(tmp_path: Path) -> No
         marks = {**os.environ, "GANG_POD_UID": pods[0].uid, "GANG_SUPERVISED": "1"}
         fled = process.spawn(["sh", "-c", "trap '' TERM; sleep 600 & wait; wait"], marks, tmp_path, tmp_path / "log")
         assert pods[1].supervisor is not None
-        process.send(pods[1].supervisor, signal.SIGSTOP)
+        process.signal_process(pods[1].supervisor, signal.SIGSTOP)
         await teardown(here.state, "g", 0.2)
         assert not left(here.state)
         assert not alive(fled)
-        assert process.marked(pods[0].uid) == ()
-        await process.ended(fled)
+        assert process.find_marked(pods[0].uid) == ()
+        await process.wait_for_end(fled)
         assert [pod.terminated for pod in pod_record.load_all(here.folder)] == [True, True]
         await teardown(here.state, "g", 0.0)
         async with here.controlled():

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gangctl.cluster.local.layout import GangFolder, PodFolder
-from gangctl.cluster.local.log_files import READ, WorkerOutput, rotate
+from gangctl.cluster.local.log_files import TAIL_BYTES, LogFileReader, rotate_log
 
 RUNNING = "2026-11-24T08:00:00.123Z info Running attempt=1 on=Directive reason=''\n"
 
@@ -16,7 +16,7 @@ class Pod:
     """A gang of one pod."""
 
     folder: GangFolder
-    output: WorkerOutput = field(default_factory=WorkerOutput)
+    output: LogFileReader = field(default_factory=LogFileReader)
 
     @property
     def pod(self) -> PodFolder:
@@ -31,7 +31,7 @@ class Pod:
             file.write(text)
 
     def rotated(self) -> None:
-        assert rotate(self.pod.worker_log, most=self.pod.worker_log.stat().st_size - 1)
+        assert rotate_log(self.pod.worker_log, most=self.pod.worker_log.stat().st_size - 1)
 
     def printed(self, attempt: int) -> tuple[str, ...]:
         return self.output.printed(self.pod, attempt).lines
@@ -53,7 +53,7 @@ def test_an_attempts_part_lies_between_two_sizes(tmp_path: Path) -> None:
 def test_only_the_end_of_a_large_log_is_read(tmp_path: Path) -> None:
     one = Pod(GangFolder(tmp_path))
     one.starts(1)
-    one.says("long " * READ + "\nthe end\n")
+    one.says("long " * TAIL_BYTES + "\nthe end\n")
     assert one.printed(1) == ("the end",)
 
 
@@ -123,6 +123,6 @@ def test_a_log_that_was_rotated_before_the_attempt_hides_nothing_of_it(tmp_path:
     one.rotated()
     one.starts(1)
     assert one.printed(1) == ()
-    one.says("long " * READ + "\nfirst\n")
+    one.says("long " * TAIL_BYTES + "\nfirst\n")
     one.rotated()
     assert one.printed(1) == ("first",)

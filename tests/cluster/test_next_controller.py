@@ -33,7 +33,7 @@ async def test_the_next_controller_adopts_pods_without_touching_them(tmp_path: P
             assert isinstance(await cluster.authenticate(before[0].token), MemberIdentity)
             one = before[1].sidecar
             assert one is not None
-            process.send(one, signal.SIGKILL)
+            process.signal_process(one, signal.SIGKILL)
             await until_async("a new sidecar runs", lambda: (pod := here.whole("worker-1")) and pod.sidecar != one)
 
 
@@ -42,7 +42,7 @@ async def test_the_next_controller_restarts_processes_that_died_meanwhile(tmp_pa
         async with here.controlled():
             pod = await here.create()
         assert pod.supervisor is not None
-        process.send(pod.supervisor, signal.SIGKILL)
+        process.signal_process(pod.supervisor, signal.SIGKILL)
         await until_async("the supervisor has ended", lambda: not alive(pod.supervisor))
         async with here.controlled():
             after = await here.running()
@@ -55,7 +55,7 @@ async def test_the_next_controller_finds_processes_that_were_started_but_not_rec
         async with here.controlled():
             pod = await here.create()
         forgotten = pod.model_copy(update={"sidecar": None, "supervisor": None, "started": None})
-        pod_record.save(here.folder.pod(pod.name), forgotten, durable=True)
+        pod_record.save_pod(here.folder.pod(pod.name), forgotten, durable=True)
         async with here.controlled():
             after = await here.running()
             assert ids(after) == ids(pod)

@@ -64,7 +64,7 @@ async def test_a_killed_sidecar_restarts_and_the_supervisor_keeps_running(tmp_pa
     async with machine(tmp_path) as here, here.controlled():
         before = await here.create()
         assert before.sidecar is not None
-        process.send(before.sidecar, signal.SIGKILL)
+        process.signal_process(before.sidecar, signal.SIGKILL)
         after = await until_async(
             "a new sidecar runs",
             lambda: one if (one := here.whole("worker-0")) and one.sidecar != before.sidecar else None,
@@ -77,7 +77,7 @@ async def test_a_killed_supervisor_counts_as_a_container_restart_and_starts_a_ne
     async with machine(tmp_path) as here, here.controlled():
         before = await here.create()
         assert before.supervisor is not None
-        process.send(before.supervisor, signal.SIGKILL)
+        process.signal_process(before.supervisor, signal.SIGKILL)
         after = await until_async(
             "the supervisor has restarted",
             lambda: one if (one := here.whole("worker-0")) and one.restarts == 1 else None,
@@ -99,7 +99,7 @@ async def test_a_supervisor_that_ends_with_zero_ends_its_pod(tmp_path: Path) -> 
         assert pod.supervisor is not None
         done = End(1, 0, 0, exit_code=0)
         here.folder.pod(pod.name).termination_log.write_text(to_words([done]))
-        process.send(pod.supervisor, signal.SIGTERM)
+        process.signal_process(pod.supervisor, signal.SIGTERM)
         over = await until_async(
             "the pod is shown as terminated", lambda: one if (one := here.pod(pod.name)).terminated else None
         )
@@ -108,7 +108,7 @@ async def test_a_supervisor_that_ends_with_zero_ends_its_pod(tmp_path: Path) -> 
         assert over.last_words.ends == (done,)
         assert not alive(pod.supervisor)
         assert not alive(pod.sidecar)
-        assert pod_record.load(here.folder.pod(pod.name)) is not None, "the object stays until it is deleted"
+        assert pod_record.load_pod(here.folder.pod(pod.name)) is not None, "the object stays until it is deleted"
 
 
 def test_the_back_off_grows_while_a_process_keeps_dying_soon_after_its_start() -> None:
@@ -122,7 +122,7 @@ async def test_a_deleted_pod_is_shown_as_terminated_and_then_only_its_logs_remai
         assert not here.pod(pod.name).deleting
         await cluster.delete_pod(here.job, DeletePod(pod.name, pod.uid))
         assert here.pod(pod.name).deleting
-        stored = pod_record.load(here.folder.pod(pod.name))
+        stored = pod_record.load_pod(here.folder.pod(pod.name))
         assert stored is not None
         assert stored.deleting, "the next controller continues the deletion"
         await until_async("the pod is shown as terminated", lambda: here.pod(pod.name).terminated)
@@ -142,12 +142,12 @@ async def test_a_supervisor_that_ignores_sigterm_is_killed_with_its_tree_after_t
         assert pod.supervisor is not None
         marks = {**os.environ, "GANG_POD_UID": pod.uid, "GANG_SUPERVISED": "1"}
         escaped = process.spawn(["sleep", "600"], marks, tmp_path, tmp_path / "log")
-        process.send(pod.supervisor, signal.SIGSTOP)
+        process.signal_process(pod.supervisor, signal.SIGSTOP)
         await cluster.delete_pod(here.job, DeletePod(pod.name, pod.uid, grace_seconds=0))
         await until_async("the pod is shown as terminated", lambda: here.pod(pod.name).terminated)
         assert not alive(pod.supervisor)
         assert not alive(escaped)
-        await process.ended(escaped)
+        await process.wait_for_end(escaped)
 
 
 async def test_a_pod_whose_template_cannot_run_here_is_rejected(tmp_path: Path) -> None:

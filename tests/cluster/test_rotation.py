@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gangctl.cluster.local.log_files import LogReader, rotate, rotated
+from gangctl.cluster.local.log_files import LogReader, rotate_log, rotated_path
 from tests.wait import until
 
 MOST = 1000
@@ -34,8 +34,8 @@ def _fills_blocks(path: Path, content: bytes) -> None:
 def test_a_small_log_is_left_alone(tmp_path: Path) -> None:
     log = tmp_path / "log"
     _fills_blocks(log, b"x" * MOST)
-    assert not rotate(log, MOST)
-    assert not rotated(log).exists()
+    assert not rotate_log(log, MOST)
+    assert not rotated_path(log).exists()
 
 
 def test_each_byte_is_read_once_and_in_order_over_several_rotations(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_each_byte_is_read_once_and_in_order_over_several_rotations(tmp_path: Pa
         _fills_blocks(log, piece[:500])
         seen += early.read(300)
         _fills_blocks(log, piece[500:])
-        assert rotate(log, MOST)
+        assert rotate_log(log, MOST)
         seen += _all(early)
         late = _all(LogReader(log))
         assert late == piece
@@ -73,7 +73,7 @@ def test_the_program_that_writes_does_not_notice(tmp_path: Path) -> None:
             child.stdin.flush()
             until("it is written", lambda: log.stat().st_size == 6002)
             seen += _all(reader)
-            assert rotate(log, MOST)
+            assert rotate_log(log, MOST)
         child.stdin.close()
     assert seen == b"".join(b"%d%s\n" % (at, b"x" * 6000) for at in range(3))
 
@@ -82,8 +82,8 @@ def test_of_a_file_that_is_far_too_large_the_newest_part_is_kept(tmp_path: Path)
     log = tmp_path / "log"
     content = b"".join(b"%08d\n" % at for at in range(10_000))
     _fills_blocks(log, content)
-    assert rotate(log, MOST)
-    assert rotated(log).read_bytes() == content[-MOST:]
+    assert rotate_log(log, MOST)
+    assert rotated_path(log).read_bytes() == content[-MOST:]
     assert log.stat().st_size == 0
 
 
@@ -95,9 +95,9 @@ def test_a_rotation_that_was_killed_is_done_again_and_loses_nothing(tmp_path: Pa
     if killed == "while it copies":
         (tmp_path / ".log.tmp").write_bytes(content[:100])
     else:
-        rotated(log).write_bytes(content)
+        rotated_path(log).write_bytes(content)
     _append(log, b"last\n")
-    assert rotate(log, 4000)
+    assert rotate_log(log, 4000)
     assert _all(LogReader(log)) == content + b"last\n"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["log", "log.1"]
 
@@ -108,9 +108,9 @@ def test_a_log_that_is_read_this_moment_is_rotated_the_next_time(tmp_path: Path)
     with subprocess.Popen(["flock", "--shared", str(log), "sh", "-c", "echo; read -r _"], stdin=-1, stdout=-1) as child:
         assert child.stdout is not None
         child.stdout.readline()
-        assert not rotate(log, MOST)
+        assert not rotate_log(log, MOST)
         child.communicate(b"\n")
-    assert rotate(log, MOST)
+    assert rotate_log(log, MOST)
 
 
 def test_a_hole_does_not_count(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_a_hole_does_not_count(tmp_path: Path) -> None:
     with log.open("wb") as file:
         file.seek(1 << 30)
         file.write(b"x")
-    assert not rotate(log, 1 << 20)
+    assert not rotate_log(log, 1 << 20)
 
 
 def test_a_reader_from_the_end_sees_only_what_comes_and_follows_a_log_that_is_emptied(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from gangctl.api.gangjob import GangJob
 from gangctl.cluster.errors import Terminal
 from gangctl.cluster.local.gang_store import ANNOTATION_DIRECTORY
-from gangctl.cluster.local.programs import command, ignored, refusals
+from gangctl.cluster.local.programs import command, ignored_fields, run_obstacles
 from gangsidecar.wire import PRELOAD_VARIABLE
 from tests.cluster.local import manifest
 
@@ -64,7 +64,7 @@ def test_an_absolute_working_directory_stays() -> None:
 )
 def test_a_template_that_cannot_run_here_is_rejected_with_the_path(container: dict[str, Any], said: str) -> None:
     job = manifest(**container)
-    (sentence,) = refusals(job)
+    (sentence,) = run_obstacles(job)
     assert sentence.startswith("spec.roles[0].template.spec.containers[0].")
     assert said in sentence
     with pytest.raises(Terminal, match=r"template\.spec\.containers\[0\]"):
@@ -73,19 +73,19 @@ def test_a_template_that_cannot_run_here_is_rejected_with_the_path(container: di
 
 def test_parts_of_a_template_without_effect_are_listed() -> None:
     job = manifest()
-    assert refusals(job) == ignored(job) == ()
+    assert run_obstacles(job) == ignored_fields(job) == ()
     spec = job.spec.roles[0].template.spec.model_dump(by_alias=True, exclude_none=True)
     spec |= {"nodeSelector": {"gpu": "yes"}, "initContainers": [{"name": "fetch"}]}
     spec["containers"] = [*spec["containers"], {"name": "logs", "command": ["tail"]}]
     dumped = job.model_dump(by_alias=True, exclude_none=True)
     dumped["spec"]["roles"][0]["template"]["spec"] = spec
-    first, second = ignored(GangJob.model_validate(dumped))
+    first, second = ignored_fields(GangJob.model_validate(dumped))
     assert "local mode starts only container main, not logs, fetch" in first
     assert "nodeSelector have no effect in local mode" in second
 
 
 def test_resources_of_the_worker_have_no_effect_and_are_listed_once() -> None:
     resources = {"limits": {"memory": "1Gi", "nvidia.com/gpu": 8}, "requests": {"memory": "1Gi", "cpu": 2}}
-    (said,) = ignored(manifest(resources=resources))
+    (said,) = ignored_fields(manifest(resources=resources))
     assert "the resources memory, nvidia.com/gpu, cpu have no effect in local mode" in said
-    assert ignored(manifest(resources={})) == ignored(manifest(resources="?")) == ()
+    assert ignored_fields(manifest(resources={})) == ignored_fields(manifest(resources="?")) == ()

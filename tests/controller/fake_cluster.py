@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import Status
 from gangctl.cluster.errors import Conflict
-from gangctl.cluster.port import Identity, Refusal, RefusalReason, UnreadableGang
+from gangctl.cluster.port import ObjectIdentity, Refusal, RefusalReason, UnreadableGang
 from gangctl.controller.loop import Decide, Loop, Wakes
 from gangctl.core.facts.printed import Printed, ReadOutput
 from gangctl.core.facts.world import NO_QUEUE, NodeState, Pod, Queue
@@ -50,7 +50,7 @@ class FakeCluster:
         return None if uid in self.broken else self.jobs.get(uid)
 
     def unreadable(self, uid: str) -> UnreadableGang | None:
-        return UnreadableGang(Identity(uid, "default", "g"), self.broken[uid]) if uid in self.broken else None
+        return UnreadableGang(ObjectIdentity(uid, "default", "g"), self.broken[uid]) if uid in self.broken else None
 
     def pods(self, uid: str) -> tuple[Pod, ...]:
         return self.shown.get(uid, ())

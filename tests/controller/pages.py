@@ -14,7 +14,7 @@ from aiohttp import web
 
 from gangctl.api.gangjob import GangJob
 from gangctl.controller.loop import Loop
-from gangctl.controller.page.routes import PATH, Page, Refusal, Source, allowed
+from gangctl.controller.page.routes import UI_PATH, GangSource, Page, ViewerReview, allow_everyone
 from gangctl.core.facts.world import Observed
 from gangctl.core.lifecycle.plan import Plan
 from tests.controller.fake_cluster import FakeCluster, running
@@ -63,17 +63,17 @@ async def page_of(
     world: FakeCluster,
     loop: Callable[[Loop], Loop | None] = lambda found: found,
     leader: str = "",
-    refusal: Refusal = allowed,
+    refusal: ViewerReview = allow_everyone,
 ) -> AsyncIterator[Served]:
     """Serve it. ``loop``: what leads; None for a standby. ``refusal``: what a viewer may not see."""
     async with running(world, nothing) as here, aiohttp.ClientSession() as session:
-        page = Page(Source(world, lambda: loop(here.loop), lambda: leader, "https://jaeger.example.com"), refusal)
+        page = Page(GangSource(world, lambda: loop(here.loop), lambda: leader, "https://jaeger.example.com"), refusal)
         application = web.Application()
         page.add_to(application)
         runner = web.AppRunner(application, shutdown_timeout=0.1, handler_cancellation=True)
         await runner.setup()
         try:
             await web.TCPSite(runner, "127.0.0.1", 0).start()
-            yield Served(f"http://127.0.0.1:{runner.addresses[0][1]}{PATH}", session)
+            yield Served(f"http://127.0.0.1:{runner.addresses[0][1]}{UI_PATH}", session)
         finally:
             await runner.cleanup()

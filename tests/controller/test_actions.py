@@ -18,9 +18,9 @@ from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase, Status
 from gangctl.cluster.errors import Retryable
 from gangctl.cluster.fair_slots import FairSlots
-from gangctl.controller.actions import AT_ONCE, SLOTS, Actions, is_first_start
+from gangctl.controller.actions import MAX_ACTIONS, SLOTS, Actions, is_first_start
 from gangctl.core.facts.world import Observed, Pod
-from gangctl.core.lifecycle.plan import Action, DeleteGang, Event, Plan
+from gangctl.core.lifecycle.plan import DeleteGang, Event, Plan, PlannedAction
 from gangctl.core.policy.admission import GIVES_BACK, QueueVerb, TellQueue
 from gangctl.core.policy.pods import CreatePod, DeletePod
 from gangctl.telemetry.port import TelemetryFanout
@@ -58,7 +58,7 @@ class SlowCluster(FakeCluster):
             raise
 
 
-def wanting(*stages: tuple[Action, ...]) -> Callable[[float, GangJob, Observed], Plan]:
+def wanting(*stages: tuple[PlannedAction, ...]) -> Callable[[float, GangJob, Observed], Plan]:
     """A core that has one attempt for each report that it has heard, and wants that attempt's actions."""
 
     def decide(_now: float, stored: GangJob, observed: Observed) -> Plan:
@@ -101,21 +101,21 @@ async def test_a_slow_deletion_does_not_delay_the_creation_of_the_next_incarnati
 
 
 async def test_what_the_newest_plan_does_not_want_does_not_start_late() -> None:
-    first = tuple(CreatePod(f"worker-{at}", 0) for at in range(AT_ONCE + 5))
+    first = tuple(CreatePod(f"worker-{at}", 0) for at in range(MAX_ACTIONS + 5))
     gates = {create: asyncio.Event() for create in first}
     world = SlowCluster(gates=gates)
     async with running(world, wanting(first, (NEXT,))) as here:
-        await until_async("as many begin as may at once", lambda: len(world.began) == AT_ONCE)
+        await until_async("as many begin as may at once", lambda: len(world.began) == MAX_ACTIONS)
         await here.member(0)
         await until_async("the next attempt is stored", lambda: world.jobs["uid-g"].status.attempt == 2)
         for gate in gates.values():
             gate.set()
         await until_async("what the new plan wants is done", lambda: NEXT in world.done)
-        assert set(world.began) == {*first[:AT_ONCE], NEXT}
+        assert set(world.began) == {*first[:MAX_ACTIONS], NEXT}
 
 
 async def test_nothing_of_the_old_plan_starts_while_the_next_status_is_written() -> None:
-    first = tuple(CreatePod(f"worker-{at}", 0) for at in range(AT_ONCE + 5))
+    first = tuple(CreatePod(f"worker-{at}", 0) for at in range(MAX_ACTIONS + 5))
     gates = {create: asyncio.Event() for create in first}
     writing = asyncio.get_running_loop().create_future()
     held_up: list[GangJob] = []
@@ -126,24 +126,24 @@ async def test_nothing_of_the_old_plan_starts_while_the_next_status_is_written()
 
     world = SlowCluster(gates=gates, before_write=hang)
     async with running(world, wanting(first, ())) as here:
-        await until_async("as many begin as may at once", lambda: len(world.began) == AT_ONCE)
+        await until_async("as many begin as may at once", lambda: len(world.began) == MAX_ACTIONS)
         await here.member(0)
         await until_async("the second write hangs", lambda: len(held_up) == 2)
         for gate in gates.values():
             gate.set()
-        await until_async("those under way end", lambda: len([d for d in world.done if d in first]) == AT_ONCE)
+        await until_async("those under way end", lambda: len([d for d in world.done if d in first]) == MAX_ACTIONS)
         writing.set_result(None)
         await until_async("the next attempt is stored", lambda: world.jobs["uid-g"].status.attempt == 2)
-        assert set(world.began) == set(first[:AT_ONCE])
+        assert set(world.began) == set(first[:MAX_ACTIONS])
 
 
 async def test_what_is_under_way_or_waits_ends_with_the_loop() -> None:
     """As when this process loses the Lease: the term's tasks are cancelled."""
-    first = tuple(CreatePod(f"worker-{at}", 0) for at in range(AT_ONCE + 5))
+    first = tuple(CreatePod(f"worker-{at}", 0) for at in range(MAX_ACTIONS + 5))
     world = SlowCluster(gates={create: asyncio.Event() for create in first})
     async with running(world, wanting(first)):
-        await until_async("as many begin as may at once", lambda: len(world.began) == AT_ONCE)
-    assert set(world.cancelled) == set(world.began) == set(first[:AT_ONCE])
+        await until_async("as many begin as may at once", lambda: len(world.began) == MAX_ACTIONS)
+    assert set(world.cancelled) == set(world.began) == set(first[:MAX_ACTIONS])
     for gate in world.gates.values():
         gate.set()
     assert not any(create in world.done for create in first)

@@ -12,7 +12,7 @@ def test_a_failed_action_waits_longer_each_time_and_no_other_action_waits() -> N
     now, waits = 100.0, []
     for _ in range(12):
         assert backoff.is_due("create worker-0", now)
-        backoff.failed("create worker-0", now)
+        backoff.note_failure("create worker-0", now)
         assert not backoff.is_due("create worker-0", now)
         assert backoff.is_due("create worker-1", now)
         wait = backoff.next_in(now, always)
@@ -26,8 +26,8 @@ def test_a_failed_action_waits_longer_each_time_and_no_other_action_waits() -> N
 def test_an_action_that_succeeded_or_is_not_wanted_any_more_does_not_wait() -> None:
     backoff = Backoff()
     for action in ("a", "b"):
-        backoff.failed(action, 0.0)
-    backoff.succeeded("a")
+        backoff.note_failure(action, 0.0)
+    backoff.forget_action("a")
     assert backoff.is_due("a", 0.0)
     backoff.keep({"a"}, 0.0)
     assert backoff.next_in(0.0, always) is None
@@ -36,7 +36,7 @@ def test_an_action_that_succeeded_or_is_not_wanted_any_more_does_not_wait() -> N
 
 def test_an_action_waits_as_long_as_the_api_server_asks() -> None:
     backoff = Backoff()
-    backoff.failed("a", 0.0, 20.0)
+    backoff.note_failure("a", 0.0, 20.0)
     assert backoff.next_in(0.0, always) == 20.0
 
 
@@ -44,15 +44,15 @@ def test_what_is_done_and_wanted_again_waits_longer_each_time() -> None:
     backoff, now = Backoff(), 0.0
     for times in (1, 2, 3):
         assert backoff.is_due("create", now)
-        assert backoff.done("create", now) == times
+        assert backoff.note_success("create", now) == times
         backoff.keep(set(), now)  # The pod is shown, so nothing is wanted; then something deletes it.
         assert not backoff.is_due("create", now)
         now += FIRST_SECONDS * 2 ** (times - 1)
     backoff.keep(set(), now + REMEMBERED_SECONDS)
-    assert backoff.done("create", now + REMEMBERED_SECONDS) == 1
+    assert backoff.note_success("create", now + REMEMBERED_SECONDS) == 1
 
 
 def test_only_what_waits_is_asked_about() -> None:
     backoff = Backoff()
-    backoff.failed("a", 0.0)
+    backoff.note_failure("a", 0.0)
     assert backoff.next_in(9.0, lambda action: action != "a") is None

@@ -94,7 +94,7 @@ async def test_a_flood_of_one_namespace_delays_no_other() -> None:
 
 async def test_the_pods_of_a_flood_are_paused_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
     # So small a share is used up on a busy machine too, where the hub itself gets a tenth of a processor.
-    monkeypatch.setitem(intake.SHARES, Owner.POD, intake.Share(rate=0.002, burst=0.02))
+    monkeypatch.setitem(intake.SHARES, Owner.POD, intake.LoopShare(rate=0.002, burst=0.02))
     monkeypatch.setattr(intake, "LONGEST_PAUSE", 0.2)
     async with aiohttp.ClientSession() as session, serving(session, identify=known) as here:
         here.hub.publish(job())

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from gangctl.controller.connection import Connections
-from gangctl.controller.housekeeping import FEW, Garbage
+from gangctl.controller.housekeeping import MIN_CONNECTIONS, Garbage
 
 
 class Node:
@@ -43,10 +43,10 @@ def test_an_old_cycle_is_freed_once_many_connections_have_ended() -> None:
     node, found = cycle()
     garbage.step()
     del node
-    connections.ended = FEW - 1
+    connections.ended = MIN_CONNECTIONS - 1
     garbage.step()
     assert found() is not None
-    connections.ended = FEW
+    connections.ended = MIN_CONNECTIONS
     garbage.step()
     assert found() is None
 
@@ -54,14 +54,14 @@ def test_an_old_cycle_is_freed_once_many_connections_have_ended() -> None:
 def test_everything_is_looked_at_once_for_so_many_ends() -> None:
     connections = Connections()
     garbage = Garbage(connections)
-    connections.ended = FEW
+    connections.ended = MIN_CONNECTIONS
     garbage.step()
     node, found = cycle()
     garbage.step()
     del node
     garbage.step()
     assert found() is not None
-    connections.ended = 2 * FEW
+    connections.ended = 2 * MIN_CONNECTIONS
     garbage.step()
     assert found() is None
 

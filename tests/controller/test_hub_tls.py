@@ -16,14 +16,14 @@ from urllib.parse import urlsplit
 import aiohttp
 import pytest
 
-from gangctl.cluster.kube.certificates import CertificateBundle, rotate
+from gangctl.cluster.kube.certificates import CertificateBundle, rotate_bundle
 from gangctl.controller import listener
 from gangsidecar import wire
 from tests.controller.fake_sidecars import Served, Sidecar, job, report, serving
 from tests.wait import SECONDS, until_async
 
 NAME = "gangctl.gangctl-system.svc"
-KEPT, _ = rotate(CertificateBundle(), (NAME,), datetime.now(UTC))
+KEPT, _ = rotate_bundle(CertificateBundle(), (NAME,), datetime.now(UTC))
 TRUST = ssl.create_default_context(cadata=KEPT.ca.decode())
 GREETING = b"GET /v1/connect HTTP/1.1\r\nHost: gangctl\r\n"
 

@@ -11,7 +11,7 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.status import Endpoint, Snapshot
 from gangctl.controller import local
 from gangctl.controller.page import routes
-from gangctl.controller.page.routes import Page, Source
+from gangctl.controller.page.routes import GangSource, Page
 from gangctl.core.facts.world import Observed
 from tests.cli.here import manifest
 from tests.controller.fake_cluster import FakeCluster, running
@@ -24,7 +24,7 @@ def look(name: str) -> tuple[GangJob, Observed] | None:
 
 
 def page() -> Page:
-    return Page(Source(FakeCluster(), lambda: None))
+    return Page(GangSource(FakeCluster(), lambda: None))
 
 
 async def asked(endpoint: Endpoint, name: str, token: str) -> tuple[int, str]:
@@ -59,7 +59,7 @@ async def test_a_viewer_that_leaves_makes_room_at_once(monkeypatch: pytest.Monke
     world = FakeCluster()
     async with (
         running(world, nothing) as here,
-        local.serve_live("127.0.0.1", look, Page(Source(world, lambda: here.loop))) as endpoint,
+        local.serve_live("127.0.0.1", look, Page(GangSource(world, lambda: here.loop))) as endpoint,
         aiohttp.ClientSession(headers={"Authorization": f"Bearer {endpoint.token}"}) as session,
     ):
 

@@ -17,8 +17,8 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.status import GangPhase
 from gangctl.cli.gang_view import live_snapshot
 from gangctl.cluster.local import pod_record, process
-from gangctl.cluster.local.pod_record import PodProcess, PodRecord, pod_of, processes
-from gangctl.cluster.local.process import Process
+from gangctl.cluster.local.pod_record import PodProcess, PodRecord, live_processes, pod_of
+from gangctl.cluster.local.process import LocalProcess
 from gangctl.words.decisions import unstored
 from tests.cluster.local import Machine, left, machine, manifest
 from tests.wait import SECONDS, until_async
@@ -40,22 +40,22 @@ async def controller(here: Machine, *arguments: str, **options: Any) -> AsyncIte
         await started.wait()
 
 
-async def runs(here: Machine, attempt: int, replicas: int = 2) -> list[Process]:
+async def runs(here: Machine, attempt: int, replicas: int = 2) -> list[LocalProcess]:
     """Wait until the attempt runs; its workers."""
 
-    def workers() -> list[Process] | None:
+    def workers() -> list[LocalProcess] | None:
         status = here.store.read().status
         if (status.phase, status.attempt) != (GangPhase.RUNNING, attempt):
             return None
         pods = [pod_of(here.folder, f"worker-{at}") for at in range(replicas)]
-        found = [list(processes(pod, here.folder.pod(pod.name), PodProcess.WORKER)) for pod in pods]
+        found = [list(live_processes(pod, here.folder.pod(pod.name), PodProcess.WORKER)) for pod in pods]
         return [one[0] for one in found] if all(len(one) == 1 for one in found) else None
 
-    found: list[Process] = await until_async(f"attempt {attempt} runs", workers)
+    found: list[LocalProcess] = await until_async(f"attempt {attempt} runs", workers)
     return found
 
 
-def ids(here: Machine) -> list[tuple[Process | None, Process | None]]:
+def ids(here: Machine) -> list[tuple[LocalProcess | None, LocalProcess | None]]:
     return [(pod.sidecar, pod.supervisor) for pod in pod_record.load_all(here.folder)]
 
 
@@ -63,7 +63,7 @@ async def test_a_killed_worker_costs_one_attempt_two_writes_and_no_pod(tmp_path:
     async with machine(tmp_path) as here, controller(here):
         workers = await runs(here, 1)
         before, version = ids(here), int(here.job.metadata.resource_version)
-        process.send(workers[0], signal.SIGKILL)
+        process.signal_process(workers[0], signal.SIGKILL)
         again = await runs(here, 2)
         assert int(here.job.metadata.resource_version) == version + 2
         assert ids(here) == before
@@ -84,7 +84,7 @@ async def test_the_successor_of_a_killed_controller_touches_no_worker(tmp_path: 
                 "the second controller has started",
                 lambda: here.state.lock.read_text().strip() and here.state.url.exists(),
             )
-            process.send(workers[1], signal.SIGTERM)
+            process.signal_process(workers[1], signal.SIGTERM)
             again = await runs(here, 2)
             assert ids(here) == before
             assert process.is_alive(workers[0]) is (workers[0] in again)
@@ -95,10 +95,10 @@ async def test_a_new_controller_recovers_from_faults_of_the_time_without_one(tmp
     async with machine(tmp_path) as here:
         async with controller(here):
             workers = await runs(here, 1)
-        process.send(workers[0], signal.SIGKILL)
+        process.signal_process(workers[0], signal.SIGKILL)
         pod = pod_of(here.folder, "worker-1")
         assert pod.sidecar is not None
-        process.send(pod.sidecar, signal.SIGKILL)
+        process.signal_process(pod.sidecar, signal.SIGKILL)
         async with controller(here):
             await runs(here, 2)
             after = await until_async("the pod of worker-1 is whole", lambda: here.whole("worker-1"))
@@ -111,7 +111,7 @@ async def test_a_killed_supervisor_costs_one_attempt_and_leaves_no_worker_behind
         workers = await runs(here, 1)
         pod = pod_of(here.folder, "worker-0")
         assert pod.supervisor is not None
-        process.send(pod.supervisor, signal.SIGKILL)
+        process.signal_process(pod.supervisor, signal.SIGKILL)
         await runs(here, 2)
         assert not process.is_alive(workers[0])
         assert here.job.status.incidents[0].cause.reason == "ContainerRestarted"
@@ -182,7 +182,7 @@ async def test_a_status_that_cannot_be_written_is_logged_and_nothing_happens_unt
         workers = await runs(here, 1)
         good = here.job
         before = resource.prlimit(running.pid, resource.RLIMIT_FSIZE, (16, resource.RLIM_INFINITY))
-        process.send(workers[0], signal.SIGKILL)
+        process.signal_process(workers[0], signal.SIGKILL)
         assert running.stderr is not None
         async with asyncio.timeout(SECONDS):
             await running.stderr.readuntil(unstored("").encode())

@@ -86,7 +86,7 @@ async def test_the_number_of_viewers_is_bounded_and_one_that_leaves_makes_room_a
 
 async def test_a_viewer_that_reads_nothing_is_dropped_and_others_hear_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feeds, "LEAST_SECONDS", 0.001)
-    monkeypatch.setattr(feeds, "PAUSE", 0.0)
+    monkeypatch.setattr(feeds, "PAUSE_SECONDS", 0.0)
     monkeypatch.setattr(routes, "SLOW_SECONDS", 0.3)
     monkeypatch.setattr(routes, "MAX_STREAMS", 2)
     world = FakeCluster()

@@ -22,7 +22,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from gangctl.cluster.kube.certificates import CertificateBundle, rotate
+from gangctl.cluster.kube.certificates import CertificateBundle, rotate_bundle
 from gangctl.cluster.kube.projections import KubePod
 from gangctl.cluster.kube.tokens import TokenAuthenticator
 from gangctl.cluster.port import MemberIdentity, Refusal
@@ -35,7 +35,7 @@ from tests.wait import until_async
 
 FOREVER = 3600
 NAME = "gangctl.gangctl-system.svc"
-KEPT, _ = rotate(CertificateBundle(), (NAME,), datetime.now(UTC))
+KEPT, _ = rotate_bundle(CertificateBundle(), (NAME,), datetime.now(UTC))
 TRUST = ssl.create_default_context(cadata=KEPT.ca.decode())
 BOUND_SECONDS = 2.0
 """Of processor time, in which a report is answered, whatever other clients do. Other programs do not count."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from gangctl.api.gangjob import Metadata
 from gangctl.core.facts.gang import Gang
-from gangctl.core.policy.brake import BrakeState, census, counted, struck
+from gangctl.core.policy.brake import BrakeState, census, struck, update_brake
 from tests.core.scenario import sentence
 from tests.core.world import World
 
@@ -46,7 +46,7 @@ class Gangs:
     def count(self) -> None:
         """Count all gangs."""
         gangs = [Gang(world.now, world.job, world.really_observed()) for world in self.worlds]
-        self.brake = counted(self.brake, gangs[0].now, [census(gang) for gang in gangs])
+        self.brake = update_brake(self.brake, gangs[0].now, [census(gang) for gang in gangs])
         for world in self.worlds:
             world.brake = self.brake.of(world.job.metadata.namespace)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from gangctl.api.status import Status
-from gangctl.core.lifecycle.table import TRANSITIONS, Attempt
+from gangctl.core.lifecycle.table import TRANSITIONS, Advance
 
-EDGES = {(source, row.target, row.attempt is Attempt.NEXT) for row in TRANSITIONS for source in row.sources}
+EDGES = {(source, row.target, row.attempt is Advance.NEXT) for row in TRANSITIONS for source in row.sources}
 
 
 def is_allowed(before: Status, after: Status) -> bool:

@@ -11,7 +11,7 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.names import pod_name
 from gangctl.api.status import GangPhase, Status
 from gangctl.core.facts.gang import Gang
-from gangctl.core.facts.layout import numbered
+from gangctl.core.facts.layout import number_places
 from gangctl.core.facts.world import Heard, Observed, Pod
 from gangctl.core.lifecycle.decide import decide
 from gangctl.core.lifecycle.plan import Plan
@@ -106,7 +106,7 @@ class Fleet:
         gang = Gang(self.now, self.job, self.look())
         running = self.status.phase is GangPhase.RUNNING
         places = {holder: place for place, holder in gang.holders.items()}
-        ranks = numbered(self.job.spec).ranks
+        ranks = number_places(self.job.spec).ranks
         for member, pod in gang.pods.items():
             if pod.started_at is None or not self.speaks(member):
                 continue

@@ -29,7 +29,7 @@ from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.world import Observed, Pod
 from gangctl.core.lifecycle.decide import decide
 from gangctl.core.policy import pods, recovery, restore
-from gangctl.core.policy.cause import judged
+from gangctl.core.policy.cause import judge_fault
 from gangctl.core.policy.pods import CreatePod
 from gangctl.core.policy.recovery import LEVELS
 from gangctl.core.record import conditions, incidents, timings
@@ -55,8 +55,8 @@ def test_more_replaced_members_than_are_remembered_recreate_the_gang() -> None:
     status = made.job.status.model_copy(update={"replaced": entries})
     gang = Gang(START, made.job.model_copy(update={"status": status}), Observed())
     why = Defect(Reason.POD_DELETED, "it is gone")
-    assert pods.most(gang, {"worker-999": why})
-    assert not pods.most(Gang(START, made.job, Observed()), {"worker-999": why})
+    assert pods.needs_recreation(gang, {"worker-999": why})
+    assert not pods.needs_recreation(Gang(START, made.job, Observed()), {"worker-999": why})
 
 
 def test_a_recreated_gang_has_incarnations_that_were_never_used() -> None:
@@ -64,7 +64,7 @@ def test_a_recreated_gang_has_incarnations_that_were_never_used() -> None:
     entries = (Replaced(member="worker-1", incarnation=4, time=START),)
     status = made.job.status.model_copy(update={"replaced": entries, "base_incarnation": 2})
     gang = Gang(START, made.job.model_copy(update={"status": status}), Observed())
-    after = pods.recreated(gang, status, {})
+    after = pods.recreate_members(gang, status, {})
     assert (after.base_incarnation, after.replaced) == (5, ())
 
 
@@ -81,11 +81,11 @@ def test_the_ledger_forgets_uncharged_entries_before_charged_ones() -> None:
 
 def test_the_newest_incidents_are_kept() -> None:
     made = world(2)
-    cause = judged(made.job.spec, Fault(Reason.SIGNAL, "worker-0", START, signal=9))
+    cause = judge_fault(made.job.spec, Fault(Reason.SIGNAL, "worker-0", START, signal=9))
     old = tuple(Incident(attempt=attempt, time=START, cause=cause) for attempt in range(20, 0, -1))
     status = made.job.status.model_copy(update={"incidents": old, "attempt": 20})
     gang = Gang(START, made.job.model_copy(update={"status": status}), Observed())
-    kept = incidents.opened(gang, cause, LEVELS[0])
+    kept = incidents.open_incident(gang, cause, LEVELS[0])
     assert [one.attempt for one in kept] == list(range(21, 21 - incidents.KEPT, -1))
 
 
@@ -154,7 +154,7 @@ def test_members_that_are_replaced_at_one_moment_keep_their_order() -> None:
     entries = tuple(Replaced(member=f"worker-{at}", incarnation=1, attempt=1, time=START) for at in range(3))
     made.job = changed(made.job, status=changed(made.job.status, replaced=entries))
     gang = Gang(START, made.job, Observed())
-    assert pods.replaced(gang, gang.status, {}).replaced == entries
+    assert pods.replace_members(gang, gang.status, {}).replaced == entries
 
 
 def test_spares_take_as_many_places_as_a_status_can_name_and_the_others_wait() -> None:
@@ -175,7 +175,9 @@ def test_spares_take_as_many_places_as_a_status_can_name_and_the_others_wait() -
 def fullest(node: str, path: str) -> Status:
     """A status in which each list has as many entries as the code that fills it allows, each as long as it can be."""
     made = world(10_000)
-    cause = judged(made.job.spec, Fault(Reason.SIGNAL, "worker-9999", START, signal=9, message="m" * 2000, node=node))
+    cause = judge_fault(
+        made.job.spec, Fault(Reason.SIGNAL, "worker-9999", START, signal=9, message="m" * 2000, node=node)
+    )
     cause = changed(cause, rule="r" * 60, why="w" * 1024, device="d" * 200, tied=("worker-9999",) * 8)
     member = IncidentMember(
         member="worker-9999",
@@ -196,11 +198,11 @@ def fullest(node: str, path: str) -> Status:
                 attempt=at,
                 time=START,
                 cause=cause,
-                members=(member,) * timings.LISTED,
+                members=(member,) * timings.MAX_LISTED,
                 trace_id="0" * 32,
                 linked_trace_id="0" * 32,
                 stacks=Stacks(member="worker-9999", text="s" * 8192),
-                output=Output(member="worker-9999", text="o" * printed.BYTES),
+                output=Output(member="worker-9999", text="o" * printed.MAX_OUTPUT_BYTES),
             )
             for at in range(incidents.KEPT)
         ),
@@ -254,7 +256,7 @@ def test_a_status_that_is_small_enough_gives_up_nothing() -> None:
 def test_a_step_that_was_rejected_is_not_tried_again_while_it_is_the_newest() -> None:
     steps = [*range(150, 0, -1), *range(300, 150, -1)]  # Each restart rejects the newest first.
     rejected = tuple(RejectedStep(tier="shared", step=step, marker="m") for step in steps)
-    kept = restore.highest(rejected, restore.MAX_REJECTED)
+    kept = restore.highest_steps(rejected, restore.MAX_REJECTED)
     assert sorted(one.step for one in kept) == list(range(301 - restore.MAX_REJECTED, 301))
     long = tuple(changed(one, marker="m" * 8000) for one in kept)
     fit = conditions.with_size_limited(changed(fullest("n" * 63, "/p"), rejected_steps=long)).rejected_steps
@@ -277,14 +279,14 @@ def test_a_gang_of_ten_thousand_costs_as_little_as_a_small_one_before_the_cluste
     made.refused = None
     for at in range(3):
         made_now = decide(made.now, made.job, made.observed())
-        assert len(made_now.actions) <= pods.MOST
+        assert len(made_now.actions) <= pods.MAX_CREATED
         if at == 0:
             assert made_now.status is not None
             made.job = made.job.model_copy(update={"status": made_now.status})
     names = [one.member for one in made_now.actions if isinstance(one, CreatePod)]
     created = tuple(Pod(f"g-{name}-0", f"uid-{name}", name, 0) for name in names)
     following = decide(made.now, made.job, replace(made.observed(), pods=created)).actions
-    assert next(one.member for one in following if isinstance(one, CreatePod)) == f"worker-{pods.MOST}"
+    assert next(one.member for one in following if isinstance(one, CreatePod)) == f"worker-{pods.MAX_CREATED}"
 
 
 def test_the_layouts_that_are_remembered_are_bounded_by_their_members() -> None:

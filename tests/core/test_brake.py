@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gangctl.api.incident import IncidentLevel
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase
-from gangctl.core.policy.brake import CALM_SECONDS, SILENT_SECONDS, BrakeState, Census, counted, limit
+from gangctl.core.policy.brake import CALM_SECONDS, SILENT_SECONDS, BrakeState, Census, large_part, update_brake
 from gangctl.core.record.conditions import warned_of
 from tests.core.braked_gangs import TICK_SECONDS, Gangs
 from tests.core.world import World
@@ -220,27 +220,27 @@ def test_the_brake_goes_on_at_the_limit_and_off_after_a_calm_time(counts: list[t
     for silent, seconds in counts:
         now += seconds
         history.append((now, silent, 100))
-        state = counted(state, now, [Census(100, (0.0,) * silent)])
+        state = update_brake(state, now, [Census(100, (0.0,) * silent)])
         is_on = state.brake.since is not None
         recent = [one for at, one, _ in history if at > now - CALM_SECONDS]
-        if silent >= limit(100):
+        if silent >= large_part(100):
             assert is_on
         if is_on and not was_on:
-            assert silent >= limit(100)
+            assert silent >= large_part(100)
         if was_on and not is_on:
-            assert max(recent) < limit(100) / 2
+            assert max(recent) < large_part(100) / 2
             assert state.brake.released == now
         was_on = is_on
 
 
 def test_silence_counts_after_a_while_only() -> None:
     young = Census(10, tuple(1000.0 + at for at in range(10)))
-    assert counted(BrakeState(), 1000.0 + SILENT_SECONDS + 1.9, [young]).brake.since is None
-    assert counted(BrakeState(), 1000.0 + SILENT_SECONDS + 2.0, [young]).brake.since is not None
+    assert update_brake(BrakeState(), 1000.0 + SILENT_SECONDS + 1.9, [young]).brake.since is None
+    assert update_brake(BrakeState(), 1000.0 + SILENT_SECONDS + 2.0, [young]).brake.since is not None
 
 
 @pytest.mark.parametrize(("expected", "least"), [(1, 3), (3, 3), (15, 3), (20, 4), (1000, 200)])
 def test_a_large_part_is_a_fifth_and_at_least_three(expected: int, least: int) -> None:
     for silent in (least - 1, least):
-        state = counted(BrakeState(), 1000.0, [Census(expected, (0.0,) * silent)])
+        state = update_brake(BrakeState(), 1000.0, [Census(expected, (0.0,) * silent)])
         assert (state.brake.since is not None) is (silent == least)

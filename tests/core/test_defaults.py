@@ -10,7 +10,7 @@ from gangctl.core.facts.evidence import DEFAULTS, VAGUE_REASONS, Fault
 from gangctl.core.facts.fitness import NODE_EVIDENCE
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.world import Observed
-from gangctl.core.policy.cause import judged
+from gangctl.core.policy.cause import judge_fault
 from gangctl.core.policy.recovery import level_of
 from gangctl.core.policy.rules import verdict
 from gangctl.words.faults import code_text
@@ -65,7 +65,7 @@ def test_every_default_is_in_the_list() -> None:
 def test_a_fault_without_a_rule_is_answered_as_promised(reason: str) -> None:
     job = GangJob.model_validate(MANIFEST)
     one = fault(reason)
-    found = verdict(job.spec, one).action, level_of(Gang(0.0, job, Observed()), judged(job.spec, one))
+    found = verdict(job.spec, one).action, level_of(Gang(0.0, job, Observed()), judge_fault(job.spec, one))
     assert found == STABLE[reason]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gangctl.api.status import GangPhase
-from gangctl.core.policy.restore import AGAIN_SECONDS
+from gangctl.core.policy.restore import RETRAINED_SECONDS
 from tests.core.scenario import sentence
 from tests.core.world import World
 
@@ -59,11 +59,11 @@ def test_a_gang_that_had_a_checkpoint_waits_for_it() -> None:
 
 
 def test_a_gang_that_may_have_trained_for_long_without_a_word_waits() -> None:
-    assert _looks(_fails(trained=1.0, silent=AGAIN_SECONDS)) is GangPhase.GATHERING
+    assert _looks(_fails(trained=1.0, silent=RETRAINED_SECONDS)) is GangPhase.GATHERING
 
 
 def test_a_gang_that_has_trained_for_half_an_hour_waits() -> None:
-    assert _looks(_fails(trained=AGAIN_SECONDS + 1)) is GangPhase.GATHERING
+    assert _looks(_fails(trained=RETRAINED_SECONDS + 1)) is GangPhase.GATHERING
 
 
 def test_a_step_that_a_user_asks_for_is_waited_for() -> None:

@@ -14,7 +14,7 @@ from gangctl.api.status import ENDED, GangPhase, Status
 from gangctl.core.facts.gang import Gang
 from gangctl.core.lifecycle import transitions
 from gangctl.core.lifecycle.decide import decide
-from gangctl.core.lifecycle.page import functions, named, page
+from gangctl.core.lifecycle.page import condition_names, functions, lifecycle_page
 from gangctl.core.lifecycle.table import TRANSITIONS, Transition
 from tests.core.scenario import parse, play
 from tests.core.test_scenarios import FILES
@@ -24,7 +24,7 @@ NAMES = [row.name for row in TRANSITIONS]
 
 
 def test_the_page_is_current() -> None:
-    assert PAGE.read_text() == page(), "make generate"
+    assert PAGE.read_text() == lifecycle_page(), "make generate"
 
 
 def test_each_transition_has_one_function_and_each_function_one_transition() -> None:
@@ -35,7 +35,7 @@ def test_each_transition_has_one_function_and_each_function_one_transition() -> 
 @pytest.mark.parametrize("row", TRANSITIONS, ids=NAMES)
 def test_a_condition_names_functions_and_fields_that_exist(row: Transition) -> None:
     known = {*functions(), *NAMES}
-    for name in named(row):
+    for name in condition_names(row):
         assert is_field(name) if "." in name else name in known, name
 
 
@@ -71,7 +71,9 @@ def test_a_decision_for_a_transition_asks_each_function_that_its_condition_names
                 called.clear()
             called.add(frame.f_code.co_name)
 
-    named_functions = {row.name: {one for one in named(row) if "." not in one} - set(NAMES) for row in TRANSITIONS}
+    named_functions = {
+        row.name: {one for one in condition_names(row) if "." not in one} - set(NAMES) for row in TRANSITIONS
+    }
     monkeypatch.setattr(transitions, "_moved", recorded)
     before = sys.getprofile()
     sys.setprofile(profile)

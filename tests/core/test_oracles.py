@@ -33,7 +33,7 @@ def test_the_core_agrees_with_its_oracles(data: st.DataObject) -> None:
     the_same_members_get_the_ranks(gang)
     if gang.status.incidents:
         the_incident_has_the_same_cause_and_outcome(gang)
-        seen = [cause.judged(gang.spec, fault) for fault in faults(gang)]
+        seen = [cause.judge_fault(gang.spec, fault) for fault in faults(gang)]
         if seen:
             the_incident_has_the_same_cause_and_outcome(_put_down_to(gang, data.draw(st.sampled_from(seen)), data))
 
@@ -53,14 +53,14 @@ def test_a_superseded_pod_blocks_once_something_of_it_has_started(
     if heard:
         world.heard["old"] = Heard(Report("uid-g", "worker-1", 7, "old", "old/1", 1, 0, Phase.IDLE), world.now)
     gang = Gang(world.now, world.job, world.observed())
-    blocks = old.uid in [one.uid for one in barrier.blocking(gang).doubtful]
+    blocks = old.uid in [one.uid for one in barrier.blocking_pods(gang).doubtful]
     assert blocks is (started_at is not None or restarts > 0 or heard)
     the_barrier_blocks_the_same_pods(gang)
 
 
 def the_barrier_blocks_the_same_pods(gang: Gang) -> None:
     """The barrier's rule."""
-    found = barrier.blocking(gang)
+    found = barrier.blocking_pods(gang)
     names = [f"{member}.{gang.incarnation(member)}" for member in found.certain]
     names += [f"{one.member}.{one.incarnation}" for one in found.doubtful]
     rest = [] if found.rest is None else [f"of incarnation {found.rest.incarnation} or before"]
@@ -75,9 +75,9 @@ def the_same_members_get_the_ranks(gang: Gang) -> None:
 def the_incident_has_the_same_cause_and_outcome(gang: Gang) -> None:
     """The rule of the cause, and what follows from it where no two members are tied."""
     found = faults(gang)
-    causes = [cause.judged(gang.spec, fault, found) for fault in found]
+    causes = [cause.judge_fault(gang.spec, fault, found) for fault in found]
     expected = oracles.strongest(facts(gang), gang.status.incidents[0].cause, causes)
-    settlement = cause.settle(gang, cause.strongest(gang))
+    settlement = cause.settle_cause(gang, cause.strongest(gang))
     if len(settlement.cause.tied) <= 1:
         end = recovery.rung(gang) is recovery.Rung.END or recovery.is_row_of_failed_starts(gang, expected)
         assert changed(settlement.cause, tied=(), alike=False) == changed(expected, tied=(), alike=False)

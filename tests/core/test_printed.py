@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from gangctl.core.facts.printed import BYTES, LINE, LINES, Printed, last_lines
+from gangctl.core.facts.printed import MAX_LINE, MAX_LINES, MAX_OUTPUT_BYTES, Printed, last_lines
 
 AT = "2026-11-24T08:00:00.123Z"
 BEGINS = f"{AT} info a session begins session=ab member=worker-0 incarnation=0\n"
@@ -110,8 +110,8 @@ def test_what_is_kept_is_bounded_and_has_the_line_that_tells_most() -> None:
     many = printed(noise)
     assert many.lines == tuple(f"atexit {number}" for number in range(90, 100))
     wide = printed("\u20ac" * 300 + "\n" + "x y " * 25_000 + "\n" + "z" * 20)
-    assert (len(wide.lines), wide.lines[0][-1], len(wide.lines[0])) == (3, "\u2026", LINE)
-    assert sum(len(line.encode()) + 1 for line in wide.lines) <= BYTES
+    assert (len(wide.lines), wide.lines[0][-1], len(wide.lines[0])) == (3, "\u2026", MAX_LINE)
+    assert sum(len(line.encode()) + 1 for line in wide.lines) <= MAX_OUTPUT_BYTES
 
 
 @pytest.mark.parametrize(
@@ -122,8 +122,8 @@ def test_any_bytes_are_read_quickly_and_shown_as_text(content: bytes) -> None:
     began = time.process_time()
     found = last_lines(log, 1, overtaken=False)
     assert time.process_time() - began < 1
-    assert len(found.lines) <= LINES
-    assert sum(len(line.encode()) + 1 for line in found.lines) <= BYTES
+    assert len(found.lines) <= MAX_LINES
+    assert sum(len(line.encode()) + 1 for line in found.lines) <= MAX_OUTPUT_BYTES
     assert all(line.isprintable() for line in (*found.lines, found.line))
 
 

@@ -157,7 +157,7 @@ class Town:
         self.woken.discard(uid)
         world.group = {one.name: one for one in self.groups.others(self.now, job)}
         plan = world.plan()
-        self.groups.decided(self.now, job, plan)
+        self.groups.note_decision(self.now, job, plan)
         if job.status.phase is GangPhase.RUNNING and _opens_planned_restart(plan) and self.gets_requests(gang):
             self.restarts += 1
             away = [one.job.metadata.name for name, one in self.gangs.items() if name != uid and not self.is_there(one)]

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from gangctl.core.facts.printed import READ, masked
+from gangctl.core.facts.printed import MAX_READ, mask_secrets
 
 KEY = "Zm9v" * 16
 
@@ -52,13 +52,13 @@ KEY = "Zm9v" * 16
     ],
 )  # fmt: skip
 def test_what_looks_like_a_secret_is_masked(line: str, shown: str) -> None:
-    assert masked(line) == shown
-    assert masked(shown) == shown
+    assert mask_secrets(line) == shown
+    assert mask_secrets(shown) == shown
 
 
 def test_a_line_that_looks_like_names_of_secrets_takes_no_time() -> None:
     began = time.process_time()
-    assert len(masked("passwd" * 20_000)) <= READ
+    assert len(mask_secrets("passwd" * 20_000)) <= MAX_READ
     assert time.process_time() - began < 1.0, "it took 18 s without a bound"
 
 
@@ -81,4 +81,4 @@ def test_a_line_that_looks_like_names_of_secrets_takes_no_time() -> None:
     ],
 )
 def test_what_tells_of_a_fault_stays(line: str) -> None:
-    assert masked(line) == line
+    assert mask_secrets(line) == line

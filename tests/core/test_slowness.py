@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from gangctl.core.facts.progress import DEVIATIONS, FEW, MANY, SHARE, outliers
+from gangctl.core.facts.progress import DEVIATIONS, MANY, MIN_RANKS, SLOW_SHARE, outliers
 
 
 def names(times: list[int], *, stays: bool = False) -> list[str]:
@@ -21,7 +21,7 @@ def test_one_of_many_is_found() -> None:
 
 
 def test_a_member_at_the_share_is_not_slow_and_one_beyond_it_is() -> None:
-    at = round(1000 * (1 + SHARE))
+    at = round(1000 * (1 + SLOW_SHARE))
     assert names([1000] * 7 + [at]) == []
     assert names([1000] * 7 + [at + 1]) == ["worker-7"]
 
@@ -36,8 +36,8 @@ def test_nothing_is_said_where_all_are_slow(factor: int) -> None:
 
 
 def test_nothing_is_said_of_fewer_than_a_few() -> None:
-    assert names([1000] * (FEW - 2) + [9000]) == []
-    assert names([1000] * (FEW - 1) + [9000]) == [f"worker-{FEW - 1}"]
+    assert names([1000] * (MIN_RANKS - 2) + [9000]) == []
+    assert names([1000] * (MIN_RANKS - 1) + [9000]) == [f"worker-{MIN_RANKS - 1}"]
 
 
 def test_members_that_differ_among_themselves_hide_what_is_within_their_spread() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gangctl.api.status import GangPhase
-from gangctl.core.facts.gang import Gang, believed
+from gangctl.core.facts.gang import Gang, clamp_times
 from gangctl.core.policy.pods import DeletePod
 from tests.core.arbitrary import jobs, worlds
 from tests.core.scenario import sentence
@@ -38,11 +38,11 @@ def times(value: object) -> Iterator[float]:
 @given(st.data())
 def test_nothing_that_has_happened_is_to_come(data: st.DataObject) -> None:
     job = data.draw(jobs())
-    gang = believed(Gang(START, job, data.draw(worlds(job))))
+    gang = clamp_times(Gang(START, job, data.draw(worlds(job))))
     status = gang.status.model_dump(mode="json", by_alias=True, exclude_none=True)
     status["incidents"] = status.get("incidents", [])[:2]
     assert max(times(status)) <= START
-    assert believed(gang) is gang
+    assert clamp_times(gang) is gang
 
 
 def world(*lines: str, policy: str = "") -> World:

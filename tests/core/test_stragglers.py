@@ -81,7 +81,7 @@ def test_each_later_phase_has_a_place_of_its_own_and_no_more_than_eight_are_list
     decided(made)
     listed = [(one.phase, one.member) for one in newest(made).members][timings.AT_SETTLING :]
     assert listed == [("Start", "worker-11"), ("FirstStep", "worker-11"), ("CheckpointLoad", "worker-11")]
-    assert len(newest(made).members) == timings.LISTED
+    assert len(newest(made).members) == timings.MAX_LISTED
 
 
 def test_timings_wait_only_a_moment_for_members_without_a_first_step() -> None:

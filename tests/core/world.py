@@ -17,7 +17,7 @@ from gangctl.core.lifecycle.decide import decide
 from gangctl.core.lifecycle.directive import Directives, directives
 from gangctl.core.lifecycle.plan import AskScan, DeleteGang, Plan
 from gangctl.core.policy.admission import TellQueue
-from gangctl.core.policy.brake import applied
+from gangctl.core.policy.brake import apply_brake
 from gangctl.core.policy.pods import CreatePod, DeletePod
 from gangsidecar.wire import Directive, End, Phase, Report, Scanned, aged
 from tests.core import queues
@@ -173,7 +173,7 @@ class World:
 
     def observed(self) -> Observed:
         """The world as decide() sees it."""
-        return applied(self.really_observed(), self.brake, self.now)
+        return apply_brake(self.really_observed(), self.brake, self.now)
 
     def really_observed(self) -> Observed:
         """The world as it is, whatever the brake."""

@@ -54,7 +54,7 @@ class Gang:
     def start(self) -> None:
         """Begin the next attempt, at the newest complete checkpoint."""
         self.attempt += 1
-        port = lookups.free(28_000, 512, str(self.folder), self.attempt)[0]
+        port = lookups.find_free_ports(28_000, 512, str(self.folder), self.attempt)[0]
         env = {
             **os.environ,
             **{entry["name"]: entry["value"] for entry in container(self.manifest)["env"]},

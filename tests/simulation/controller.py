@@ -170,7 +170,7 @@ def _braked(u: Universe, leader: Leader) -> Leader:
     """It counts who is silent before it decides: the controller has no other gang."""
     now = seconds(u.clock(leader))
     gang = Gang(now, u.job_of(leader.spec, leader.generation, leader.status), observed(leader))
-    return leader._replace(brake=brake.counted(leader.brake, now, [brake.census(gang)]))
+    return leader._replace(brake=brake.update_brake(leader.brake, now, [brake.census(gang)]))
 
 
 def _end_round(u: Universe, number: int) -> None:

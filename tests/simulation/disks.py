@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from gangctl.api.gangjob import ApiSource, Tier
 from gangctl.core.facts.gang import holders, incarnation
-from gangctl.core.facts.layout import numbered
+from gangctl.core.facts.layout import number_places
 from gangsidecar.wire import Found
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ def sees(u: Universe, box: Box, tier: str, step: int) -> bool:
 
 def places(u: Universe, status: Status) -> Iterator[tuple[str, Rank]]:
     """The pod that will run each rank of the attempt."""
-    numbering = numbered(u.spec)
+    numbering = number_places(u.spec)
     held = holders(u.spec, status)
     for group, members in numbering.groups.items():
         for place in members:

@@ -12,7 +12,7 @@ from gangctl.api.status import Condition, ConditionType, RoleStatus, Status
 from gangctl.core.facts.world import Observed
 from gangctl.core.lifecycle.decide import decide
 from gangctl.core.lifecycle.plan import Plan
-from gangctl.core.policy.brake import applied
+from gangctl.core.policy.brake import apply_brake
 from gangsidecar.supervisor import machine
 from tests.simulation import signals
 from tests.simulation.values import Leader, seconds
@@ -22,7 +22,7 @@ from tests.simulation.values import Leader, seconds
 class Engine:
     """How the world runs the code under test."""
 
-    step: Callable[[machine.State, int, machine.Event], machine.Result]
+    step: Callable[[machine.State, int, machine.Input], machine.Result]
     decide: Callable[[int, Leader, Callable[[Spec, int, Status], GangJob]], Plan]
     keep: Callable[[Any], Any]
     """One object for all that are equal."""
@@ -51,7 +51,7 @@ def observed(leader: Leader) -> Observed:
 
 def _decide(now: int, leader: Leader, job: Callable[[Spec, int, Status], GangJob]) -> Plan:
     at = seconds(now)
-    seen = applied(observed(leader), leader.brake.brake, at)
+    seen = apply_brake(observed(leader), leader.brake.brake, at)
     return decide(at, job(leader.spec, leader.generation, leader.status), seen)
 
 
@@ -84,7 +84,7 @@ def remembering() -> Engine:
     plans: dict[tuple[Any, ...], Plan] = {}
     statuses: dict[int, Status] = {}
 
-    def step(state: machine.State, now: int, event: machine.Event) -> machine.Result:
+    def step(state: machine.State, now: int, event: machine.Input) -> machine.Result:
         state, event = keep(state), keep(event)
         key = (id(state), now, id(event))
         result = steps.get(key)

@@ -12,13 +12,13 @@ from gangctl.api.gangjob import Roles, Windowed
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase, Spent, Status
 from gangctl.core.facts.evidence import TIE_SECONDS
-from gangctl.core.facts.gang import holders, incarnation, processes_of
+from gangctl.core.facts.gang import holders, incarnation, started_processes
 from gangctl.core.facts.layout import layout
-from gangctl.core.lifecycle.table import TRANSITIONS, Attempt
+from gangctl.core.lifecycle.table import TRANSITIONS, Advance
 from gangctl.core.policy.cause import NAMED
 from gangctl.core.policy.pods import DeletePod
 from gangctl.core.record.conditions import total
-from gangctl.core.record.timings import LISTED
+from gangctl.core.record.timings import MAX_LISTED
 from gangsidecar.supervisor import machine
 from gangsidecar.wire import Directive, End, Phase, Verb
 from tests.core.edges import is_allowed
@@ -60,10 +60,10 @@ class Change(NamedTuple):
 
 
 CHANGES = frozenset(
-    Change(source, row.target, row.attempt is Attempt.NEXT)
+    Change(source, row.target, row.attempt is Advance.NEXT)
     for row in TRANSITIONS
     for source in row.sources
-    if source is not row.target or row.attempt is Attempt.NEXT
+    if source is not row.target or row.attempt is Advance.NEXT
 )
 """Every change that the lifecycle's table allows. A row from a phase to itself of the same attempt changes neither."""
 
@@ -248,7 +248,7 @@ def _accounted(old: Status, new: Status) -> None:
         require(passed >= 0 and abs(passed - added) < 0.01, 7, f"{added} s are accounted for {passed} s")
     for one in new.incidents[:1]:
         require(min((part.milliseconds for part in one.members), default=0) >= 0, 7, f"negative: {one.members}")
-        require(len(one.members) <= LISTED, 7, f"{len(one.members)} members in an incident")
+        require(len(one.members) <= MAX_LISTED, 7, f"{len(one.members)} members in an incident")
 
 
 def _barrier(u: Universe, new: Status) -> None:
@@ -271,7 +271,7 @@ def _success(u: Universe, old: Status) -> None:
     for name, member in u.places.items():
         if isinstance(policy, Roles) and member.role.name not in policy.roles:
             continue
-        for local_rank in range(processes_of(member.role)):
+        for local_rank in range(started_processes(member.role)):
             done = (attempt, held[name], local_rank) in u.ghost.finished
             require(
                 done, 3, f"the gang succeeded though {name} (process {local_rank}) did not finish attempt {attempt}"

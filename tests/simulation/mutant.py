@@ -2,7 +2,7 @@
 
 An entry says the mistake in words, then in brackets the place (see ``mutant_places.py``), and what becomes what there::
 
-    the barrier is short by one pod [gathering]
+    the barrier is short by one pod [decide_gathering]
     - blocking or missing
     + len(blocking) > 1 or missing
 

@@ -86,16 +86,16 @@ def _believed(box: Box) -> tuple[Proc, ...]:
     return tuple(proc for proc in box.parked if proc.local_rank in known)
 
 
-def ended(u: Universe, uid: str, local_rank: int) -> list[machine.Event]:
+def ended(u: Universe, uid: str, local_rank: int) -> list[machine.Input]:
     """A parked process is gone, and the supervisor reaps it."""
     box = u.boxes[uid]
     u.boxes[uid] = box._replace(parked=tuple(one for one in box.parked if one.local_rank != local_rank))
     return [machine.Exited(local_rank, signal=SIGKILL)]
 
 
-def killed(u: Universe, uid: str) -> list[machine.Event]:
+def killed(u: Universe, uid: str) -> list[machine.Input]:
     """SIGKILL to all but those that the machine takes for parked."""
-    events: list[machine.Event] = []
+    events: list[machine.Input] = []
     box = u.boxes[uid]
     spared = _believed(box)
     if spared and box.procs:

@@ -81,7 +81,7 @@ def stored(u: Universe, leader: Leader, old: Status, new: Status) -> None:
     u.power.update(_shown(u, leader, old, new))
 
 
-def stepped(u: Universe, event: machine.Event, before: machine.State, after: machine.State) -> None:
+def stepped(u: Universe, event: machine.Input, before: machine.State, after: machine.State) -> None:
     """Count what a machine does by itself."""
     if after.stop is not None and before.stop is None and isinstance(event, machine.Tick):
         directive = before.directive

@@ -17,7 +17,7 @@ from gangctl.api.gangjob import ApiSource, Tier
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase, RestorePoint, Status
 from gangctl.core.facts.gang import holders, incarnation
-from gangctl.core.facts.layout import numbered
+from gangctl.core.facts.layout import number_places
 from gangsidecar.wire import Run
 from tests.simulation import disks
 from tests.simulation.disks import File, Line
@@ -152,7 +152,7 @@ def _usable(u: Universe, leader: Leader, new: Status) -> set[Key]:
 def _registered_by_all(u: Universe, leader: Leader, new: Status, tier: Tier) -> set[int]:
     said = {(h.report.member, h.report.incarnation): h.report for h in leader.heard}
     reports = {place: said.get((one, incarnation(new, one))) for place, one in holders(u.spec, new).items()}
-    numbering, steps = numbered(u.spec), list[set[int]]()
+    numbering, steps = number_places(u.spec), list[set[int]]()
     for place, ranks in numbering.ranks.items():
         group = next(those for those in numbering.groups.values() if place in those)
         tellers = [reports[one] for one in (group if tier.scope == "Peers" else (place,))]

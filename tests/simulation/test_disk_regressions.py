@@ -9,7 +9,7 @@ import pytest
 
 from gangctl.api.recovery import RestartFrom
 from gangctl.api.status import GangPhase
-from gangsidecar.supervisor.machine import Event
+from gangsidecar.supervisor.machine import Input
 from gangsidecar.wire import Progress
 from tests.simulation import training
 from tests.simulation.disk_faults import DISK_FAULTS
@@ -97,7 +97,7 @@ def silent() -> Iterator[Universe]:
     """A gang that has saved three steps and reports none."""
     feed = Universe.feed
 
-    def heard(u: Universe, uid: str, event: Event) -> None:
+    def heard(u: Universe, uid: str, event: Input) -> None:
         if not isinstance(event, Progress):
             feed(u, uid, event)
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from gangctl.api.status import Awaited, GangPhase, Status
-from gangctl.core.facts.barrier import GivenUp, awaiting
+from gangctl.core.facts.barrier import GivenUp, await_pods
 from gangctl.core.facts.world import Device
 from gangsidecar.wire import Directive, Verb
 from tests.simulation import controller, kubelets, sidecars
@@ -246,7 +246,7 @@ def test_a_pod_that_was_marked_as_ended_blocks_while_its_supervisor_reports() ->
 
 def test_two_pods_of_unknown_uid_are_waited_for() -> None:
     first, second = (Awaited(member=name, incarnation=0, pod="") for name in ("worker-0", "worker-1"))
-    status = awaiting(Status(awaited=(first,)), [GivenUp("worker-1", 0, ""), None])
+    status = await_pods(Status(awaited=(first,)), [GivenUp("worker-1", 0, ""), None])
     assert status.awaited == (first, second)
 
 

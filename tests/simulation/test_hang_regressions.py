@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gangctl.api.status import GangPhase
-from gangctl.core.facts.progress import rank_left_behind
+from gangctl.core.facts.progress import rank_behind
 from gangctl.core.facts.world import Heard
 from gangsidecar.wire import End, Phase, Progress, RankBehind, Report
 from tests.simulation.test_finished_regressions import finish
@@ -90,9 +90,9 @@ def test_a_rank_that_has_ended_is_not_behind_in_its_pod() -> None:
     heard = Heard(Report("u", "worker-0", 0, "p", "s", 1, 1, Phase.RUNNING), 0.0)
     behind = Progress(1, 90, 0, every=1, behind=RankBehind(1, 3, 0))
     going = replace(heard, report=replace(heard.report, progress=behind))
-    assert rank_left_behind(going) is not None
+    assert rank_behind(going) is not None
     ended = replace(going.report, ends=(End(1, 1, 0, rank=1, exit_code=0),))
-    assert rank_left_behind(replace(going, report=ended)) is None
+    assert rank_behind(replace(going, report=ended)) is None
 
 
 def test_a_rank_that_has_finished_is_not_behind() -> None:

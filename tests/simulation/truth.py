@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 from gangctl.api.gangjob import NeverSucceeds, Roles
 from gangctl.api.status import GangPhase, Status
-from gangctl.core.facts.gang import holders, incarnation, processes_of
+from gangctl.core.facts.gang import holders, incarnation, started_processes
 from gangctl.core.facts.world import Heard, Pod
-from gangctl.core.policy.brake import LEAST
+from gangctl.core.policy.brake import MIN_SILENT
 from gangsidecar.supervisor.machine import history as histories
 from gangsidecar.wire import Phase
 from tests.simulation import signals
@@ -64,7 +64,7 @@ def is_complete(u: Universe) -> bool:
         (attempt, holder, rank)
         for place, holder in held
         if place in u.places and (not isinstance(policy, Roles) or u.places[place].role.name in policy.roles)
-        for rank in range(processes_of(u.places[place].role))
+        for rank in range(started_processes(u.places[place].role))
     ]
     return bool(keys) and all(key in u.ghost.finished and key not in u.ghost.perished for key in keys)
 
@@ -190,7 +190,7 @@ def _of_node(u: Universe, leader: Leader, box: Box) -> str:
     others = sum(one.node not in u.lost and not one.exited for one in current)
     decided = seconds(leader.thought_at + leader.skew)
     heard = any(one.report.pod == box.pod and one.since < decided for one in leader.heard)
-    silent = not box.is_reached or not heard or (u.unreachable and others < LEAST)
+    silent = not box.is_reached or not heard or (u.unreachable and others < MIN_SILENT)
     return f"{box.node} is lost" if box.node in u.lost and silent else ""
 
 
@@ -204,7 +204,7 @@ def _of_worker(u: Universe, leader: Leader, box: Box, attempt: int) -> str:
     ended = {rank for at, name, rank in u.ghost.finished if (at, name) == (attempt, box.member)}
     done = set() if isinstance(u.spec.success_policy, NeverSucceeds) else ended
     alive = {proc.local_rank for proc in box.procs if proc.attempt == attempt and proc.local_rank != CHILD}
-    if len(alive | done) == processes_of(u.members[box.member].role):
+    if len(alive | done) == started_processes(u.members[box.member].role):
         return f"{box.pod} was not heard to start" if _is_start_unheard(u, leader, state.session) else ""
     key = (state.session, attempt)
     waits = key in u.ghost.ready and key not in u.ghost.spawned and state.phase is Phase.READY

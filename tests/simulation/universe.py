@@ -192,9 +192,9 @@ class Universe:
 
     # Supervisors
 
-    def feed(self, uid: str, first: machine.Event) -> None:
+    def feed(self, uid: str, first: machine.Input) -> None:
         """One event for a supervisor's machine, and what its effects lead to at once."""
-        events: deque[machine.Event] = deque([first])
+        events: deque[machine.Input] = deque([first])
         while events:
             box, event = self.boxes[uid], events.popleft()
             if box.machine is None:
@@ -212,7 +212,7 @@ class Universe:
             for effect in effects:
                 events.extend(self._carry_out(uid, effect))
 
-    def _carry_out(self, uid: str, effect: machine.Effect) -> list[machine.Event]:
+    def _carry_out(self, uid: str, effect: machine.Effect) -> list[machine.Input]:
         box = self.boxes[uid]
         match effect:
             case machine.Spawn():
@@ -239,7 +239,7 @@ class Universe:
                 self.boxes[uid] = box._replace(ending=True)
         return []
 
-    def _spawn(self, uid: str, effect: machine.Spawn) -> list[machine.Event]:
+    def _spawn(self, uid: str, effect: machine.Spawn) -> list[machine.Input]:
         box = self.boxes[uid]
         assert box.machine is not None
         invariants.spawned(self, box, effect)
@@ -260,7 +260,7 @@ class Universe:
 
     def died(
         self, uid: str, proc: Proc, code: int | None, signum: int | None, *, oom: bool = False
-    ) -> list[machine.Event]:
+    ) -> list[machine.Input]:
         """A process is gone; the supervisor reaps it before anything else."""
         box = self.boxes[uid]
         procs = tuple(one for one in box.procs if one != proc)
@@ -271,7 +271,7 @@ class Universe:
         natural = not proc.termed and state.stop is None and state.terminated_at is None
         if code == 0 and natural and proc.local_rank != CHILD:
             truth.finished(self, self.boxes[uid], (proc.attempt, box.member, proc.local_rank))
-        exited: list[machine.Event] = (
+        exited: list[machine.Input] = (
             [] if proc.local_rank == CHILD else [machine.Exited(proc.local_rank, code, signum, oom=oom)]
         )
         return exited if procs else [*exited, machine.TreeGone()]
@@ -285,8 +285,10 @@ class Universe:
         """A supervisor starts in a box; what an earlier one has left is killed before it says anything."""
         box = self.boxes[uid]
         number, rebooted = box.sessions + 1, box.boots != box.known_boots
-        identity = machine.Identity(self.setup.job.metadata.uid, box.member, box.incarnation, uid, f"10.0.0.{len(uid)}")
-        state = machine.start(
+        identity = machine.PodIdentity(
+            self.setup.job.metadata.uid, box.member, box.incarnation, uid, f"10.0.0.{len(uid)}"
+        )
+        state = machine.start_session(
             identity,
             f"{uid}/{number}",
             self.now,

@@ -13,7 +13,7 @@ from gangctl.api.gangjob import Spec
 from gangctl.api.status import Status
 from gangctl.core.facts.world import NO_QUEUE, Heard, NodeAnswer, Pod, Queue
 from gangctl.core.lifecycle.directive import Begun
-from gangctl.core.lifecycle.plan import Action, Plan
+from gangctl.core.lifecycle.plan import Plan, PlannedAction
 from gangctl.core.policy.brake import BrakeState
 from gangsidecar.supervisor import machine
 from gangsidecar.supervisor.machine import events
@@ -203,7 +203,7 @@ class Leader(NamedTuple):
     """What the attempt that it told last to run began with."""
     plan: Plan | None = None
     """Decided, not yet written."""
-    todo: tuple[Action, ...] = ()
+    todo: tuple[PlannedAction, ...] = ()
     """Written, not yet done."""
     wake_at: int | None = None
     dirty: bool = True

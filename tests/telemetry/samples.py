@@ -51,7 +51,7 @@ class FakeSources:
                 status_write_failures=lambda: self.status_write_failures,
                 watches=lambda: self.watches,
                 spans=lambda: self.spans,
-                companions=lambda: [DeviceGuard(cast("GuardedPods", None)).counted],
+                companions=lambda: [DeviceGuard(cast("GuardedPods", None)).requests],
                 events=lambda: self.events,
                 brake=lambda: self.brake,
                 unreadable=lambda: self.unreadable,

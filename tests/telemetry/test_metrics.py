@@ -311,7 +311,7 @@ def test_only_the_leader_tells_how_many_gangs_cannot_be_read() -> None:
 def test_actions_and_their_failures_are_counted_by_type(metrics: Metrics) -> None:
     metrics.action_finished("CreatePod", 0.2, done=True)
     metrics.action_finished("CreatePod", 0.1, done=False)
-    metrics.decided(0.001)
+    metrics.decision_finished(0.001)
     assert value(metrics.registry, "gangctl_action_seconds_count", action="CreatePod") == 2
     assert value(metrics.registry, "gangctl_action_failures_total", action="CreatePod") == 1
     assert {"action": "DeleteGang"} in samples(metrics.registry, "gangctl_action_failures_total")

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import gangctl.words
 from gangctl.api.said import Said
 from gangctl.words.message import Message, message, said_again
-from gangctl.words.waits import State
+from gangctl.words.waits import WaitState
 
 FILE: Final = Path(__file__).parent / "sentences.txt"
 NUMBERS: Final = {"code": 127, "signal": 9, "attempt": 3, "step": 40}
@@ -49,7 +49,7 @@ def needed(parameter: Parameter) -> bool:
 
 def value(name: str, annotation: str) -> Any:
     if name == "state":
-        return State.NO_POD
+        return WaitState.NO_POD
     if annotation.startswith("Sequence[int]"):
         return [50, 40]
     if annotation.startswith("Sequence"):

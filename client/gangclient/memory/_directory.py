@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
 from gangclient.memory._keeping import Ledger, Where, peers
-from gangclient.memory._link import LIMIT, Identity, LineError, Message, decoded, encoded
+from gangclient.memory._link import MAX_LINE_BYTES, DirectoryMessage, Identity, LineError, decode_line, encode_line
 
 FEW_SECONDS = 5.0
 """For a connection to say who it is, and for it to read a message."""
@@ -32,14 +32,14 @@ class Joined(NamedTuple):
     """Parts of the restore point in its member's folder."""
 
 
-def joined(hello: Message, host: str) -> Joined:
+def read_hello(hello: DirectoryMessage, host: str) -> Joined:
     """Read the first message of a rank. KeyError, TypeError, ValueError: something is missing or wrong."""
     where = Where(int(hello["rank"]), str(hello["member"]), str(hello["node"]))
     holding = tuple((int(rank), int(attempt)) for rank, attempt in hello["holding"])
     return Joined(where, host, int(hello["port"]), holding)
 
 
-def table(all_ranks: List[Joined]) -> Dict[int, Message]:
+def rank_messages(all_ranks: List[Joined]) -> Dict[int, DirectoryMessage]:
     """Return, by rank, the message that it gets when all have joined.
 
     A part counts only if it is of the newest attempt that any part of the restore point is of: an older part is of a
@@ -53,7 +53,7 @@ def table(all_ranks: List[Joined]) -> Dict[int, Message]:
         for rank, attempt in one.holding:
             if attempt == newest:
                 holders.setdefault(rank, []).append(one)
-    messages: Dict[int, Message] = {}
+    messages: Dict[int, DirectoryMessage] = {}
     for rank in by_rank:
         peer = ring[rank]
         to = None if peer is None else by_rank[peer]
@@ -77,7 +77,7 @@ class Directory:
 
     async def serve(self, listening: socket.socket, over: asyncio.Event) -> None:
         """Answer until ``over``."""
-        server = await asyncio.start_server(self._connection, sock=listening, limit=LIMIT)
+        server = await asyncio.start_server(self._connection, sock=listening, limit=MAX_LINE_BYTES)
         await over.wait()
         server.close()
         for writer in self._open.values():
@@ -94,7 +94,7 @@ class Directory:
         try:
             rank = await self._join(reader, writer)
             while rank is not None:
-                await self._take(rank, decoded(await reader.readline()))
+                await self._take(rank, decode_line(await reader.readline()))
         except (OSError, KeyError, TypeError, ValueError, asyncio.TimeoutError) as error:
             if rank is None:
                 _log.warning("a connection to the memory of rank 0 was refused: %s", error)
@@ -104,28 +104,28 @@ class Directory:
             writer.close()
 
     async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> int:
-        hello = decoded(await asyncio.wait_for(reader.readline(), FEW_SECONDS))
+        hello = decode_line(await asyncio.wait_for(reader.readline(), FEW_SECONDS))
         if not self._own.knows(hello):
             raise LineError(f"{str(hello)[:200]} isn't from a rank of this attempt")
-        one = joined(hello, writer.get_extra_info("peername")[0])
+        one = read_hello(hello, writer.get_extra_info("peername")[0])
         self._joined[one.where.rank] = one
         self._writers[one.where.rank] = writer
         if len(self._joined) == self._own.ranks:
-            for rank, message in table(list(self._joined.values())).items():
+            for rank, message in rank_messages(list(self._joined.values())).items():
                 await self._tell(rank, message)
         return one.where.rank
 
-    async def _take(self, rank: int, message: Message) -> None:
+    async def _take(self, rank: int, message: DirectoryMessage) -> None:
         verdict = self._ledger.note(rank, int(message["step"]), kept=bool(message["kept"]))
         if verdict is not None:
             judged = {"step": verdict.step, "safe": verdict.safe}
             await asyncio.gather(*(self._tell(each, judged) for each in list(self._writers)))
 
-    async def _tell(self, rank: int, message: Message) -> None:
+    async def _tell(self, rank: int, message: DirectoryMessage) -> None:
         writer = self._writers.get(rank)
         if writer is None:
             return
-        writer.write(encoded(message))
+        writer.write(encode_line(message))
         try:
             await asyncio.wait_for(writer.drain(), FEW_SECONDS)
         except (OSError, asyncio.TimeoutError):

@@ -22,7 +22,7 @@ REMEMBERED = 64
 """Dead steps that are remembered: a rank may come to one after its verdict."""
 
 
-class Verdict(NamedTuple):
+class StepVerdict(NamedTuple):
     """The verdict on a step, for all ranks alike."""
 
     step: int
@@ -54,8 +54,8 @@ class Keeper:
         """Return whether no rank will need this step."""
         return step in self._dead
 
-    def judged(self, verdict: Verdict) -> None:
-        """Hear what has become of a step."""
+    def take_verdict(self, verdict: StepVerdict) -> None:
+        """Take what has become of a step."""
         if verdict.safe:
             self.safe = verdict.step
         else:
@@ -70,9 +70,9 @@ class Ledger:
     def __init__(self, ranks: int) -> None:
         self._ranks = ranks
         self._kept: Dict[int, Set[int]] = {}
-        self._judged: Dict[int, Verdict] = {}
+        self._judged: Dict[int, StepVerdict] = {}
 
-    def note(self, rank: int, step: int, *, kept: bool) -> Optional[Verdict]:
+    def note(self, rank: int, step: int, *, kept: bool) -> Optional[StepVerdict]:
         """The verdict, if there is one by now that the others don't know."""
         if step in self._judged:
             return None
@@ -82,7 +82,7 @@ class Ledger:
             if len(having) < self._ranks:
                 return None
         self._kept.pop(step, None)
-        verdict = Verdict(step, safe=kept)
+        verdict = StepVerdict(step, safe=kept)
         self._judged[step] = verdict
         for old in sorted(self._judged)[:-REMEMBERED]:
             del self._judged[old]

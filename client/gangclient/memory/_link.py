@@ -16,13 +16,13 @@ from contextlib import suppress
 from typing import Any, BinaryIO, Callable, Dict, NamedTuple, Optional, Tuple, cast
 
 from gangclient import GangError
-from gangclient.memory._keeping import Verdict
+from gangclient.memory._keeping import StepVerdict
 
-LIMIT = 64 << 10
+MAX_LINE_BYTES = 64 << 10
 """Bytes of a line."""
-SECONDS = 20.0
+TRANSFER_SECONDS = 20.0
 """For one send or receive between two ranks; what takes longer is given up."""
-Message = Dict[str, Any]
+DirectoryMessage = Dict[str, Any]
 JOIN_SECONDS = 120.0
 """For all ranks to join; imports take long."""
 PAUSE = 0.1
@@ -43,11 +43,11 @@ class Identity(NamedTuple):
     member: str
     node: str
 
-    def hello(self) -> Message:
+    def hello(self) -> DirectoryMessage:
         """The fields that begin each connection."""
         return {"gang": self.gang, "attempt": self.attempt, "rank": self.rank}
 
-    def knows(self, hello: Message) -> bool:
+    def knows(self, hello: DirectoryMessage) -> bool:
         """Return whether the message is from a rank of this gang and attempt."""
         rank = hello.get("rank")
         same = (hello.get("gang"), hello.get("attempt")) == (self.gang, self.attempt)
@@ -63,15 +63,15 @@ def identity() -> Identity:
     )
 
 
-def encoded(message: Message) -> bytes:
-    """One line."""
+def encode_line(message: DirectoryMessage) -> bytes:
+    """Encode a message as one line."""
     return json.dumps(message).encode() + b"\n"
 
 
-def decoded(line: bytes) -> Message:
+def decode_line(line: bytes) -> DirectoryMessage:
     """Read a line. LineError: the connection has ended, or it isn't a message."""
     if not line.endswith(b"\n"):
-        raise LineError("the connection has ended" if len(line) < LIMIT else "a line is too long")
+        raise LineError("the connection has ended" if len(line) < MAX_LINE_BYTES else "a line is too long")
     try:
         message = json.loads(line)
     except ValueError as error:
@@ -81,12 +81,12 @@ def decoded(line: bytes) -> Message:
     return message
 
 
-def read(file: BinaryIO) -> Message:
+def receive_message(file: BinaryIO) -> DirectoryMessage:
     """Read the next message. LineError, OSError: there is none."""
-    return decoded(file.readline(LIMIT))
+    return decode_line(file.readline(MAX_LINE_BYTES))
 
 
-def address(text: str) -> Tuple[str, int]:
+def parse_address(text: str) -> Tuple[str, int]:
     """Host and port of ``10.0.0.3:29433`` or ``[fd00::1]:29433``."""
     host, _, port = text.rpartition(":")
     return host.strip("[]"), int(port)
@@ -94,20 +94,20 @@ def address(text: str) -> Tuple[str, int]:
 
 def dial(host: str, port: int) -> socket.socket:
     """Connect, with the time limit. OSError: there is no connection."""
-    connection = socket.create_connection((host, port), timeout=SECONDS)
+    connection = socket.create_connection((host, port), timeout=TRANSFER_SECONDS)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connection
 
 
-class Link:
+class DirectoryLink:
     """Joins the directory, and receives its verdicts."""
 
     def __init__(
-        self, own: Identity, address: Tuple[str, int], join: Message, judge: Callable[[Verdict], None]
+        self, own: Identity, address: Tuple[str, int], join: DirectoryMessage, judge: Callable[[StepVerdict], None]
     ) -> None:
         """Begin to connect, in a thread. It sends ``join`` first, and calls ``judge`` with each verdict."""
         self._address, self._join, self._judge = address, {**own.hello(), **join}, judge
-        self._table: Optional[Message] = None
+        self._table: Optional[DirectoryMessage] = None
         self._changed = threading.Condition()
         self._connection: Optional[socket.socket] = None
         self._over: Optional[Callable[[], object]] = None
@@ -117,7 +117,7 @@ class Link:
             self._serve(own)
         threading.Thread(target=self._run, name="gangclient-memory-link", daemon=True).start()
 
-    def table(self) -> Message:
+    def table(self) -> DirectoryMessage:
         """Wait until all have joined; return the message that this rank gets then. GangError: it doesn't come."""
         with self._changed:
             self._changed.wait_for(lambda: self._table is not None or self.broken, JOIN_SECONDS)
@@ -131,7 +131,7 @@ class Link:
         """Tell the directory what this rank has done with a step. GangError, OSError: the connection is broken."""
         self.table()
         if self._connection is not None:
-            self._connection.sendall(encoded({"step": step, "kept": kept}))
+            self._connection.sendall(encode_line({"step": step, "kept": kept}))
 
     def close(self) -> None:
         """End the connection, and the directory."""
@@ -174,10 +174,10 @@ class Link:
         try:
             with self._dial() as connection, connection.makefile("rb") as incoming:
                 self._connection = connection
-                connection.sendall(encoded(self._join))
+                connection.sendall(encode_line(self._join))
                 connection.settimeout(None)  # Verdicts come when they come.
                 while not self._closed:
-                    self._take(read(cast("BinaryIO", incoming)))
+                    self._take(receive_message(cast("BinaryIO", incoming)))
         except (OSError, LineError, KeyError, TypeError) as error:
             with self._changed:
                 self.broken = self.broken or f"the connection to the memory of rank 0 broke: {error}"
@@ -196,9 +196,9 @@ class Link:
                     raise
                 time.sleep(PAUSE)  # Rank 0 is not there yet.
 
-    def _take(self, message: Message) -> None:
+    def _take(self, message: DirectoryMessage) -> None:
         if "safe" in message:
-            self._judge(Verdict(int(message["step"]), bool(message["safe"])))
+            self._judge(StepVerdict(int(message["step"]), bool(message["safe"])))
             return
         with self._changed:
             self._table = message

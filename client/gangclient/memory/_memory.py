@@ -15,9 +15,9 @@ from queue import SimpleQueue
 from typing import BinaryIO, Callable, List, Optional, Set, Tuple
 
 from gangclient import Client, GangError
-from gangclient.memory._keeping import Keeper, Verdict
-from gangclient.memory._link import Identity, Link, address, identity
-from gangclient.memory._parts import Data, Folder, Part, Server, TornError, fetch, put
+from gangclient.memory._keeping import Keeper, StepVerdict
+from gangclient.memory._link import DirectoryLink, Identity, identity, parse_address
+from gangclient.memory._parts import Data, Folder, MemoryPart, Server, TornError, fetch, put
 
 COPIES = 4
 """Parts of each rank that a member needs room for: two of its own, two of the rank whose copies it holds."""
@@ -35,7 +35,7 @@ def connect(gang: Client) -> Memory:
         return Memory(None)
     try:
         own = identity()
-        store = Store(gang, own, tier, Folder(folder, own.gang), address(os.environ["GANG_MEMORY_ADDRESS"]))
+        store = Store(gang, own, tier, Folder(folder, own.gang), parse_address(os.environ["GANG_MEMORY_ADDRESS"]))
     except (KeyError, ValueError, OSError, RuntimeError) as error:
         _log.warning("checkpoints are not kept in memory: %s: %s", type(error).__name__, error)
         return Memory(None)
@@ -97,12 +97,12 @@ class Store:
         self._server = Server(own, folder, self._hold, self._lose)
         self.port = self._server.port
         where = {"port": self.port, "member": own.member, "node": own.node}
-        self._link = Link(own, directory, {**where, "holding": [part[1:3] for part in holding]}, self._judge)
+        self._link = DirectoryLink(own, directory, {**where, "holding": [part[1:3] for part in holding]}, self._judge)
         threading.Thread(target=self._work, name="gangclient-memory-work", daemon=True).start()
 
-    def _begin(self, restored: int) -> List[Part]:
+    def _begin(self, restored: int) -> List[MemoryPart]:
         """Drop what the gang has gone back behind, and what is older; returns the parts of the restore point."""
-        holding: List[Part] = []
+        holding: List[MemoryPart] = []
         for part in self._folder.parts():
             if part.attempt == self._own.attempt:
                 continue  # Another process of this member has just saved it.
@@ -190,14 +190,14 @@ class Store:
             except (GangError, OSError) as error:  # noqa: PERF203 - one job must not end the others
                 _log.info("no step is kept in memory until the next attempt: %s", error)
 
-    def _keep(self, part: Part) -> None:
+    def _keep(self, part: MemoryPart) -> None:
         why = "" if self._register("Completed", *part[:2]) else "the sidecar has not taken it"
         if why or (self._copy(part) and (why := self._copy(part))):  # A connection may break once.
             self._skip(part.step, f"step {part.step} is not kept in memory: {why}")
         else:
             self._link.tell(part.step, kept=True)
 
-    def _copy(self, part: Part) -> str:
+    def _copy(self, part: MemoryPart) -> str:
         """Why the peer has no copy."""
         peer = self._link.table()["peer"]
         return "" if peer is None else put(self._own, self._folder, part, peer[0], int(peer[1]))
@@ -206,17 +206,17 @@ class Store:
 
     def _skip(self, step: int, why: str) -> None:
         self._warn("skip", why)
-        self._judge(Verdict(step, safe=False))
+        self._judge(StepVerdict(step, safe=False))
         self._jobs.put(lambda: self._link.tell(step, kept=False))
 
-    def _judge(self, verdict: Verdict) -> None:
+    def _judge(self, verdict: StepVerdict) -> None:
         with self._lock:
-            self._keeper.judged(verdict)
+            self._keeper.take_verdict(verdict)
         for part in self._folder.parts():
             if verdict.ends(part.step):
                 self._drop_later(*part[:2])
 
-    def _hold(self, part: Part) -> bool:
+    def _hold(self, part: MemoryPart) -> bool:
         """A copy is here."""
         with self._lock:
             if self._keeper.is_dead(part.step):

@@ -18,13 +18,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Callable, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple, Union, cast
 
-from gangclient.memory._link import SECONDS, Identity, LineError, dial, encoded, read
+from gangclient.memory._link import TRANSFER_SECONDS, Identity, LineError, dial, encode_line, receive_message
 
 PIECE = 4 << 20
 """Bytes that are read or checked at a time."""
 Bytes = Union[bytes, bytearray, memoryview]
 Data = Union[Bytes, Iterable[Bytes], Callable[[BinaryIO], object]]
-AT_ONCE = 16
+MAX_CONNECTIONS = 16
 """Connections; more are sent away."""
 _log = logging.getLogger("gangclient")
 _BROKEN = (OSError, ValueError, KeyError, TypeError)
@@ -34,7 +34,7 @@ class TornError(ValueError):
     """The bytes are not those that were saved."""
 
 
-class Part(NamedTuple):
+class MemoryPart(NamedTuple):
     """One rank's part of one step."""
 
     step: int
@@ -77,7 +77,7 @@ class Folder:
         """The file with the bytes."""
         return self.path / f"{step}.{rank}"
 
-    def parts(self) -> List[Part]:
+    def parts(self) -> List[MemoryPart]:
         """Those that look whole; their bytes are not read."""
         found = [self._read(meta) for meta in self.path.glob("*.json")]
         return sorted(part for part in found if part is not None)
@@ -87,7 +87,7 @@ class Folder:
         there = {int(path.name.split(".")[1]) for path in self.path.glob(f"{step}.*")}
         return sorted(rank for rank in there if self.find(step, rank) is None)
 
-    def write(self, step: int, rank: int, attempt: int, data: Data) -> Part:
+    def write(self, step: int, rank: int, attempt: int, data: Data) -> MemoryPart:
         """Keep a part, in place of the one that was there.
 
         OSError: there is no room, or the folder is gone. After an error nothing is left of the part.
@@ -101,7 +101,7 @@ class Folder:
                 else:
                     for piece in (data,) if isinstance(data, (bytes, bytearray, memoryview)) else data:
                         writer.write(piece)
-            made = Part(step, rank, attempt, writer.size, writer.crc)
+            made = MemoryPart(step, rank, attempt, writer.size, writer.crc)
             self.drop(step, rank)
             part.rename(whole)
             self._mark(made)
@@ -110,7 +110,7 @@ class Folder:
             raise
         return made
 
-    def open(self, part: Part) -> BinaryIO:
+    def open(self, part: MemoryPart) -> BinaryIO:
         """Open the bytes after checking them. TornError: they are not those that were saved. OSError: they are gone."""
         file = self.place(part.step, part.rank).open("rb")
         crc = size = 0
@@ -122,7 +122,7 @@ class Folder:
         file.seek(0)
         return file
 
-    def find(self, step: int, rank: int) -> Optional[Part]:
+    def find(self, step: int, rank: int) -> Optional[MemoryPart]:
         """The part, if it looks whole."""
         return self._read(self._meta(step, rank))
 
@@ -146,16 +146,16 @@ class Folder:
     def _meta(self, step: int, rank: int) -> Path:
         return self.path / f"{step}.{rank}.json"
 
-    def _mark(self, part: Part) -> None:
+    def _mark(self, part: MemoryPart) -> None:
         meta = self._meta(part.step, part.rank)
         new = self.path / f"{part.step}.{part.rank}.{part.attempt}.json.part"
         new.write_text(json.dumps({"gang": self._gang, **part._asdict()}))
         new.rename(meta)
 
-    def _read(self, meta: Path) -> Optional[Part]:
+    def _read(self, meta: Path) -> Optional[MemoryPart]:
         try:
             meta_data = json.loads(meta.read_bytes())
-            part = Part(*(int(meta_data[name]) for name in Part._fields))
+            part = MemoryPart(*(int(meta_data[name]) for name in MemoryPart._fields))
             size = self.place(part.step, part.rank).stat().st_size
         except (OSError, ValueError, KeyError, TypeError):
             return None
@@ -171,11 +171,11 @@ class Server(socketserver.ThreadingTCPServer):
     request_queue_size = 64
 
     def __init__(
-        self, own: Identity, folder: Folder, hold: Callable[[Part], bool], lose: Callable[[int, int], object]
+        self, own: Identity, folder: Folder, hold: Callable[[MemoryPart], bool], lose: Callable[[int, int], object]
     ) -> None:
         """Listen on a free port. ``hold`` registers a whole copy (False: drop it), ``lose`` drops what is not whole."""
         self.own, self.folder, self.hold, self.lose = own, folder, hold, lose
-        self._slots = threading.BoundedSemaphore(AT_ONCE)
+        self._slots = threading.BoundedSemaphore(MAX_CONNECTIONS)
         self._open: Set[socket.socket] = set()
         self.address_family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
         super().__init__(("", 0), _Handler)
@@ -217,19 +217,19 @@ class Server(socketserver.ThreadingTCPServer):
 
 
 class _Handler(socketserver.StreamRequestHandler):
-    timeout = SECONDS
+    timeout = TRANSFER_SECONDS
 
     def handle(self) -> None:
         server = cast("Server", self.server)
-        hello = read(cast("BinaryIO", self.rfile))
+        hello = receive_message(cast("BinaryIO", self.rfile))
         if not server.own.knows(hello):
             raise LineError("it isn't a rank of this attempt")
         if "put" in hello:
-            self._take(server, Part(*(int(number) for number in hello["put"])))
+            self._take(server, MemoryPart(*(int(number) for number in hello["put"])))
         else:
             self._give(server, *(int(number) for number in hello["get"]))
 
-    def _take(self, server: Server, part: Part) -> None:
+    def _take(self, server: Server, part: MemoryPart) -> None:
         if server.folder.find(part.step, part.rank) == part:
             self._say(kept=server.hold(part))
             return
@@ -261,7 +261,7 @@ class _Handler(socketserver.StreamRequestHandler):
             self._say(part=None)
 
     def _say(self, **message: Any) -> None:
-        self.wfile.write(encoded(message))
+        self.wfile.write(encode_line(message))
 
 
 def _send(connection: socket.socket, file: BinaryIO, size: int) -> None:
@@ -279,22 +279,22 @@ def _pieces(file: BinaryIO, size: int) -> Iterator[memoryview]:
         yield buffer[:count]
 
 
-def put(own: Identity, folder: Folder, part: Part, host: str, port: int) -> str:
+def put(own: Identity, folder: Folder, part: MemoryPart, host: str, port: int) -> str:
     """Give a copy to a peer; returns why it has none (empty: it has it)."""
     try:
         with dial(host, port) as connection, connection.makefile("rb") as answers:
-            connection.sendall(encoded({**own.hello(), "put": list(part)}))
-            answer = read(cast("BinaryIO", answers))
+            connection.sendall(encode_line({**own.hello(), "put": list(part)}))
+            answer = receive_message(cast("BinaryIO", answers))
             if answer.get("wanted"):
                 with folder.place(part.step, part.rank).open("rb") as file:
                     _send(connection, file, part.size)
-                answer = read(cast("BinaryIO", answers))
+                answer = receive_message(cast("BinaryIO", answers))
             return "" if answer.get("kept") else str(answer.get("why", "the peer could not register it"))
     except _BROKEN as error:
         return f"the connection to the peer at {host} broke: {error}"
 
 
-def fetch(own: Identity, folder: Folder, place: Tuple[int, int], host: str, port: int) -> Optional[Part]:
+def fetch(own: Identity, folder: Folder, place: Tuple[int, int], host: str, port: int) -> Optional[MemoryPart]:
     """Get this rank's part back into the own folder; None = it isn't there, or not whole.
 
     ``place``: its step, and the attempt that wrote it.
@@ -302,9 +302,9 @@ def fetch(own: Identity, folder: Folder, place: Tuple[int, int], host: str, port
     (step, attempt), rank = place, own.rank
     try:
         with dial(host, port) as connection, connection.makefile("rb") as answers:
-            connection.sendall(encoded({**own.hello(), "get": [step, rank]}))
-            numbers = read(cast("BinaryIO", answers))["part"]
-            part = None if numbers is None else Part(*(int(number) for number in numbers))
+            connection.sendall(encode_line({**own.hello(), "get": [step, rank]}))
+            numbers = receive_message(cast("BinaryIO", answers))["part"]
+            part = None if numbers is None else MemoryPart(*(int(number) for number in numbers))
             if part is None or (part.step, part.rank, part.attempt) != (step, rank, attempt):
                 return None
             written = folder.write(*part[:3], _pieces(cast("BinaryIO", answers), part.size))

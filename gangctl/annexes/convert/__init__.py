@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from gangctl.cli.registry import Registration
+from gangctl.cli.registry import VerbRegistration
 
 REGISTERED = (
-    Registration(
+    VerbRegistration(
         "convert",
         "Make a GangJob of a Job, JobSet, PyTorchJob or TrainJob, a torchrun line or an sbatch script",
         "gangctl.annexes.convert.verb",

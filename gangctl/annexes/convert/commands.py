@@ -83,8 +83,8 @@ def arguments(text: str) -> list[str] | None:
     return values if not rest and len(values) == len(words) else None
 
 
-def expanded(text: str, values: Mapping[str, str]) -> str:
-    """The text with the values of variables in their place, where a shell would do no more than that."""
+def expand_text(text: str, values: Mapping[str, str]) -> str:
+    """Put the values of variables in their place, where a shell would do no more than that."""
 
     def value(found: re.Match[str]) -> str:
         its = values.get(found[1] or found[2] or "")

@@ -180,7 +180,7 @@ def _body(text: str, notes: Notes) -> tuple[str, dict[str, str]]:
             exported |= {name for name, _, _ in pairs if words[0] == "export"}
             for name, _, word in pairs:
                 values.pop(name, None)
-                value = None if rest else commands.plain(commands.expanded(word, values))
+                value = None if rest else commands.plain(commands.expand_text(word, values))
                 if _OURS.fullmatch(name):
                     notes.add(name, "goes: gangctl sets it for each attempt")
                 elif value is not None:
@@ -193,7 +193,7 @@ def _body(text: str, notes: Notes) -> tuple[str, dict[str, str]]:
                 "is not carried over: do it in the image, or in the command" if is_edit else "goes: it changes nothing"
             )
             notes.add(line, why, is_edit=is_edit)
-    return commands.expanded(lines[starts[0]], values), {name: values[name] for name in values if name in exported}
+    return commands.expand_text(lines[starts[0]], values), {name: values[name] for name in values if name in exported}
 
 
 def _command(text: str, notes: Notes) -> list[str]:

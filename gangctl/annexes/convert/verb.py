@@ -15,7 +15,7 @@ from gangctl.annexes.convert import converter
 from gangctl.annexes.convert.converter import Converted
 from gangctl.annexes.convert.fields import ConvertError
 from gangctl.api.escaping import escaped
-from gangctl.api.manifest import ManifestError, load
+from gangctl.api.manifest import ManifestError, load_gangjob
 from gangctl.api.yaml_documents import MAX_BYTES, UnreadableError, read
 from gangctl.cli.errors import ExitCode, UserError
 
@@ -135,7 +135,7 @@ def _said(made: Converted) -> int:
     if made.needs_edit:
         return ExitCode.FAILED
     try:
-        load(json.dumps(made.document), "the result")
+        load_gangjob(json.dumps(made.document), "the result")
     except ManifestError as error:
         for line in str(error).splitlines():
             sys.stderr.write(f"edit: {escaped(line)}\n")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from gangctl.controller.companions import Registration
+from gangctl.controller.companions import CompanionRegistration
 
 REGISTERED = (
-    Registration(
+    CompanionRegistration(
         "device-guard",
         "whether pods with the label gangctl.io/device-guard=true are evicted when their device is unhealthy",
         "gangctl.annexes.device_guard.loop:companion",

@@ -15,7 +15,7 @@ from typing import Final, NoReturn, Protocol
 
 from gangctl.annexes.device_guard import policy
 from gangctl.annexes.device_guard.pods import WatchedPods
-from gangctl.annexes.device_guard.policy import GuardedPod, Memory
+from gangctl.annexes.device_guard.policy import GuardedPod, GuardState
 from gangctl.cluster import clock
 from gangctl.cluster.errors import ClusterError, Held, Retryable
 from gangctl.cluster.kube.client import Client, NoAnswer
@@ -100,7 +100,7 @@ class DeviceGuard:
         return self._cluster.health
 
     @property
-    def counted(self) -> Counts:
+    def requests(self) -> Counts:
         """The metric of the requests."""
         return Counts(
             "gangctl_device_guard_evictions",
@@ -115,7 +115,7 @@ class DeviceGuard:
 
     async def lead(self) -> NoReturn:
         """Guard for one term: until cancelled."""
-        memory = Memory(begun=clock.now())
+        memory = GuardState(begun=clock.now())
         while True:
             self._cluster.changed.clear()
             memory, seconds = await self._round(memory)
@@ -126,14 +126,14 @@ class DeviceGuard:
                 continue
             await asyncio.sleep(GATHERING_SECONDS)
 
-    async def _round(self, memory: Memory) -> tuple[Memory, float | None]:
+    async def _round(self, memory: GuardState) -> tuple[GuardState, float | None]:
         """Evict the first whom to evict now; return what to remember, and the seconds until the next round."""
         fresh = self._cluster.fresh
         if fresh is None:
             return memory, BROKEN_SECONDS
         pods, now = self._cluster.pods, clock.now()
-        memory = policy.seen(memory, pods, now)
-        verdict = policy.decide(memory, pods, now, fresh)
+        memory = policy.note_health(memory, pods, now)
+        verdict = policy.decide_evictions(memory, pods, now, fresh)
         for pod in pods:
             why = verdict.waiting.get(pod.uid, "")
             if why and self._waiting.get(pod.uid) != why:
@@ -143,16 +143,16 @@ class DeviceGuard:
             return await self._evict(memory, *verdict.evict[0]), 0.0
         return memory, None if verdict.look_again_at is None else max(0.0, verdict.look_again_at - clock.now())
 
-    async def _evict(self, memory: Memory, pod: GuardedPod, device: Device) -> Memory:
+    async def _evict(self, memory: GuardState, pod: GuardedPod, device: Device) -> GuardState:
         answer = await self._answer(pod)
         self.counts[answer.result] += 1
         now = clock.now()
         if answer.result == "evicted":
             self._tell(pod, policy.eviction_event(pod, device))
-            return policy.evicted(memory, pod, now)
+            return policy.note_eviction(memory, pod, now)
         if answer.why and answer.is_known:
             self._tell(pod, policy.refusal_event(memory, pod, device, answer.why))
-        return policy.refused(memory, pod, now, at_least=answer.after, counts=not answer.is_known)
+        return policy.note_refusal(memory, pod, now, at_least=answer.after, counts=not answer.is_known)
 
     async def _answer(self, pod: GuardedPod) -> _Answer:
         try:

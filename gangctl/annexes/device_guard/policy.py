@@ -50,7 +50,7 @@ class GuardedPod:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class EvictionRefusal:
     """The last answers to the eviction of a pod."""
 
     times: int
@@ -58,8 +58,8 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
-    """What one leader has seen and done. Times are in seconds on the clock of its term."""
+class GuardState:
+    """The state of one leader's guard. Times are in seconds on the clock of its term."""
 
     begun: float
     since: Mapping[tuple[str, str, str], float] = field(default_factory=dict)
@@ -68,13 +68,13 @@ class Memory:
     """UIDs of pods that were evicted and may still be seen."""
     evictions: tuple[tuple[float, str], ...] = ()
     """When, and on which node: those of the last window."""
-    refusals: Mapping[str, Refusal] = field(default_factory=dict)
+    refusals: Mapping[str, EvictionRefusal] = field(default_factory=dict)
     """By UID of the pod."""
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """Whom to evict now."""
+class EvictionDecision:
+    """The pods to evict now, and those that wait."""
 
     evict: tuple[tuple[GuardedPod, Device], ...] = ()
     """With the device for which it is evicted."""
@@ -84,7 +84,7 @@ class Verdict:
     """When this can change though no pod does; None = never."""
 
 
-def seen(memory: Memory, pods: Iterable[GuardedPod], now: float) -> Memory:
+def note_health(memory: GuardState, pods: Iterable[GuardedPod], now: float) -> GuardState:
     """Remember since when devices have been unhealthy; forget pods, faults and evictions that are past."""
     known = tuple(pods)
     sick = {_key(pod, one) for pod in known for one in pod.devices if one.health == UNHEALTHY}
@@ -98,12 +98,14 @@ def seen(memory: Memory, pods: Iterable[GuardedPod], now: float) -> Memory:
     )
 
 
-def evicted(memory: Memory, pod: GuardedPod, now: float) -> Memory:
+def note_eviction(memory: GuardState, pod: GuardedPod, now: float) -> GuardState:
     """Remember an eviction."""
     return replace(memory, done=memory.done | {pod.uid}, evictions=(*memory.evictions, (now, pod.node)))
 
 
-def refused(memory: Memory, pod: GuardedPod, now: float, *, at_least: float = 0.0, counts: bool = False) -> Memory:
+def note_refusal(
+    memory: GuardState, pod: GuardedPod, now: float, *, at_least: float = 0.0, counts: bool = False
+) -> GuardState:
     """Remember an eviction that was refused, or not answered.
 
     Args:
@@ -117,16 +119,16 @@ def refused(memory: Memory, pod: GuardedPod, now: float, *, at_least: float = 0.
     wait = max(at_least, min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2.0 ** min(times - 1, 10)))
     return replace(
         memory,
-        refusals={**memory.refusals, pod.uid: Refusal(times, now + wait)},
+        refusals={**memory.refusals, pod.uid: EvictionRefusal(times, now + wait)},
         evictions=(*memory.evictions, (now, pod.node)) if counts else memory.evictions,
     )
 
 
-def decide(memory: Memory, pods: Iterable[GuardedPod], now: float, fresh: float) -> Verdict:
-    """Whom to evict now, why not the others, and when to look again.
+def decide_evictions(memory: GuardState, pods: Iterable[GuardedPod], now: float, fresh: float) -> EvictionDecision:
+    """Decide whom to evict now, why not the others, and when to look again.
 
     Args:
-        memory: What :func:`seen` made of these pods.
+        memory: What :func:`note_health` made of these pods.
         pods: All guarded pods.
         now: In seconds.
         fresh: Since when the watch has shown every change, in seconds.
@@ -153,7 +155,7 @@ def decide(memory: Memory, pods: Iterable[GuardedPod], now: float, fresh: float)
             continue
         waiting[pod.uid] = why
         moments.append(max(until, now))
-    return Verdict(tuple(found), waiting, min(moments, default=None))
+    return EvictionDecision(tuple(found), waiting, min(moments, default=None))
 
 
 def eviction_event(pod: GuardedPod, device: Device) -> Event:
@@ -162,7 +164,7 @@ def eviction_event(pod: GuardedPod, device: Device) -> Event:
     return Event(EventType.WARNING, Reason.DEVICE_GUARD_EVICTED, message)
 
 
-def refusal_event(memory: Memory, pod: GuardedPod, device: Device, why: str) -> Event | None:
+def refusal_event(memory: GuardState, pod: GuardedPod, device: Device, why: str) -> Event | None:
     """The Event of a refused eviction; None if the pod has one for this fault. ``memory``: without this refusal."""
     if pod.uid in memory.refusals:
         return None
@@ -170,7 +172,7 @@ def refusal_event(memory: Memory, pod: GuardedPod, device: Device, why: str) -> 
     return Event(EventType.WARNING, Reason.DEVICE_GUARD_REFUSED, message)
 
 
-def _sick(memory: Memory, pods: Iterable[GuardedPod]) -> list[tuple[float, GuardedPod, Device]]:
+def _sick(memory: GuardState, pods: Iterable[GuardedPod]) -> list[tuple[float, GuardedPod, Device]]:
     """The pods that may be evicted in their order, with the device and since when it has been unhealthy."""
     found = []
     times = {uid: one.times for uid, one in memory.refusals.items()}
@@ -186,6 +188,6 @@ def _key(pod: GuardedPod, device: Device) -> tuple[str, str, str]:
     return pod.uid, device.resource, device.name
 
 
-def _freed(memory: Memory) -> float:
+def _freed(memory: GuardState) -> float:
     """When the oldest eviction leaves the window."""
     return min((at for at, _ in memory.evictions), default=0.0) + WINDOW_SECONDS

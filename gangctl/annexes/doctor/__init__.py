@@ -7,10 +7,10 @@ vendor's own software calls a failure.
 
 from __future__ import annotations
 
-from gangctl.cli.registry import Registration
+from gangctl.cli.registry import VerbRegistration
 
 REGISTERED = (
-    Registration(
+    VerbRegistration(
         "doctor",
         "Check the devices of a node, a pod or all nodes: plugin, driver, labels, allocation, link by link",
         "gangctl.annexes.doctor.verb",

@@ -16,8 +16,8 @@ from typing import Final
 
 from gangctl.annexes.doctor.links import Link, LinkName, LinkState, NodeSurroundings, Unread, unread
 from gangctl.annexes.doctor.table import Component, ComponentKind, Vendor
-from gangctl.core.facts.node_affinity import has_required_affinity, untolerated
-from gangctl.kubernetes.objects import DaemonSet, Node, Taint, WholePod
+from gangctl.core.facts.node_affinity import Taint, has_required_affinity, untolerated_taints
+from gangctl.kubernetes.objects import DaemonSet, Node, WholePod
 
 _TOLERATED: Final = frozenset(
     f"node.kubernetes.io/{kind}"
@@ -42,7 +42,7 @@ def _unselected(daemon_set: DaemonSet, node: Node) -> str:
 def _untolerated(daemon_set: DaemonSet, node: Node) -> Taint | None:
     """The taint of the node that keeps the DaemonSet's pods away; None if none does."""
     kept = (one for one in node.taints if one.key not in _TOLERATED)
-    return next(iter(untolerated(daemon_set.tolerations, kept)), None)
+    return next(iter(untolerated_taints(daemon_set.tolerations, kept)), None)
 
 
 LINKS: Final = {

@@ -16,7 +16,7 @@ from typing import Final
 from gangctl.annexes.doctor.links import Inside, Link, LinkName, LinkState, NodeSurroundings, Unread, unread
 from gangctl.annexes.doctor.table import Vendor, vendor_of, version
 from gangctl.core.facts.fitness import checks
-from gangctl.kubernetes.objects import Container, Node, WholePod
+from gangctl.kubernetes.objects import Node, PodContainer, WholePod
 
 _FIRST_MINOR_COMPATIBLE: Final = 11
 _VARIABLES: Final = ("CUDA_VERSION", "NVIDIA_REQUIRE_CUDA")
@@ -29,7 +29,7 @@ _SHORT: Final = re.compile(r"(?:^|[-_.+])cu(\d{2})(\d)(?=$|[-_.])")
 """As in ``vllm:v0.6-cu124``."""
 
 
-def cuda_link(container: Container, inside: Mapping[str, str], supported: str, about: str) -> Link | None:
+def cuda_link(container: PodContainer, inside: Mapping[str, str], supported: str, about: str) -> Link | None:
     """Compare them; None if the image's CUDA isn't known.
 
     Args:
@@ -209,7 +209,7 @@ def _are_whole(pod: WholePod, node: Node | None, known: list[Vendor]) -> bool:
     return set(pod.device_requests) == {known[0].resources[0]} and not known[0].is_shared(node.labels)
 
 
-def _with_devices(pod: WholePod) -> list[Container]:
+def _with_devices(pod: WholePod) -> list[PodContainer]:
     return [one for one in pod.containers if one.devices] or list(pod.containers)
 
 

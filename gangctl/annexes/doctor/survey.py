@@ -27,7 +27,7 @@ POOL_LABELS: Final = (
 )
 INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"  # Kubernetes, well-known labels
 
-Member = tuple[Node, NodeSurroundings]
+PoolNode = tuple[Node, NodeSurroundings]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +63,9 @@ class Pool:
         return bool(self.differences or self.findings)
 
 
-def pools(members: Sequence[Member]) -> tuple[Pool, ...]:
+def pools(members: Sequence[PoolNode]) -> tuple[Pool, ...]:
     """The pools of all nodes with devices, by name."""
-    found = defaultdict[str, list[Member]](list)
+    found = defaultdict[str, list[PoolNode]](list)
     for one in members:
         if has_devices(*one):
             found[_pool(one[0])].append(one)
@@ -79,7 +79,7 @@ def _pool(node: Node) -> str:
     return " ".join(parts) or ", ".join(sorted(node.capacity)) or "no resource"
 
 
-def _judged(name: str, members: Sequence[Member]) -> Pool:
+def _judged(name: str, members: Sequence[PoolNode]) -> Pool:
     members = sorted(members, key=lambda one: one[0].name)
     compared = (_compare(what, read, members) for what, read in _properties(members).items())
     findings = [
@@ -97,7 +97,7 @@ def _judged(name: str, members: Sequence[Member]) -> Pool:
     )
 
 
-def _properties(members: Sequence[Member]) -> Mapping[str, Callable[[Member], str]]:
+def _properties(members: Sequence[PoolNode]) -> Mapping[str, Callable[[PoolNode], str]]:
     resources = sorted({resource for node, _ in members for resource in node.capacity})
     return {
         "driver": _driver,
@@ -109,13 +109,13 @@ def _properties(members: Sequence[Member]) -> Mapping[str, Callable[[Member], st
     }
 
 
-def _driver(member: Member) -> str:
+def _driver(member: PoolNode) -> str:
     node, around = member
     found = {one.title: version(one.driver, node.labels) for one in on_node(node, around)}
     return ", ".join(value for value in found.values() if value)
 
 
-def _plugin(member: Member) -> str:
+def _plugin(member: PoolNode) -> str:
     """The images of the device plugins on a node."""
     node, around = member
     if isinstance(around.pods, Unread):
@@ -125,11 +125,11 @@ def _plugin(member: Member) -> str:
     return ", ".join(sorted(images))
 
 
-def _amount(resource: str) -> Callable[[Member], str]:
+def _amount(resource: str) -> Callable[[PoolNode], str]:
     return lambda one: str(one[0].capacity.get(resource, 0))
 
 
-def _compare(what: str, read: Callable[[Member], str], members: Sequence[Member]) -> Difference | None:
+def _compare(what: str, read: Callable[[PoolNode], str], members: Sequence[PoolNode]) -> Difference | None:
     values = {one[0].name: read(one) for one in members}
     counts = Counter(values.values())
     if len(counts) < 2:  # noqa: PLR2004 - all are alike
@@ -179,7 +179,7 @@ class PodSurvey:
 class FleetSurvey:
     """All nodes."""
 
-    members: tuple[Member, ...]
+    members: tuple[PoolNode, ...]
     unread: tuple[Unread, ...]
     """What this user may not read."""
 

@@ -13,7 +13,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from pydantic.alias_generators import to_camel
 
-Text = Annotated[str, Field(min_length=1)]
+NonEmptyText = Annotated[str, Field(min_length=1)]
 ANY: Final = "*"
 
 
@@ -32,13 +32,13 @@ class ComponentKind(StrEnum):
 class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True)
 
-    source: Text
+    source: NonEmptyText
 
 
 class Sign(_Part):
     """A label which says that a node has devices; without a value, any value."""
 
-    label: Text
+    label: NonEmptyText
     value: str = ANY
 
     def on(self, labels: Mapping[str, str]) -> bool:
@@ -75,55 +75,55 @@ class Component(BaseModel):
 class Labels(_Part):
     """Labels that are joined by dots where they make a version."""
 
-    labels: Annotated[tuple[Text, ...], Field(min_length=1)]
+    labels: Annotated[tuple[NonEmptyText, ...], Field(min_length=1)]
 
-    def joined(self, labels: Mapping[str, str]) -> str:
-        """The version; empty if the first label is not there."""
+    def join_values(self, labels: Mapping[str, str]) -> str:
+        """Join the labels to a version; empty if the first label is not there."""
         return ".".join(value for key in self.labels if (value := labels.get(key))) if self.labels[0] in labels else ""
 
 
 class RuntimeClass(_Part):
     """A RuntimeClass of the vendor."""
 
-    name: Text
+    name: NonEmptyText
 
 
 class Upgrade(_Part):
     """The label with the state of an upgrade of the driver."""
 
-    label: Text
-    failed: tuple[Text, ...]
+    label: NonEmptyText
+    failed: tuple[NonEmptyText, ...]
 
 
 class Partitions(_Part):
     """How a node's devices are cut into parts."""
 
-    title: Text
-    config: Text
-    state: Text
-    good: tuple[Text, ...]
-    failed: tuple[Text, ...]
+    title: NonEmptyText
+    config: NonEmptyText
+    state: NonEmptyText
+    good: tuple[NonEmptyText, ...]
+    failed: tuple[NonEmptyText, ...]
 
 
 class Shared(_Part):
     """A label which says that a device is not given to one pod alone, unless it has one of the values ``whole``."""
 
-    label: Text
-    whole: tuple[Text, ...]
+    label: NonEmptyText
+    whole: tuple[NonEmptyText, ...]
 
 
 class Files(_Part):
     """Device files of a container with a device."""
 
-    glob: Annotated[tuple[Text, ...], Field(min_length=1)]
+    glob: Annotated[tuple[NonEmptyText, ...], Field(min_length=1)]
 
 
 class Vendor(_Part):
     """A vendor of devices."""
 
-    name: Text
-    title: Text
-    resources: Annotated[tuple[Text, ...], Field(min_length=1)]
+    name: NonEmptyText
+    title: NonEmptyText
+    resources: Annotated[tuple[NonEmptyText, ...], Field(min_length=1)]
     signs: tuple[Sign, ...] = ()
     components: tuple[Component, ...] = ()
     runtime_class: RuntimeClass | None = None
@@ -164,4 +164,4 @@ def vendor_of(resource: str) -> Vendor | None:
 
 def version(rows: Iterable[Labels], labels: Mapping[str, str]) -> str:
     """The first version that the labels tell; empty if none does."""
-    return next((found for one in rows if (found := one.joined(labels))), "")
+    return next((found for one in rows if (found := one.join_values(labels))), "")

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from gangctl.annexes.doctor.links import Link, LinkName, LinkState
 from gangctl.annexes.doctor.survey import Difference, FleetSurvey, NodeSurvey, PodSurvey, Pool, Survey
-from gangctl.cli.printers.output import trimmed
+from gangctl.cli.printers.output import trim_lines
 from gangctl.cli.printers.text import clean, first
 from gangctl.words.text import counted
 
@@ -49,11 +49,11 @@ _STATES: Final = {
     LinkState.UNKNOWN: ("unknown", "yellow"),
     LinkState.ABSENT: ("absent", "dim"),
 }
-Row = tuple[Text, str, str, str]
+LinkRow = tuple[Text, str, str, str]
 """State, label, what was seen, what to do."""
 
 
-def show(out: Console, found: Survey, *, wide: bool) -> None:
+def print_survey(out: Console, found: Survey, *, wide: bool) -> None:
     """Print what was found. ``wide``: also why a link is absent."""
     match found:
         case FleetSurvey():
@@ -64,7 +64,7 @@ def show(out: Console, found: Survey, *, wide: bool) -> None:
             parts = [_head(f"pod {pod.full_name}", found.links), *_rows(found.links, out.width, wide=True)]
             if found.node is not None:
                 parts += [Text(), *_node(found.node, out.width, wide=wide)]
-    with trimmed(out):
+    with trim_lines(out):
         for one in parts:
             out.print(one, soft_wrap=False)
 
@@ -97,14 +97,14 @@ def _rows(links: Sequence[Link], width: int, *, wide: bool) -> list[RenderableTy
     return parts
 
 
-def _row(link: Link, node: str = "") -> Row:
+def _row(link: Link, node: str = "") -> LinkRow:
     word, style = _STATES[link.state]
     resource = f"{link.resource}: " if link.resource and link.resource != link.about else ""
     label = f"{_LABELS[link.name]}: " if node else ""
     return Text(word, style=style), node or _LABELS[link.name], f"{label}{resource}{link.seen}", link.todo
 
 
-def _laid_out(rows: Sequence[Row], width: int) -> list[RenderableType]:
+def _laid_out(rows: Sequence[LinkRow], width: int) -> list[RenderableType]:
     if not rows:
         return []
     if width < NARROW:
@@ -121,7 +121,7 @@ def _laid_out(rows: Sequence[Row], width: int) -> list[RenderableType]:
     return [Padding(table, (0, 0, 0, 2))]
 
 
-def _stacked(row: Row) -> Iterable[RenderableType]:
+def _stacked(row: LinkRow) -> Iterable[RenderableType]:
     word, label, seen, todo = row
     yield Text("  ").append_text(word).append(f" {clean(label)}")
     yield Padding(Text(clean(seen), overflow="fold"), (0, 0, 0, 4))
@@ -156,7 +156,7 @@ def _pool(pool: Pool, width: int) -> list[RenderableType]:
         return [Text(clean(f"{head}: alike, and nothing failed"), style="bold")]
     word = Text("differs", style="bold yellow")
     todo = "if no rollout is on, find out why: gangctl doctor NODE shows one of them link by link"
-    rows: list[Row] = [
+    rows: list[LinkRow] = [
         (word, one.what, _values(one), todo if one is pool.differences[-1] else "") for one in pool.differences
     ]
     rows += [_row(one.link, one.node) for one in pool.findings]

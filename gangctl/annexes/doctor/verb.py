@@ -69,12 +69,12 @@ def run(arguments: argparse.Namespace) -> int:
         document = _document(found)
         print_out(as_json(document) if arguments.output == "json" else as_yaml(document))
     else:
-        text.show(console(sys.stdout), found, wide=arguments.output == "wide")
-    return ExitCode.FAILED if state(found) is LinkState.FAILED else ExitCode.OK
+        text.print_survey(console(sys.stdout), found, wide=arguments.output == "wide")
+    return ExitCode.FAILED if worst_state(found) is LinkState.FAILED else ExitCode.OK
 
 
-def state(found: Survey) -> LinkState:
-    """Failed if a link has failed, or a node differs from its pool."""
+def worst_state(found: Survey) -> LinkState:
+    """The worst state: Failed if a link has failed, or a node differs from its pool."""
     match found:
         case FleetSurvey():
             failed = any(pool.failed for pool in found.pools)
@@ -90,13 +90,13 @@ def _document(found: Survey) -> dict[str, Any]:
     made: dict[str, Any]
     match found:
         case FleetSurvey():
-            made = {"kind": "Fleet", "state": str(state(found)), "pools": [_pool(one) for one in found.pools]}
+            made = {"kind": "Fleet", "state": str(worst_state(found)), "pools": [_pool(one) for one in found.pools]}
             made["nodesWithoutDevices"] = found.without_devices
             made["missingRights"] = [one.right for one in found.unread]
         case NodeSurvey():
-            made = {"kind": "Node", "name": found.name, "state": str(state(found)), "links": _links(found.links)}
+            made = {"kind": "Node", "name": found.name, "state": str(worst_state(found)), "links": _links(found.links)}
         case PodSurvey(pod=pod, node=node):
-            made = {"kind": "Pod", "namespace": pod.namespace, "name": pod.name, "state": str(state(found))}
+            made = {"kind": "Pod", "namespace": pod.namespace, "name": pod.name, "state": str(worst_state(found))}
             made["links"] = _links(found.links)
             if node is not None:
                 made["node"] = _document(node)

@@ -24,17 +24,17 @@ from gangctl.cli.manifests import unknown_field_texts
 from gangctl.cluster.errors import ClusterError, Terminal
 from gangctl.cluster.local.gang_store import GangStore
 from gangctl.cluster.local.layout import DEFAULT_STATE_DIRECTORY, StateDirectory
-from gangctl.cluster.local.log_files import rotated
-from gangctl.cluster.local.programs import ignored, refusals
+from gangctl.cluster.local.log_files import rotated_path
+from gangctl.cluster.local.programs import ignored_fields, run_obstacles
 from gangctl.cluster.local.termination import teardown
 
-STATE_DIRECTORY: Final = "GANGCTL_STATE_DIR"
+STATE_VARIABLE: Final = "GANGCTL_STATE_DIR"
 """The environment variable with the path of the state directory."""
 
 
 def default_state_directory() -> Path:
     """The state directory, unless a flag selects another one."""
-    return Path(os.environ.get(STATE_DIRECTORY) or DEFAULT_STATE_DIRECTORY)
+    return Path(os.environ.get(STATE_VARIABLE) or DEFAULT_STATE_DIRECTORY)
 
 
 def absolute(path: Path) -> StateDirectory:
@@ -57,8 +57,8 @@ def names_with_removed(state: StateDirectory) -> list[str]:
     return sorted({*names(state), *names(state, "removed.json")})
 
 
-def find(state: StateDirectory, name: str, *, or_removed: bool = False) -> GangStore:
-    """The store of an existing gang; with ``or_removed``, also of a gang that Ctrl-C has removed: its logs are left."""
+def find_gang(state: StateDirectory, name: str, *, or_removed: bool = False) -> GangStore:
+    """Find the store of a gang; with ``or_removed``, also of a gang that Ctrl-C has removed: its logs are left."""
     try:
         store = GangStore(state.gang(name))
     except Terminal as error:
@@ -78,7 +78,7 @@ def find(state: StateDirectory, name: str, *, or_removed: bool = False) -> GangS
 
 def read_logged(state: StateDirectory, name: str) -> GangJob:
     """The gang whose logs are there: as it is stored, or as it was when it was removed."""
-    store = find(state, name, or_removed=True)
+    store = find_gang(state, name, or_removed=True)
     return read_gang(store) if store.removed_at() is None else _read(store.read_removed)
 
 
@@ -108,11 +108,11 @@ class Submission:
 def submit_gang(state: StateDirectory, job: GangJob, working_directory: Path) -> Submission:
     """Store the gang of a manifest, or take over the stored one; UserError if it can't run here or doesn't fit."""
     store = GangStore(state.gang(job.metadata.name))
-    notes = (*ignored(job), *unknown_field_texts(job))
+    notes = (*ignored_fields(job), *unknown_field_texts(job))
     try:
         old = None if store.stamp() is None else read_gang(store)
         is_taken_over = old is not None and old.status.phase not in ENDED
-        wrong = refusals(job, None if is_taken_over else working_directory)
+        wrong = run_obstacles(job, None if is_taken_over else working_directory)
         if wrong:
             raise UserError("the manifest can't be run on this machine:\n" + "\n".join(f"  {text}" for text in wrong))
         if old is not None and is_taken_over:
@@ -150,7 +150,7 @@ def _put_aside(state: StateDirectory, store: GangStore) -> bool:
     asyncio.run(teardown(state, folder.path.name, 0))
     remove_gang(store)
     try:
-        for path in (folder.removed, folder.events, rotated(folder.events)):
+        for path in (folder.removed, folder.events, rotated_path(folder.events)):
             path.unlink(missing_ok=True)
         if not folder.pods.is_dir() or not any(folder.pods.iterdir()):
             return False

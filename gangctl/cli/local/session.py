@@ -19,7 +19,7 @@ from gangctl.cli.local.controller_process import ControllerFailedError, Controll
 from gangctl.cli.local.gangs import remove_gang
 from gangctl.cli.printers.displays import Display
 from gangctl.cli.printers.output import print_err
-from gangctl.cli.printers.worker_output import WorkerOutput
+from gangctl.cli.printers.worker_output import LogFollower
 from gangctl.cluster.errors import ClusterError, Retryable
 from gangctl.cluster.local.gang_store import GangStore
 from gangctl.cluster.local.layout import StateDirectory
@@ -69,7 +69,7 @@ class LocalRun:
         self._stream = stream
         self._store = store
         self._display = display
-        self._worker_output = WorkerOutput(store.folder) if logs else None
+        self._worker_output = LogFollower(store.folder) if logs else None
         self._keep = keep
         self._interrupted = asyncio.Event()
         self._kill_now = asyncio.Event()

@@ -24,7 +24,7 @@ from gangctl.cli.errors import UserError
 from gangctl.cli.gang_view import GangView
 from gangctl.cli.printers import tables
 from gangctl.cli.printers.output import check_reader, print_err, print_out
-from gangctl.cli.printers.text import clean, first, output_line, seconds
+from gangctl.cli.printers.text import clean, first, format_seconds, output_line
 from gangctl.cli.targets.port import Target
 from gangctl.story.words import advice, lost_steps
 
@@ -108,7 +108,7 @@ class LiveDisplay:
         below += [] if look.stopped else [Text(line, style="dim") for line in self._footer]
         others = Group(*above, Text(), *below)
         room = self._out.size.height - len(self._out.render_lines(others, pad=False)) - _MEMBERS_OTHER_LINES
-        members = tables.members(look.snapshot.members, max(_LEAST_MEMBERS, room), live=look.live)
+        members = tables.members_table(look.snapshot.members, max(_LEAST_MEMBERS, room), live=look.live)
         return Group(*above, Text(), members, *below)
 
 
@@ -177,12 +177,12 @@ class PlainOutput:
                 point = f"; restored from step {restored}"
             steps, most = incident.lost_steps, incident.lost_steps_at_most
             lost = "" if steps is None else f", {lost_steps(steps, most)} lost"
-            self.note(f"incident to attempt {incident.attempt}: {tables.cause(incident)}{point}{lost}")
+            self.note(f"incident to attempt {incident.attempt}: {tables.describe_cause(incident)}{point}{lost}")
         took = _known(incident)
         news = took.keys() - (set() if before is None else _known(before).keys())
         if news & {"start", "first step"}:
             what = "has completed a step" if "first step" in news else "runs again"
-            times = ", ".join(f"{name} {seconds(milliseconds)}" for name, milliseconds in took.items())
+            times = ", ".join(f"{name} {format_seconds(milliseconds)}" for name, milliseconds in took.items())
             self.note(f"attempt {incident.attempt} {what} (seconds): {times}")
 
     def _changes(self, members: tuple[MemberSnapshot, ...]) -> None:
@@ -276,7 +276,7 @@ class Rows:
 
     def show(self, views: Sequence[GangView], now: float) -> None:
         """Print what has changed since the last look. ``now``: seconds since the epoch."""
-        table = tables.gangs(views, now, wide=self._wide, everywhere=self._everywhere)
+        table = tables.gangs_table(views, now, wide=self._wide, everywhere=self._everywhere)
         phase = table.columns.index("PHASE")
         rows = {one.job.metadata.uid: list(map(_plain, row)) for one, row in zip(views, table.rows, strict=True)}
         before = self._rows

@@ -74,7 +74,7 @@ def print_document(value: Any, form: str) -> None:
 
 
 @contextmanager
-def trimmed(out: Console) -> Iterator[None]:
+def trim_lines(out: Console) -> Iterator[None]:
     """Write what is printed meanwhile, without the spaces at the end of lines that tables and bars fill."""
     with out.capture() as captured:
         yield

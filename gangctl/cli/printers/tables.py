@@ -16,7 +16,7 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import Incident, PhaseMilliseconds
 from gangctl.api.status import Condition, GangPhase, MemberSnapshot, Status
 from gangctl.cli.gang_view import GangView
-from gangctl.cli.printers.text import clean, duration, seconds, shown
+from gangctl.cli.printers.text import clean, format_duration, format_seconds, value_or_dash
 from gangctl.core.record.conditions import hangs
 from gangctl.core.record.incidents import innermost
 from gangctl.story import words
@@ -81,7 +81,7 @@ class FittingTable:
         return min(widest, max(_LEAST_FOLD, cell_len(name))) if name == self.fold else widest
 
 
-def gangs(found: Sequence[GangView], now: float, *, wide: bool, everywhere: bool) -> FittingTable:
+def gangs_table(found: Sequence[GangView], now: float, *, wide: bool, everywhere: bool) -> FittingTable:
     """The list of gangs. ``everywhere``: with their namespaces."""
     columns: tuple[str, ...] = ("NAME", "PHASE", "READY", "ATTEMPT", "RESTARTS", "STEP", "AGE")
     columns += ("REASON", "RESTORE") if wide else ()
@@ -106,24 +106,24 @@ def _summary(look: GangView, now: float, *, wide: bool, everywhere: bool) -> lis
         *([clean(look.job.metadata.namespace)] if everywhere else []),
         clean(look.job.metadata.name),
         phase(look),
-        shown("" if look.stopped else status.ready),
+        value_or_dash("" if look.stopped else status.ready),
         str(status.attempt),
         str(status.restarts.counted),
-        step(status),
-        duration(now - look.job.metadata.creation_timestamp),
+        highest_member_step(status),
+        format_duration(now - look.job.metadata.creation_timestamp),
     ]
     if wide:
         point = status.restore_point
         row += [
-            shown(status.incidents[0].cause.reason if status.incidents else None),
-            shown(None if point is None else point.step),
+            value_or_dash(status.incidents[0].cause.reason if status.incidents else None),
+            value_or_dash(None if point is None else point.step),
         ]
     return row
 
 
-def step(status: Status) -> str:
+def highest_member_step(status: Status) -> str:
     """The highest step of this attempt; ``-`` if none was reported."""
-    return shown(words.current_step(status))
+    return value_or_dash(words.current_step(status))
 
 
 def head(look: GangView, now: float) -> Text:
@@ -132,15 +132,15 @@ def head(look: GangView, now: float) -> Text:
     restarts = status.restarts
     line = Text(clean(look.job.metadata.name), style="bold")
     line.append("  ").append_text(phase(look))
-    ready = shown("" if look.stopped else status.ready)
-    line.append(f"  attempt {status.attempt}  ready {ready}  step {step(status)}", style="")
+    ready = value_or_dash("" if look.stopped else status.ready)
+    line.append(f"  attempt {status.attempt}  ready {ready}  step {highest_member_step(status)}", style="")
     line.append(f"  restarts {restarts.counted} counted, {restarts.uncounted} uncounted")
     end = status.completion_time or (look.snapshot.time if look.stopped else now)
-    line.append(f"  {duration(end - look.job.metadata.creation_timestamp)}", style="dim")
+    line.append(f"  {format_duration(end - look.job.metadata.creation_timestamp)}", style="dim")
     return line
 
 
-def members(
+def members_table(
     found: Sequence[MemberSnapshot], most: int, *, live: bool, nodes: Mapping[str, str] = NO_NODES
 ) -> RenderableType:
     """The members as a table of at most ``most`` rows; members that simply run are left out first.
@@ -151,14 +151,14 @@ def members(
     rows = [
         (
             clean(one.member),
-            "spare" if one.spare else shown(one.rank),
+            "spare" if one.spare else value_or_dash(one.rank),
             _phase_of(one, live=live),
-            *(() if nodes else (str(one.attempt or "-"), shown(one.step))),
+            *(() if nodes else (str(one.attempt or "-"), value_or_dash(one.step))),
             str(one.restarts),
-            *((shown(nodes.get(one.member)),) if nodes else ()),
-            shown(one.pod),
+            *((value_or_dash(nodes.get(one.member)),) if nodes else ()),
+            value_or_dash(one.pod),
         )
-        for one in chosen(found, most)
+        for one in choose_members(found, most)
     ]
     columns = ("RESTARTS", "NODE", "POD") if nodes else ("ATTEMPT", "STEP", "RESTARTS", "POD")
     made = FittingTable(
@@ -173,8 +173,8 @@ def members(
     return Group(made, Text(f"and {left} more; {running} of {len(found)} run", style="dim"))
 
 
-def chosen(found: Sequence[MemberSnapshot], most: int) -> list[MemberSnapshot]:
-    """At most ``most`` members, in order; those that do not run come first, then those with the lowest steps."""
+def choose_members(found: Sequence[MemberSnapshot], most: int) -> list[MemberSnapshot]:
+    """Choose ``most`` members at most, in order: those that do not run, then those with the lowest steps."""
     if len(found) <= most:
         return list(found)
 
@@ -218,7 +218,7 @@ def phases(times: PhaseMilliseconds) -> dict[str, int | None]:
     return {LOOKS[Activity(name)].words: took for name, took in times}
 
 
-def cause(incident: Incident) -> str:
+def describe_cause(incident: Incident) -> str:
     """The cause in words, with level, rule, charge and outcome."""
     parts = [str(incident.level)]
     if incident.cause.rule:
@@ -233,17 +233,17 @@ def cause(incident: Incident) -> str:
 def _incident(incident: Incident) -> tuple[str, ...]:
     return (
         str(incident.attempt),
-        *(seconds(took) for took in phases(incident.milliseconds).values()),
+        *(format_seconds(took) for took in phases(incident.milliseconds).values()),
         _step_or_start(incident),
         _lost(incident),
-        cause(incident),
+        describe_cause(incident),
     )
 
 
 def _lost(incident: Incident) -> str:
     """How many steps were lost: ``7``, or ``0 to 9`` if the framework reports only some; ``-`` if unknown."""
     most = incident.lost_steps_at_most
-    return shown(incident.lost_steps if most is None else f"{incident.lost_steps} to {most}")
+    return value_or_dash(incident.lost_steps if most is None else f"{incident.lost_steps} to {most}")
 
 
 def _step_or_start(incident: Incident) -> str:

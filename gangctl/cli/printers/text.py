@@ -29,8 +29,8 @@ def output_line(line: str) -> str:
     return escaped(_COLOURS.sub("", last).expandtabs())
 
 
-def duration(seconds: float) -> str:
-    """``42s``, ``3m12s``, ``5h02m``, ``4d03h``: as kubectl prints ages."""
+def format_duration(seconds: float) -> str:
+    """Print a duration as kubectl prints ages: ``42s``, ``3m12s``, ``5h02m``, ``4d03h``."""
     whole = max(0, int(seconds))
     if whole < 2 * _MINUTE:
         return f"{whole}s"
@@ -41,12 +41,12 @@ def duration(seconds: float) -> str:
     return f"{whole // _DAY}d{whole % _DAY // _HOUR:02}h"
 
 
-def seconds(milliseconds: int | None) -> str:
-    """A phase of an incident in seconds, to the millisecond; ``-`` while it isn't known."""
+def format_seconds(milliseconds: int | None) -> str:
+    """Print a phase of an incident in seconds, to the millisecond; ``-`` while it isn't known."""
     return "-" if milliseconds is None else f"{milliseconds / 1000:.3f}"
 
 
-def shown(value: object) -> str:
+def value_or_dash(value: object) -> str:
     """The value, or ``-`` if there is none."""
     return "-" if value is None or value == "" else clean(value)
 

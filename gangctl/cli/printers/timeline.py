@@ -36,7 +36,7 @@ _Cell = tuple[str, str]
 """Glyph and style."""
 
 
-def lines(story: Story, canvas: Canvas, console: Console) -> Iterator[Text]:
+def timeline_lines(story: Story, canvas: Canvas, console: Console) -> Iterator[Text]:
     """The lines, from the headline to the last incident. ``console``: wraps the sentences."""
     yield Text(clean(story.name), style="bold")
     for sentence in story.sentences:

@@ -82,7 +82,7 @@ def paragraph(found: IncidentStory) -> str:
     return " ".join(clean(part) for part in parts if part)
 
 
-def printed(output: Output | None) -> list[str]:
+def output_lines(output: Output | None) -> list[str]:
     """The last output of the worker at fault, under a heading and after an empty line; empty if that isn't kept."""
     if output is None:
         return []

@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from typing import Final
 
 from gangctl.api.incident import IncidentLevel
-from gangctl.cli.printers.text import clean, duration, first
-from gangctl.explain.why.answer import Answer, has_ended
+from gangctl.cli.printers.text import clean, first, format_duration
+from gangctl.explain.why.answer import Explanation, has_ended
 from gangctl.explain.why.findings import Finding, NodeRow
-from gangctl.explain.why.restarts import LastRestart, Restarts
+from gangctl.explain.why.restarts import LastRestart, RestartHistory
 from gangctl.explain.why.world import MissingRight
 from gangctl.story.phases import LOOKS
 from gangctl.story.words import level_words, took
@@ -36,7 +36,7 @@ _EVIDENCE: Final = {
 }
 
 
-def lines(answered: Answer, now: float, columns: int) -> Iterator[str]:
+def answer_lines(answered: Explanation, now: float, columns: int) -> Iterator[str]:
     """The lines for people. ``now``: seconds since the epoch; ``columns``: width of the terminal."""
     page = _Page(columns)
     yield from page.text(_head(answered, now))
@@ -79,13 +79,13 @@ class _Page:
         )
 
 
-def _head(answered: Answer, now: float) -> str:
-    age = f" for {duration(now - answered.since)}" if answered.since and not has_ended(answered) else ""
+def _head(answered: Explanation, now: float) -> str:
+    age = f" for {format_duration(now - answered.since)}" if answered.since and not has_ended(answered) else ""
     ready = f", ready {answered.ready}" if answered.ready else ""
     return f"{answered.gang['name']}: {answered.phase}{age}, attempt {answered.attempt}{ready}"
 
 
-def _title(answered: Answer) -> str:
+def _title(answered: Explanation) -> str:
     if has_ended(answered):
         return "How it ended"
     return "What to look at" if answered.runs else "Why it does not run"
@@ -93,7 +93,7 @@ def _title(answered: Answer) -> str:
 
 def _finding(page: _Page, number: int, finding: Finding, now: float) -> Iterator[str]:
     mark = f"{number}. "
-    since = "" if finding.since is None or not finding.members else f" (for {duration(now - finding.since)})"
+    since = "" if finding.since is None or not finding.members else f" (for {format_duration(now - finding.since)})"
     yield from page.text(f"{mark}{finding.seen}{since}", 0, len(mark))
     labelled = (("next", finding.next), ("do", finding.do), ("as the scheduler counts", finding.told))
     for label, text in labelled:
@@ -139,7 +139,7 @@ def _rights(page: _Page, missing: Sequence[MissingRight]) -> Iterator[str]:
         yield from page.text(f"an administrator of the namespace grants them: {grant}", 2, 2)
 
 
-def _last(page: _Page, answered: Answer, found: Restarts, now: float) -> Iterator[str]:
+def _last(page: _Page, answered: Explanation, found: RestartHistory, now: float) -> Iterator[str]:
     last, incident, name = found.last, found.last.incident, answered.gang["name"]
     at = datetime.fromtimestamp(incident.begin, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     level = level_words(IncidentLevel(incident.level), incident.outcome)
@@ -149,7 +149,7 @@ def _last(page: _Page, answered: Answer, found: Restarts, now: float) -> Iterato
     yield f"Why it restarted last: attempt {incident.attempt - 1} to {incident.attempt}, {incident.result}"
     labelled = (
         ("cause", incident.cause),
-        ("at", f"{at}, {duration(now - incident.begin)} ago"),
+        ("at", f"{at}, {format_duration(now - incident.begin)} ago"),
         ("evidence", "; ".join(incident.evidence)),
         ("rule", last.rule),
         (f"default of {incident.reason}", _default(last)),
@@ -177,7 +177,7 @@ def _default(last: LastRestart) -> str:
     return f"{_EVIDENCE.get(row.evidence, row.evidence)}, {charged}, level {row.level}{suspected}"
 
 
-def _night(page: _Page, found: Restarts) -> Iterator[str]:
+def _night(page: _Page, found: RestartHistory) -> Iterator[str]:
     if found.count < 2:  # noqa: PLR2004 - one restart has nothing to be compared with
         return
     yield ""
@@ -192,7 +192,7 @@ def _night(page: _Page, found: Restarts) -> Iterator[str]:
         yield from page.text("they have neither member nor node nor cause in common", 2, 2)
 
 
-def _until(found: Restarts) -> str:
+def _until(found: RestartHistory) -> str:
     """Until when the time of the restarts counts."""
     if found.first_steps == found.count:
         return "from fault to first step"

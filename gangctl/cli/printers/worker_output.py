@@ -11,13 +11,13 @@ from gangctl.api.names import parse_pod_name
 from gangctl.cluster.local.layout import GangFolder, PodFolder
 from gangctl.cluster.local.log_files import LogReader
 
-MOST_BYTES: Final = 1 << 16
+READ_BYTES: Final = 1 << 16
 """Maximum to read from one log at a time: a worker that floods its log must not block the display."""
 LONGEST_LINE: Final = 4096
 
 
 @dataclass
-class WorkerOutput:
+class LogFollower:
     """Follows all logs of a gang, from their end at the time of creation."""
 
     folder: GangFolder
@@ -44,7 +44,7 @@ class WorkerOutput:
 
     def _new(self, path: Path) -> list[bytes]:
         try:
-            content = self._readers.setdefault(path, LogReader(path)).read(MOST_BYTES)
+            content = self._readers.setdefault(path, LogReader(path)).read(READ_BYTES)
         except OSError:
             return []
         *lines, rest = (self._rest.get(path, b"") + content).split(b"\n")

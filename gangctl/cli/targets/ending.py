@@ -30,7 +30,7 @@ from gangctl.cluster.local import pod_record, process
 from gangctl.cluster.local.gang_store import GangStore
 from gangctl.cluster.local.layout import PodFolder, StateDirectory
 from gangctl.cluster.local.pod_record import PodRecord, controller_pid
-from gangctl.cluster.local.termination import find_processes, processes_of, settle, teardown
+from gangctl.cluster.local.termination import find_processes, pod_processes, store_suspension, teardown
 from gangctl.words.text import listed
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def _end(state: StateDirectory, store: GangStore, living: list[str], grace: int,
         say(f"{name}: killing what is left")
         asyncio.run(teardown(state, name, 0))
     job = store.read()
-    return job if job.status.phase in ENDED else settle(state, store, time.time())
+    return job if job.status.phase in ENDED else store_suspension(state, store, time.time())
 
 
 def _grace_text(grace: int) -> str:
@@ -163,7 +163,7 @@ def _living(store: GangStore) -> list[str]:
     """Members with a pod of which a process runs."""
     records = _records(store)
     found = find_processes() if records else {}
-    return sorted({one.member for one in records if any(processes_of(one, found)) or process.marked(one.uid)})
+    return sorted({one.member for one in records if any(pod_processes(one, found)) or process.find_marked(one.uid)})
 
 
 def _records(store: GangStore) -> list[PodRecord]:
@@ -171,7 +171,7 @@ def _records(store: GangStore) -> list[PodRecord]:
     found: list[PodRecord] = []
     for path in sorted(store.folder.pods.glob("*")):
         with suppress(ClusterError):
-            one = pod_record.load(PodFolder(path))
+            one = pod_record.load_pod(PodFolder(path))
             found += [] if one is None else [one]
     return found
 
@@ -255,7 +255,7 @@ def _saved(name: str, document: dict[str, Any]) -> str:
     return file.name
 
 
-def unrequested(spec: Spec) -> Spec:
+def without_requests(spec: Spec) -> Spec:
     """The spec without what `gangctl suspend` and `restart` have set."""
     return changed(spec, suspend=False, restart_token="", restart_from=RestartFrom())
 

@@ -27,7 +27,7 @@ _DEATH_SECONDS: Final = 3.0
 """Maximum time for a killed process to end."""
 
 
-class Request(NamedTuple):
+class InjectionRequest(NamedTuple):
     """The fault to inject; see :class:`gangctl.cli.targets.port.InjectedFault`."""
 
     process: str
@@ -45,14 +45,14 @@ class Request(NamedTuple):
 def main(arguments: dict[str, Any]) -> int:
     """Print each fault and inject it. The exit code is 0, or 3 with the reason on stderr."""
     try:
-        _inject(Request(**arguments))
+        _inject(InjectionRequest(**arguments))
     except (Terminal, OSError) as error:
         sys.stderr.write(f"{error}\n")
         return 3
     return 0
 
 
-def _inject(request: Request) -> None:
+def _inject(request: InjectionRequest) -> None:
     for pid in _pids_of(request):
         if request.exit_code is not None:
             _print(request, pid, f"exits with {request.exit_code}")
@@ -64,7 +64,7 @@ def _inject(request: Request) -> None:
             os.kill(pid, request.number)
 
 
-def _pids_of(request: Request) -> list[int]:
+def _pids_of(request: InjectionRequest) -> list[int]:
     owner = "sidecar" if request.process == "sidecar" else "supervisor"
     first = _find(request.programs)
     if first is None:
@@ -83,7 +83,7 @@ def _pids_of(request: Request) -> list[int]:
     return [each for pid in found for each in _tree(pid)] if request.tree else found
 
 
-def _signal_first_process(request: Request) -> None:
+def _signal_first_process(request: InjectionRequest) -> None:
     """Signal the first process of this PID namespace. When it ends, this program ends with it."""
     if request.number == signal.SIGKILL:
         _print(request, 1, "is killed")
@@ -102,7 +102,7 @@ def _signal_first_process(request: Request) -> None:
         _print(request, 1, f"was sent {request.signal}")
 
 
-def _kill_first_process(request: Request) -> None:
+def _kill_first_process(request: InjectionRequest) -> None:
     why = ""
     try:
         exit_with(1, _EXIT_CODE_OF_KILL)
@@ -125,7 +125,7 @@ def _kill_first_process(request: Request) -> None:
     )
 
 
-def _print(request: Request, pid: int, what: str) -> None:
+def _print(request: InjectionRequest, pid: int, what: str) -> None:
     sys.stdout.write(f"{request.process} process {pid} {what}\n")
     sys.stdout.flush()
 

@@ -28,7 +28,7 @@ from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.kube.client import Client
 from gangctl.cluster.kube.projections import GANGS, PODS, KubePod
 from gangctl.cluster.kube.reflector import Reflector, list_all
-from gangctl.explain.why.world import Surroundings
+from gangctl.explain.why.world import GangSurroundings
 
 _T = TypeVar("_T")
 _REDRAW_SECONDS: Final = 0.3
@@ -48,7 +48,7 @@ class ClusterTarget:
 
     @classmethod
     @contextmanager
-    def opened(
+    def open_cluster(
         cls, kubeconfig: Path | None, context: str | None, namespace: str | None, *, everywhere: bool
     ) -> Iterator[ClusterTarget]:
         """Connect to the selected cluster; the connections are closed at the end."""
@@ -90,7 +90,7 @@ class ClusterTarget:
         """The stored gang: users of a cluster need no connection to its controller."""
         return job
 
-    def surroundings(self, job: GangJob) -> Surroundings:
+    def surroundings(self, job: GangJob) -> GangSurroundings:
         """From pods and, if one waits for a node, from nodes and what is on them; warns if no controller leads."""
         self.warn_without_controller()
         return self._run(surroundings(self._client, job))

@@ -20,10 +20,10 @@ from gangctl.cluster.errors import ClusterError, Terminal
 from gangctl.cluster.local import process
 from gangctl.cluster.local.gang_store import ANNOTATION_DIRECTORY, GangStore
 from gangctl.cluster.local.layout import GangFolder, PodFolder, StateDirectory
-from gangctl.cluster.local.pod_record import PodProcess, PodRecord, controller_pid, pod_of, processes, projection
-from gangctl.cluster.local.process import Process
+from gangctl.cluster.local.pod_record import PodProcess, PodRecord, controller_pid, live_processes, pod_of, projection
+from gangctl.cluster.local.process import LocalProcess
 from gangctl.cluster.local.ptrace import exit_with
-from gangctl.explain.why.world import Surroundings
+from gangctl.explain.why.world import GangSurroundings
 
 if TYPE_CHECKING:
     from gangctl.cli.page import Upstream
@@ -52,7 +52,7 @@ class LocalTarget:
         return list(map(self._view, local_gangs.names_with_removed(self._state) if name is None else [name]))
 
     def _view(self, name: str) -> GangView:
-        store = local_gangs.find(self._state, name, or_removed=True)
+        store = local_gangs.find_gang(self._state, name, or_removed=True)
         at = store.removed_at()
         return view_gang(self._state, store, time.time()) if at is None else view_removed(store, at)
 
@@ -60,7 +60,7 @@ class LocalTarget:
         """Poll twice a second, because steps change without any write."""
         while True:
             if name is not None:
-                local_gangs.find(self._state, name)  # Watching ends with the gang.
+                local_gangs.find_gang(self._state, name)  # Watching ends with the gang.
             show(self.views(name))
             time.sleep(REDRAW_SECONDS)  # the redraw rate; nothing waits for it
 
@@ -71,7 +71,7 @@ class LocalTarget:
 
     def read(self, name: str) -> GangJob:
         """The gang as it is stored."""
-        return local_gangs.read_gang(local_gangs.find(self._state, name))
+        return local_gangs.read_gang(local_gangs.find_gang(self._state, name))
 
     def logged(self, name: str) -> GangJob:
         """Ctrl-C of `gangctl run` removes a gang, and its logs stay."""
@@ -83,7 +83,7 @@ class LocalTarget:
         if self.is_removed(name):
             print_err(f"gang {name} was interrupted, and its processes were ended: this is what was stored last")
             return job
-        found = view_gang(self._state, local_gangs.find(self._state, name), time.time())
+        found = view_gang(self._state, local_gangs.find_gang(self._state, name), time.time())
         return changed(found.job, status=found.snapshot.status)
 
     def names(self) -> Sequence[str]:
@@ -94,24 +94,24 @@ class LocalTarget:
         """Return whether only its logs and its last status are left."""
         return GangStore(self._state.gang(name)).removed_at() is not None
 
-    def surroundings(self, job: GangJob) -> Surroundings:
+    def surroundings(self, job: GangJob) -> GangSurroundings:
         """Pods from their files, and what the controller hears of members. There are no nodes."""
         store = GangStore(self._state.gang(job.metadata.name))
         at = store.removed_at()
         if at is not None:
-            return Surroundings(interrupted_at=at)
+            return GangSurroundings(interrupted_at=at)
         found = view_gang(self._state, store, time.time())
         members = {one.member: one for one in found.snapshot.members} if found.live else {}
         pods = tuple(projection(pod) for pod in found.pods if pod.gang == job.metadata.uid)
-        return Surroundings(pods=pods, members=members, is_led=found.live, unstored=found.snapshot.unstored)
+        return GangSurroundings(pods=pods, members=members, is_led=found.live, unstored=found.snapshot.unstored)
 
     def change(self, name: str, spec: SpecChanges) -> GangJob:
         """Write the spec."""
-        return local_gangs.find(self._state, name).update_spec(lambda old: changed(old, **spec))
+        return local_gangs.find_gang(self._state, name).update_spec(lambda old: changed(old, **spec))
 
     def wait(self, name: str, over: Callable[[GangJob], bool], seconds: float) -> GangJob:
         """Poll the stored file."""
-        store = local_gangs.find(self._state, name)
+        store = local_gangs.find_gang(self._state, name)
         end = time.monotonic() + seconds
         while True:
             job = local_gangs.read_gang(store)
@@ -137,18 +137,18 @@ class LocalTarget:
 
     def stop(self, name: str, seconds: float | None, say: Say) -> bool:
         """Let the controller stop it, or end its processes if none runs."""
-        return ending.stop_local(self._state, local_gangs.find(self._state, name), seconds, say)
+        return ending.stop_local(self._state, local_gangs.find_gang(self._state, name), seconds, say)
 
     def delete(self, name: str, seconds: float | None, say: Say) -> bool:
         """Stop it, and remove its files."""
-        return ending.delete_local(self._state, local_gangs.find(self._state, name, or_removed=True), seconds, say)
+        return ending.delete_local(self._state, local_gangs.find_gang(self._state, name, or_removed=True), seconds, say)
 
     def rerun(self, name: str, run_here: RunHere, say: Say) -> int:
         """Run its stored spec where it ran before."""
         del say
         job = self.logged(name)
         folder = (job.metadata.model_extra or {}).get("annotations", {}).get(ANNOTATION_DIRECTORY, "/")
-        return run_here(self._state, changed(job, spec=ending.unrequested(job.spec)), Path(folder))
+        return run_here(self._state, changed(job, spec=ending.without_requests(job.spec)), Path(folder))
 
     def logs_hint(self, name: str) -> str:
         """Path pattern of the logs."""
@@ -179,7 +179,7 @@ class LocalTarget:
             )
         name, number = fault.signal
         found = process.process_of(controller_pid(self._state))
-        if found is None or not process.send(found, number):
+        if found is None or not process.signal_process(found, number):
             raise UserError(f"no controller runs for {self._state.path}")
         print_out(f"controller: process {found.pid} was sent {name}")
 
@@ -206,7 +206,7 @@ def _inject(folder: GangFolder, member: str, fault: InjectedFault) -> list[str]:
     if fault.tree:
         found = tuple(dict.fromkeys(each for one in found for each in (one, *process.descendants(one))))
     try:
-        sent = [one for one in found if process.send(one, number)]
+        sent = [one for one in found if process.signal_process(one, number)]
     except PermissionError as error:
         raise UserError(f"a process of {member} can't be signalled: {error.strerror}") from None
     if not sent:
@@ -214,8 +214,8 @@ def _inject(folder: GangFolder, member: str, fault: InjectedFault) -> list[str]:
     return [f"{subject} process {one.pid} was sent {name}" for one in sent]
 
 
-def _processes(pod: PodRecord, files: PodFolder, kind: PodProcess, rank: int | None) -> tuple[Process, ...]:
-    found = processes(pod, files, kind)
+def _processes(pod: PodRecord, files: PodFolder, kind: PodProcess, rank: int | None) -> tuple[LocalProcess, ...]:
+    found = live_processes(pod, files, kind)
     if not found:
         raise Terminal(f"no {kind} process is running in pod {pod.name}; gangctl status shows the state of the gang")
     if rank is None:

@@ -13,7 +13,7 @@ from gangctl.api.gangjob import GangJob
 from gangctl.cli.gang_view import GangView
 from gangctl.cluster.local.layout import StateDirectory
 from gangctl.cluster.local.pod_record import PodProcess
-from gangctl.explain.why.world import Surroundings
+from gangctl.explain.why.world import GangSurroundings
 
 if TYPE_CHECKING:
     # they import aiohttp, which takes longer than a status
@@ -108,7 +108,7 @@ class Target(Protocol):
     def latest(self, job: GangJob) -> GangJob:
         """The gang, which was read just now, with newer data of the controller where the target offers it."""
 
-    def surroundings(self, job: GangJob) -> Surroundings:
+    def surroundings(self, job: GangJob) -> GangSurroundings:
         """The surroundings of a gang, to tell why it does not run. A missing right is part of them, not an error."""
 
     def change(self, name: str, spec: SpecChanges) -> GangJob:

@@ -29,7 +29,7 @@ def configure(parser: argparse.ArgumentParser, *, everywhere: bool = False) -> N
     """Add the flags that select a target. ``everywhere``: with --all-namespaces."""
     group = parser.add_argument_group(
         "target",
-        f"Default: ${local_gangs.STATE_DIRECTORY}, then {DEFAULT_STATE_DIRECTORY} in the working directory, then the "
+        f"Default: ${local_gangs.STATE_VARIABLE}, then {DEFAULT_STATE_DIRECTORY} in the working directory, then the "
         "cluster of\n$KUBECONFIG, ~/.kube/config or the service account. kubectl gang always uses a cluster.",
     )
     group.add_argument("-n", "--namespace", metavar="NS", help="namespace on the cluster (default: the context's)")
@@ -57,7 +57,7 @@ def open_target(arguments: argparse.Namespace) -> Iterator[Target]:
     from gangctl.cli.targets.kube import ClusterTarget  # noqa: PLC0415
 
     everywhere = getattr(arguments, "all_namespaces", False)
-    with ClusterTarget.opened(
+    with ClusterTarget.open_cluster(
         arguments.kubeconfig, arguments.context, arguments.namespace, everywhere=everywhere
     ) as one:
         yield one
@@ -100,7 +100,7 @@ def state_directory(arguments: argparse.Namespace) -> Path | None:
         return given
     if flag or is_plugin():
         return None
-    if os.environ.get(local_gangs.STATE_DIRECTORY) or DEFAULT_STATE_DIRECTORY.is_dir() or not _is_configured():
+    if os.environ.get(local_gangs.STATE_VARIABLE) or DEFAULT_STATE_DIRECTORY.is_dir() or not _is_configured():
         return local_gangs.default_state_directory()
     return None
 

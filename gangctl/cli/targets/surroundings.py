@@ -23,7 +23,7 @@ from gangctl.cluster.kube.decoding import Decoder
 from gangctl.cluster.kube.projections import nodes, read_gang_pod
 from gangctl.cluster.kube.reflector import list_all
 from gangctl.core.facts.world import Pod
-from gangctl.explain.why.world import Claim, Cluster, MissingRight, Surroundings, read_claim
+from gangctl.explain.why.world import Claim, GangSurroundings, Inventory, MissingRight, read_claim
 from gangctl.kubernetes.objects import WholePod, read_pod
 from gangctl.kubernetes.schema import RawWholePod
 from gangctl.kubernetes.signals import SignalTable, default_rows
@@ -40,7 +40,7 @@ _PODS: Final = Decoder(RawWholePod, read_pod)
 _EVENTS: Final = Decoder(dict[str, Any], dict[str, Any])
 
 
-async def surroundings(client: Client, job: GangJob) -> Surroundings:
+async def surroundings(client: Client, job: GangJob) -> GangSurroundings:
     """Read what is around one gang.
 
     Raises:
@@ -50,13 +50,13 @@ async def surroundings(client: Client, job: GangJob) -> Surroundings:
     selector, unknown = f"{LABEL_UID}={job.metadata.uid}", "which of its pods wait, and for what"
     found = await reader.list(paths.pods(reader.namespace), _GANG_PODS, "pods", unknown, labelSelector=selector)
     if found is None:
-        return Surroundings(pods_known=False, missing=tuple(reader.missing))
+        return GangSurroundings(pods_known=False, missing=tuple(reader.missing))
     pods = tuple(pod for pod, _ in found)
     placeless = (read_pod(raw) for pod, raw in found if is_waiting and not pod.node)
     waiting = tuple(one for one in placeless if not (one.ended or one.deleting))
     cluster = await _cluster(reader, waiting) if any(not one.gates for one in waiting) else None
     warnings = await _warnings(reader, pods) if is_waiting else {}
-    return Surroundings(
+    return GangSurroundings(
         pods=pods,
         waiting=waiting,
         cluster=cluster,
@@ -105,7 +105,7 @@ class _Reader:
         self.missing.append(MissingRight(verb, resource, namespace, unknown))
 
 
-async def _cluster(reader: _Reader, waiting: Sequence[WholePod]) -> Cluster | None:
+async def _cluster(reader: _Reader, waiting: Sequence[WholePod]) -> Inventory | None:
     room = "which nodes have room, and what would have to move"
     found, pods, claims = await asyncio.gather(
         reader.list(paths.NODES, nodes(SignalTable(default_rows())), "nodes", room),
@@ -118,7 +118,7 @@ async def _cluster(reader: _Reader, waiting: Sequence[WholePod]) -> Cluster | No
     for pod in pods:
         if pod.node and not pod.ended:
             by_node[pod.node].append(pod)
-    return Cluster(found, {name: tuple(there) for name, there in by_node.items()}, claims)
+    return Inventory(found, {name: tuple(there) for name, there in by_node.items()}, claims)
 
 
 async def _claims(reader: _Reader, waiting: Sequence[WholePod]) -> dict[str, Claim]:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from gangctl.api.changes import changed
 from gangctl.api.gangjob import DirectorySource, GangJob, Metadata, Tier
-from gangctl.api.manifest import ManifestError, load
+from gangctl.api.manifest import ManifestError, load_gangjob
 from gangctl.api.names import parse_member_name
 from gangctl.api.problems import Problem
 from gangctl.api.status import RestorePoint
@@ -25,7 +25,7 @@ from gangctl.cli.manifests import configure_overrides, manifest_text, shown_name
 from gangctl.cli.printers.output import as_json, print_out
 from gangctl.cli.printers.text import clean
 from gangctl.cluster.local.gang_store import ANNOTATION_DIRECTORY
-from gangctl.cluster.local.programs import Command, command, ignored, refusals
+from gangctl.cluster.local.programs import Command, command, ignored_fields, run_obstacles
 from gangctl.core.policy.checkpoints import folder_rule
 from gangctl.explain import forecast
 from gangctl.explain.forecast import ForecastMember
@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
     name = arguments.file
     content = manifest_text(name)
     try:
-        job = load(content, shown_name(name), arguments.overrides)
+        job = load_gangjob(content, shown_name(name), arguments.overrides)
     except ManifestError as error:
         if arguments.output != "json":
             raise UserError(str(error)) from None
@@ -168,7 +168,7 @@ class _Checked:
 
 def _checked(job: GangJob, folder: Path) -> _Checked:
     """Find out what the manifest will do if it is run from this folder."""
-    refused = refusals(job, folder)
+    refused = run_obstacles(job, folder)
     commands = {} if refused else {role.name: _command(job, role.name, folder) for role in job.spec.roles}
     first = commands.get(job.spec.roles[0].name)
     base = folder if first is None else first.directory  # of relative directories: any member may be asked
@@ -178,14 +178,14 @@ def _checked(job: GangJob, folder: Path) -> _Checked:
     network = job.spec.network
     return _Checked(
         job=job,
-        members=tuple(forecast.members(job, point)),
+        members=tuple(forecast.forecast_members(job, point)),
         commands=commands,
         tiers=tiers,
         point=point,
         unused=() if tiers else tuple(disk_checkpoints.checkpoint_folders(folder)),
         free_ports=sum(_is_free(network.base_port + at) for at in range(network.port_count)),
         refused=refused,
-        ignored=(*ignored(job), *_ignored_beside(job)),
+        ignored=(*ignored_fields(job), *_ignored_beside(job)),
         warnings=tuple(_warnings(job, commands, tiers)),
     )
 

@@ -16,8 +16,8 @@ from gangctl.cli.errors import ExitCode, UserError
 from gangctl.cli.failures import (
     defaults_document,
     defaults_text,
-    device_health,
     fault_of,
+    parse_device_health,
     pod_condition,
     with_lines,
 )
@@ -106,7 +106,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     fault.add_argument(
         "--device-health",
         metavar="RESOURCE=HEALTH",
-        type=device_health,
+        type=parse_device_health,
         help="a device of the pod is Unhealthy or Unknown",
     )
     fault.add_argument(

@@ -20,7 +20,7 @@ from argcomplete.completers import DirectoriesCompleter, FilesCompleter
 from argcomplete.shell_integration import shellcode
 
 from gangctl.cli.errors import ExitCode
-from gangctl.cli.registry import Registration
+from gangctl.cli.registry import VerbRegistration
 
 SECONDS: Final = 1.5
 """The longest a cluster is waited for."""
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     return ExitCode.OK
 
 
-def complete(verbs: Mapping[str, Registration]) -> NoReturn:
+def complete(verbs: Mapping[str, VerbRegistration]) -> NoReturn:
     """Print what can stand at the cursor, in the way that the shell asked for, and end the process."""
     parser = _parser(verbs, _verb(os.environ.get("COMP_LINE", "")))
     # Options are proposed after a dash, as by kubectl, and files only where one belongs. Any callable will do for it.
@@ -67,7 +67,7 @@ def _verb(line: str) -> str:
     return words[1] if len(words) > 2 or (len(words) == 2 and line.endswith(" ")) else ""  # noqa: PLR2004 - after it
 
 
-def _parser(verbs: Mapping[str, Registration], verb: str) -> argparse.ArgumentParser:
+def _parser(verbs: Mapping[str, VerbRegistration], verb: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="gangctl")
     below = parser.add_subparsers()
     below.add_parser("help", help="Show the help of a verb").add_argument("verb", choices=list(verbs))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
-from gangctl.api.manifest import ManifestError, load
+from gangctl.api.manifest import ManifestError, load_gangjob
 from gangctl.cli.arguments import number
 from gangctl.cli.command_name import command_name
 from gangctl.cli.errors import ExitCode, UserError
@@ -88,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
     starter = _starter(arguments, folder)
     text = starter_manifest(starter)
     try:
-        load(text, arguments.file)
+        load_gangjob(text, arguments.file)
     except ManifestError as error:
         raise UserError(f"this makes no valid manifest:\n{error}") from None
     if arguments.file == "-":

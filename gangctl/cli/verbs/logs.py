@@ -16,7 +16,7 @@ from gangctl.cli.arguments import (
     members_of_role,
     number,
     rank,
-    ranks_of,
+    ranks_of_member,
 )
 from gangctl.cli.errors import ExitCode, UserError
 from gangctl.cli.printers.output import print_err, print_out
@@ -101,7 +101,7 @@ def _prefixes(job: GangJob, chosen: list[str], its: int | None, source: LogSourc
     """The prefix of each line of a member: its name if there are several, its ranks if one of many is asked for."""
     if len(chosen) > 1:
         return {member: f"{clean(member)} | ".encode() for member in chosen}
-    ranks = to_ranges(ranks_of(job, chosen[0]))
+    ranks = to_ranges(ranks_of_member(job, chosen[0]))
     if its is None or source is not LogSource.WORKER or str(its) == ranks:
         return {chosen[0]: b""}
     print_err(

@@ -85,7 +85,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--state-dir",
         metavar="DIR",
         type=Path,
-        help=f"state directory (default: ${local_gangs.STATE_DIRECTORY} or {DEFAULT_STATE_DIRECTORY})",
+        help=f"state directory (default: ${local_gangs.STATE_VARIABLE} or {DEFAULT_STATE_DIRECTORY})",
     )
 
 

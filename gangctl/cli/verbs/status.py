@@ -17,9 +17,9 @@ from gangctl.cli.errors import ExitCode, UserError
 from gangctl.cli.gang_view import GangView
 from gangctl.cli.printers import tables
 from gangctl.cli.printers.displays import watch_lines
-from gangctl.cli.printers.output import console, is_terminal, print_document, print_err, print_out, trimmed
+from gangctl.cli.printers.output import console, is_terminal, print_document, print_err, print_out, trim_lines
 from gangctl.cli.printers.text import clean
-from gangctl.cli.printers.trace import printed
+from gangctl.cli.printers.trace import output_lines
 from gangctl.cli.targets import selection
 from gangctl.cli.targets.port import Target
 from gangctl.core.policy.hangs import stored_deadline
@@ -88,7 +88,7 @@ def _print(target: Target, arguments: argparse.Namespace) -> None:
         if any(map(_is_unled, views)):
             print_err(_UNLED)
     out = console(sys.stdout)
-    with trimmed(out):
+    with trim_lines(out):
         out.print(_shown(target, arguments, views))
 
 
@@ -129,7 +129,7 @@ def _shown(target: Target, arguments: argparse.Namespace, views: Sequence[GangVi
     now = time.time()
     if arguments.name:
         return _details(target, views[0], now)
-    return tables.gangs(views, now, wide=arguments.output == "wide", everywhere=arguments.all_namespaces)
+    return tables.gangs_table(views, now, wide=arguments.output == "wide", everywhere=arguments.all_namespaces)
 
 
 def _is_unled(found: GangView) -> bool:
@@ -150,8 +150,8 @@ def _details(target: Target, found: GangView, now: float) -> RenderableType:
         parts.append(Text(clean(_UNLED), style="yellow"))
     parts += [Text(line) for line in _facts(target, found)]
     if status.incidents and status.phase is not GangPhase.RUNNING:
-        parts += [Text(line) for line in printed(status.incidents[0].output)]
-    parts += [Text(), tables.members(found.snapshot.members, _MOST_MEMBERS, live=found.live, nodes=found.nodes)]
+        parts += [Text(line) for line in output_lines(status.incidents[0].output)]
+    parts += [Text(), tables.members_table(found.snapshot.members, _MOST_MEMBERS, live=found.live, nodes=found.nodes)]
     if status.incidents:
         parts += [Text(), Text("Incidents, newest first (phases in seconds)", style="bold")]
         parts += [tables.incidents(status.incidents), Text(tables.trace_hint(found.job), style="dim")]

@@ -11,9 +11,9 @@ from typing import Final, TextIO
 
 from gangctl.api.model import rfc3339
 from gangctl.cli.errors import ExitCode, UserError
-from gangctl.cli.printers.output import can_encode, drawing_console, print_document, print_out, trimmed
+from gangctl.cli.printers.output import can_encode, drawing_console, print_document, print_out, trim_lines
 from gangctl.cli.printers.text import clean
-from gangctl.cli.printers.timeline import GLYPHS, lines
+from gangctl.cli.printers.timeline import GLYPHS, timeline_lines
 from gangctl.cli.printers.trace import Canvas
 from gangctl.cli.targets import selection
 from gangctl.story import svg
@@ -83,16 +83,16 @@ def run(arguments: argparse.Namespace) -> int:
     elif arguments.svg is not None:
         _write(arguments.svg, svg.svg, found)
     else:
-        show(found, sys.stdout)
+        print_timeline(found, sys.stdout)
     return ExitCode.OK
 
 
-def show(found: Story, stream: TextIO) -> None:
+def print_timeline(found: Story, stream: TextIO) -> None:
     """Draw the timeline as text."""
     out = drawing_console(stream, _LEAST_COLUMNS)
     canvas = Canvas(out.width, blocks=can_encode(GLYPHS, stream))
-    with trimmed(out):
-        for line in lines(found, canvas, out):
+    with trim_lines(out):
+        for line in timeline_lines(found, canvas, out):
             out.print(line, soft_wrap=True)
         if found.incidents:
             last = found.incidents[-1].attempt

@@ -13,9 +13,9 @@ from rich.text import Text
 from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import Incident
 from gangctl.cli.errors import ExitCode, UserError
-from gangctl.cli.printers.output import can_encode, drawing_console, print_document, print_out, trimmed
+from gangctl.cli.printers.output import can_encode, drawing_console, print_document, print_out, trim_lines
 from gangctl.cli.printers.text import clean
-from gangctl.cli.printers.trace import BLOCKS, Canvas, headline, paragraph, printed, waterfall
+from gangctl.cli.printers.trace import BLOCKS, Canvas, headline, output_lines, paragraph, waterfall
 from gangctl.cli.targets import selection
 from gangctl.core.facts.trace_context import trace_of
 from gangctl.story.document import document, gang_document
@@ -79,11 +79,11 @@ def run(arguments: argparse.Namespace) -> int:
         name = job.metadata.name
         print_out(clean(f"{name} has had no incident; gangctl status {name} shows its state"))
     else:
-        show(job, incident, base, now, sys.stdout)
+        print_incident(job, incident, base, now, sys.stdout)
     return ExitCode.OK
 
 
-def show(job: GangJob, incident: Incident, base: str, now: float, stream: TextIO) -> None:
+def print_incident(job: GangJob, incident: Incident, base: str, now: float, stream: TextIO) -> None:
     """Draw an incident. ``base``: address of Jaeger's UI, or empty; ``now``: in seconds since the epoch."""
     out = drawing_console(stream, _LEAST_COLUMNS)
     spans, found = incident_spans(job, incident), incident_story(job, incident, now, base)
@@ -92,9 +92,9 @@ def show(job: GangJob, incident: Incident, base: str, now: float, stream: TextIO
         *(Text(line) for line in _links(job, found, spans[0])),
         Text(),
         *waterfall(spans, now, Canvas(out.width, blocks=can_encode(BLOCKS, stream))),
-        *(Text(line) for line in (*_stacks(found), *printed(found.output))),
+        *(Text(line) for line in (*_stacks(found), *output_lines(found.output))),
     ]
-    with trimmed(out):
+    with trim_lines(out):
         for one in sentences:
             out.print(one, soft_wrap=False)
         for one in lines:

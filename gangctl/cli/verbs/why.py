@@ -10,7 +10,7 @@ from typing import Any, Final
 from gangctl.api.stored import Stored, read_stored
 from gangctl.cli.errors import ExitCode, UserError
 from gangctl.cli.printers.output import print_document, print_out
-from gangctl.cli.printers.why import lines
+from gangctl.cli.printers.why import answer_lines
 from gangctl.cli.targets import selection
 from gangctl.cluster.kube.decoding import first_error
 from gangctl.explain.why.answer import answer
@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
         print_document(document(answered), arguments.output)
         return ExitCode.OK
     columns = max(_LEAST_COLUMNS, shutil.get_terminal_size((COLUMNS, 0)).columns)
-    for line in lines(answered, now, columns):
+    for line in answer_lines(answered, now, columns):
         print_out(line)
     return ExitCode.OK
 

@@ -76,7 +76,7 @@ class PodAdmission:
         """Return why the gang's pods are rejected; empty = they are admitted; None = a dry run is still under way."""
         return self._gang(job).rejections
 
-    def rejected(self, job: GangJob, member: str, words: str) -> None:
+    def note_rejection(self, job: GangJob, member: str, words: str) -> None:
         """Note that a real pod was rejected, in these words; no effect if the gang was forgotten."""
         if job.metadata.uid not in self._gangs:
             return
@@ -87,7 +87,7 @@ class PodAdmission:
         gang.due = min(gang.due, time.monotonic() + RECHECK_SECONDS)
         self._due.set()
 
-    def admitted(self, uid: str, member: str) -> None:
+    def note_admission(self, uid: str, member: str) -> None:
         """Note that a pod was admitted."""
         gang = self._gangs.get(uid)
         if gang is not None and gang.pods.pop(member, None) is not None:

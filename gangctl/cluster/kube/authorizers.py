@@ -23,7 +23,7 @@ from gangctl.cluster.kube.client import Client
 from gangctl.cluster.kube.tokens import ReviewedUser, Reviews, review_token
 from gangctl.kubernetes.schema import Raw
 
-PATH: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+ACCESS_REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
 
 class _Status(Raw):
@@ -34,7 +34,7 @@ class _Review(Raw):
     status: _Status = _Status()
 
 
-def asked(user: ReviewedUser, **attributes: Mapping[str, str]) -> str:
+def review_question(user: ReviewedUser, **attributes: Mapping[str, str]) -> str:
     """The question as JSON, the same for the same question. ``attributes``: (non-)resource attributes by their name."""
     spec: dict[str, Any] = {
         "user": user.username,
@@ -47,14 +47,14 @@ def asked(user: ReviewedUser, **attributes: Mapping[str, str]) -> str:
 
 
 async def review_access(client: Client, question: str) -> bool:
-    """The API server's answer to a question of :func:`asked`.
+    """The API server's answer to a question of :func:`review_question`.
 
     Raises:
         ClusterError: there is no answer.
     """
     body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": json.loads(question)}
     # It changes nothing, so a replica that doesn't lead may send it as well.
-    answer = await client.request("POST", PATH, body=json.dumps(body).encode(), unguarded=True)
+    answer = await client.request("POST", ACCESS_REVIEWS, body=json.dumps(body).encode(), unguarded=True)
     try:
         return _Review.model_validate_json(answer).status.allowed
     except ValidationError as error:
@@ -107,7 +107,7 @@ class RequestAuthorizer:
         if not status.authenticated:
             return HttpRefusal(HTTPStatus.UNAUTHORIZED, "the API server doesn't accept the token")
         attributes = {"path": self._path, "verb": self._verb}
-        if await review_access(self._client, asked(status.user, nonResourceAttributes=attributes)):
+        if await review_access(self._client, review_question(status.user, nonResourceAttributes=attributes)):
             return status.user
         text = f"user {status.user.username} may not {self._verb} {self._path}: bind a ClusterRole that grants it"
         return HttpRefusal(HTTPStatus.FORBIDDEN, text)
@@ -133,7 +133,7 @@ class GangAuthorizer:
         user = await self._requests.user(authorization)
         if isinstance(user, HttpRefusal):  # The cached answer has ended meanwhile.
             raise Retryable(user.text)
-        if await self._reviews.find(asked(user, resourceAttributes={**_GANGS, "namespace": namespace})):
+        if await self._reviews.find(review_question(user, resourceAttributes={**_GANGS, "namespace": namespace})):
             return ""
         where = f"namespace {namespace}" if namespace else "all namespaces"
         return f"user {user.username} may not list gangjobs.gangctl.io in {where}"

@@ -56,8 +56,8 @@ class CertificateBundle:
     key: bytes = b""
 
 
-def rotate(bundle: CertificateBundle, names: Sequence[str], now: datetime) -> tuple[CertificateBundle, str]:
-    """The bundle to store, and why it differs; the same bundle and an empty text if nothing is due."""
+def rotate_bundle(bundle: CertificateBundle, names: Sequence[str], now: datetime) -> tuple[CertificateBundle, str]:
+    """Renew what is due; returns the bundle to store, and why it differs (empty: nothing is due)."""
     authority = _authority(bundle, now)
     trusted = [one for one in _certificates(bundle.ca) if now < one.not_valid_after_utc]
     cross_signed: list[x509.Certificate] = []
@@ -285,7 +285,7 @@ class CertificateRotator:
                     found, f"Correct it, or delete it and gangctl creates its own. It lacks the label {LABEL}={MANAGER}"
                 )
                 return
-            bundle, why = rotate(found, self._names, datetime.now(UTC))
+            bundle, why = rotate_bundle(found, self._names, datetime.now(UTC))
             if not why:
                 self._serve(bundle, "Delete it, and gangctl creates it again")
                 return

@@ -26,8 +26,8 @@ class TooLarge(Retryable):
     """The answer is larger than the caller takes. The rest was not read."""
 
 
-async def read(content: aiohttp.StreamReader, most: int) -> bytes:
-    """All of it.
+async def read_body(content: aiohttp.StreamReader, most: int) -> bytes:
+    """Read all of it.
 
     Raises:
         TooLarge: it has more than ``most`` bytes.
@@ -41,8 +41,8 @@ async def read(content: aiohttp.StreamReader, most: int) -> bytes:
     return b"".join(chunks)
 
 
-async def lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    """Lines of any length: aiohttp's own reader fails for an object of a megabyte."""
+async def read_lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    """Read lines of any length: aiohttp's own reader fails for an object of a megabyte."""
     pending: list[bytes] = []
     async for chunk in content.iter_any():
         first, *others = chunk.split(b"\n")
@@ -135,12 +135,12 @@ class Client:
 
     @classmethod
     async def open(cls, kubeconfig: Path | None = None, context: str | None = None) -> Client:
-        """A client with the credentials of a kubeconfig; without one, those of :func:`~credentials.load`.
+        """A client with the credentials of a kubeconfig; without one, those of :func:`~credentials.load_credentials`.
 
         Raises:
             Terminal: there is no configuration, or it can't be used.
         """
-        return cls(await credentials.load(kubeconfig, context))
+        return cls(await credentials.load_credentials(kubeconfig, context))
 
     async def __aenter__(self) -> Self:
         return self
@@ -199,7 +199,7 @@ class Client:
         guarded = method not in READS and not unguarded
         try:
             async with self._answered(method, path, query, headers, limits, body=body, guarded=guarded) as answer:
-                return await answer.read() if most is None else await read(answer.content, most)
+                return await answer.read() if most is None else await read_body(answer.content, most)
         except TimeoutError as error:
             raise NoAnswer(f"the API server didn't answer {method} {path} within {timeout:g} s") from error
         except (aiohttp.ClientError, OSError) as error:
@@ -217,7 +217,7 @@ class Client:
         )
         try:
             async with self._answered("GET", path, query, {}, limits, body=None, guarded=False) as answer:
-                yield lines(answer.content)
+                yield read_lines(answer.content)
         except TimeoutError as error:
             raise Retryable(f"the watch of {path} timed out") from error
         except (aiohttp.ClientError, OSError) as error:

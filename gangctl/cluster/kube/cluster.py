@@ -17,14 +17,14 @@ from gangctl.cluster.kube.contact import ContactUpdater, ServiceAddress
 from gangctl.cluster.kube.events import EventRecorder
 from gangctl.cluster.kube.informers import Informers
 from gangctl.cluster.kube.owned import DisruptionBudgets, PodGroups
-from gangctl.cluster.kube.pod_builder import EligibleNodes, build
+from gangctl.cluster.kube.pod_builder import EligibleNodes, build_pod
 from gangctl.cluster.kube.projections import HubContact
 from gangctl.cluster.kube.queues import Queues
 from gangctl.cluster.kube.settings import KubeSettings
 from gangctl.cluster.kube.tokens import TokenAuthenticator
-from gangctl.cluster.kube.worker_output import WorkerOutput
+from gangctl.cluster.kube.worker_output import KubeletLogReader
 from gangctl.cluster.kube.writers import GangWriter, PodWriter
-from gangctl.cluster.port import Identity, MemberIdentity, Refusal, UnreadableGang
+from gangctl.cluster.port import MemberIdentity, ObjectIdentity, Refusal, UnreadableGang
 from gangctl.core.facts.world import NO_QUEUE, NodeState, Pod, Queue
 from gangctl.core.lifecycle.plan import Event
 from gangctl.core.policy.admission import TellQueue
@@ -68,7 +68,7 @@ class KubeCluster:
         self.write_status = self.gang_writer.write_status
         self.delete_gang = self.gang_writer.delete
         self.delete_pod = self._pod_writer.delete
-        self.printed = WorkerOutput(client, self.gang, enabled=settings.worker_output).printed
+        self.printed = KubeletLogReader(client, self.gang, enabled=settings.worker_output).printed
         self.flush_events = self.recorder.flush
         """Sends the recorded Events, for at most so many seconds. Call it while this process still leads."""
         self._queues = Queues(client, settings.watch_namespaces, self._queue_changed, self._unplaced)
@@ -98,7 +98,7 @@ class KubeCluster:
         stored = self.informers.stored(uid)
         if stored is None or not stored.unreadable:
             return None
-        return UnreadableGang(Identity(uid, stored.namespace, stored.name), stored.unreadable)
+        return UnreadableGang(ObjectIdentity(uid, stored.namespace, stored.name), stored.unreadable)
 
     def pods(self, uid: str) -> tuple[Pod, ...]:
         """All pods that the gang owns."""
@@ -106,7 +106,7 @@ class KubeCluster:
 
     def listening_since(self, uid: str) -> float:
         """Say since when this process has led and watched this gang without a break; now, while a watch is broken."""
-        return max(self.informers.synced_since(uid), self.informers.appeared(uid), self.leading_since)
+        return max(self.informers.synced_since(uid), self.informers.appeared_at(uid), self.leading_since)
 
     def lost_nodes(self) -> Mapping[str, float]:
         """Nodes that don't answer, or were deleted, and since when; see the port.
@@ -180,9 +180,9 @@ class KubeCluster:
             await self._pod_writer.create(job, create)
         except Terminal as error:
             words = error.message if isinstance(error, Rejected) else str(error)
-            self._pod_admission.rejected(job, create.member, f"{create.member}: {words}")
+            self._pod_admission.note_rejection(job, create.member, f"{create.member}: {words}")
             raise
-        self._pod_admission.admitted(job.metadata.uid, create.member)
+        self._pod_admission.note_admission(job.metadata.uid, create.member)
 
     async def emit(self, gang: GangJob | UnreadableGang, event: Event) -> None:
         """Record an Event; it is sent in the background.
@@ -222,13 +222,13 @@ class KubeCluster:
         pod, stored = self._unplaced(job, create), self.informers.stored(job.metadata.uid)
         if stored is None or not self._settings.kueue:
             return pod
-        return self._queues.placed(stored, parse_member_name(create.member)[0], pod)
+        return self._queues.place_pod(stored, parse_member_name(create.member)[0], pod)
 
     def _unplaced(self, job: GangJob, create: CreatePod) -> dict[str, Any]:
         name, nodes = parse_member_name(create.member)[0], self.informers.schedulable
         roles = [role for role in job.spec.roles if role.name == name]
         restart_all = all(self._eligible_nodes.restart_all(job, role, nodes) for role in roles)
-        return build(job, create, self._settings, self._contact(), restart_all=restart_all)
+        return build_pod(job, create, self._settings, self._contact(), restart_all=restart_all)
 
     def _contact(self) -> HubContact:
         return HubContact(self._ca(), self._settings.url, self._service_address.address or "")

@@ -72,7 +72,7 @@ class ServiceAddress:
 
 CHECK_SECONDS: Final = 5.0
 """Time between two looks at all pods."""
-AT_ONCE: Final = 8
+MAX_REQUESTS: Final = 8
 """Number of requests at once."""
 
 
@@ -118,8 +118,8 @@ class ContactUpdater:
             log.info("%d pods get the hub's new URL, CA or address", len(stale))
         random.shuffle(stale)  # In the same order, those that are refused would come first each time.
         problems = list[str]()
-        for at in range(0, len(stale), AT_ONCE):
-            some = await asyncio.gather(*(self._patch(*one) for one in stale[at : at + AT_ONCE]))
+        for at in range(0, len(stale), MAX_REQUESTS):
+            some = await asyncio.gather(*(self._patch(*one) for one in stale[at : at + MAX_REQUESTS]))
             problems += filter(None, some)
             if all(some) or not self.leads:
                 break

@@ -50,7 +50,7 @@ class Credentials:
     """
 
 
-async def load(kubeconfig: Path | None, context: str | None) -> Credentials:
+async def load_credentials(kubeconfig: Path | None, context: str | None) -> Credentials:
     """Load what kubectl would use: that kubeconfig, ``KUBECONFIG``, ``~/.kube/config``, or the pod's service account.
 
     Raises:

@@ -42,7 +42,7 @@ from gangctl.cluster.kube.client import Client, NotFound
 
 log = logging.getLogger(__name__)
 
-ADDRESS: Final = "gangctl.io/address"
+ADDRESS_ANNOTATION: Final = "gangctl.io/address"
 """The annotation with the holder's address for sidecars, such as ``wss://10.0.0.7:8443/v1/connect``."""
 RELEASED_SECONDS: Final = 1
 """The duration of a Lease without a holder: the API server doesn't accept 0."""
@@ -123,7 +123,7 @@ def parse_lease(text: bytes) -> LeaseRecord:
             version=metadata["resourceVersion"],
             holder=spec.get("holderIdentity") or "",
             duration=spec.get("leaseDurationSeconds") or 0,
-            address=(metadata.get("annotations") or {}).get(ADDRESS, ""),
+            address=(metadata.get("annotations") or {}).get(ADDRESS_ANNOTATION, ""),
             transitions=spec.get("leaseTransitions") or 0,
             document=document,
         )
@@ -143,7 +143,7 @@ def lease_object(over: LeaseRecord | None, holder: str, duration: int, address: 
     return {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
-        "metadata": {**metadata, "annotations": {**(metadata.get("annotations") or {}), ADDRESS: address}},
+        "metadata": {**metadata, "annotations": {**(metadata.get("annotations") or {}), ADDRESS_ANNOTATION: address}},
         "spec": {
             **spec,
             "holderIdentity": holder,
@@ -193,7 +193,7 @@ class Leadership:
             if record.holder != self._identity:
                 self._until = -math.inf
 
-    def written(self, record: LeaseRecord, sent: float) -> None:
+    def note_write(self, record: LeaseRecord, sent: float) -> None:
         """Note a successful write of this candidate, which was not sent before ``sent``."""
         self.record, self._duration = record, self._validity(record)
         self._first_seen = sent
@@ -384,7 +384,7 @@ class Election:
     async def _claim(self) -> None:
         sent = self._clock.now()
         record = await self._lease.write(self._leadership.record, self._identity, self._timing.duration, self._address)
-        self._leadership.written(record, sent)
+        self._leadership.note_write(record, sent)
         self._solved()
 
     async def _release(self) -> None:

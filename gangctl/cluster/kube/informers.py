@@ -60,7 +60,7 @@ class Informers:
         self.gangs: NamespacedCopy[KubeGang] = NamespacedCopy(
             namespaces,
             lambda one: Reflector(
-                *(client, paths.gangs(one), GANGS, self._gang_changed), selector=selector, absent=NO_CRD
+                *(client, paths.gangs_path(one), GANGS, self._gang_changed), selector=selector, absent=NO_CRD
             ),
         )
         self.pods: NamespacedCopy[KubePod] = NamespacedCopy(
@@ -173,8 +173,8 @@ class Informers:
         found = self.stored(uid)
         return None if found is None else found.job
 
-    def appeared(self, uid: str) -> float:
-        """Say when it was first seen, in seconds since the epoch, made or given to this controller; 0 = not yet."""
+    def appeared_at(self, uid: str) -> float:
+        """The time when it was first seen, made or given to this controller, since the epoch; 0 = not yet."""
         at = self._appeared.get(uid)
         return 0.0 if at is None else clock.time_of(at)
 
@@ -272,12 +272,12 @@ class Informers:
         elif old is not None and old.name in self._nodes_by_name and self._nodes_by_name[old.name].uid == old.uid:
             del self._nodes_by_name[old.name]
             self._deleted.add(old.name)
-            self.node_states.gone(old.name)
+            self.node_states.remove(old.name)
         if self.has_synced:
             self._update_nodes()
 
     def _node_seen(self, node: Node) -> bool:
-        return self.node_states.seen(node.name, node.signals, clock.now(), cordoned=node.cordoned)
+        return self.node_states.update(node.name, node.signals, clock.now(), cordoned=node.cordoned)
 
     def _update_nodes(self) -> None:
         schedulable = tuple([node for node in self._nodes_by_name.values() if node.is_schedulable and not node.is_lost])
@@ -321,8 +321,8 @@ class NodeStates:
         self._since: dict[str, dict[str, float]] = {}
         """Node -> name of a signal -> since when. A node that was seen is in it."""
 
-    def seen(self, name: str, shown: Sequence[ShownSignal], now: float, *, cordoned: bool) -> bool:
-        """A node is seen; returns whether its state is another one than before. ``now``: seconds since the epoch."""
+    def update(self, name: str, shown: Sequence[ShownSignal], now: float, *, cordoned: bool) -> bool:
+        """Update what a node shows; return whether its state has changed. ``now``: in seconds since the epoch."""
         before = self._since.get(name)
         old = {} if before is None else before
         since = {
@@ -333,8 +333,8 @@ class NodeStates:
         signals = tuple(NodeSignal(one.answer, one.what, since[one.name], one.shortage) for one in shown)
         return self._put(name, NodeState(signals, cordoned))
 
-    def gone(self, name: str) -> bool:
-        """A node is gone; returns whether it had a state."""
+    def remove(self, name: str) -> bool:
+        """Remove a node; return whether it had a state."""
         self._since.pop(name, None)
         return self._put(name, NodeState())
 

@@ -44,7 +44,7 @@ RETRYING_SECONDS: Final = 4.0
 FIRST_RETRY_SECONDS: Final = 0.2
 COOLDOWN_SECONDS: Final = 60.0
 """Minimum time until the next attempt after a failure."""
-VERSIONS: Final = ("v1alpha3", "v1alpha2")
+SERVED: Final = ("v1alpha3", "v1alpha2")
 """Of PodGroups, in Kubernetes 1.37 and 1.36, the newest first."""
 CHECKED_SECONDS: Final = 60.0
 """For so long a group that was found is not looked at again."""
@@ -237,7 +237,7 @@ class PodGroups:
             await self._remembered.ensure(job.metadata.uid, group_name(job), lambda: self._create(job, NOTHING))
 
     async def _create(self, job: GangJob, query: Mapping[str, str]) -> float:
-        for version in VERSIONS:
+        for version in SERVED:
             path = paths.pod_groups(version, job.metadata.namespace)
             try:
                 found, existed = await create_owned(self._client, job, path, _group(job, version), query=query)
@@ -251,7 +251,7 @@ class PodGroups:
                 await self._client.request("DELETE", path, query={"labelSelector": earlier})
             return CHECKED_SECONDS
         raise Terminal(
-            f"spec.gangScheduling: the cluster serves no PodGroup ({paths.SCHEDULING}/{' or '.join(VERSIONS)}), so its "
+            f"spec.gangScheduling: the cluster serves no PodGroup ({paths.SCHEDULING}/{' or '.join(SERVED)}), so its "
             "scheduler can't place this gang as a whole; turn on the feature gates GenericWorkload and GangScheduling "
             "(Kubernetes 1.36 or newer), or create the gang without gangScheduling"
         )

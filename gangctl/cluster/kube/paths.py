@@ -10,14 +10,14 @@ NODES: Final = "/api/v1/nodes"
 SCHEDULING: Final = "scheduling.k8s.io"
 
 
-def gangs(namespace: str = "") -> str:
-    """GangJobs of a namespace, or of all namespaces."""
+def gangs_path(namespace: str = "") -> str:
+    """The path of the GangJobs of a namespace, or of all namespaces."""
     return _in(f"/apis/{API_VERSION}", namespace, PLURAL)
 
 
-def gang(namespace: str, name: str) -> str:
-    """One GangJob; append ``/status`` for its status."""
-    return f"{gangs(namespace)}/{name}"
+def gang_path(namespace: str, name: str) -> str:
+    """The path of a GangJob; append ``/status`` for its status."""
+    return f"{gangs_path(namespace)}/{name}"
 
 
 def pods(namespace: str = "") -> str:

@@ -61,8 +61,8 @@ from gangctl.cluster.kube.injection import (
 from gangctl.cluster.kube.owned import group_name, owner_reference, wants_group
 from gangctl.cluster.kube.projections import HubContact
 from gangctl.cluster.kube.settings import KubeSettings
-from gangctl.core.facts.layout import numbered
-from gangctl.core.facts.node_affinity import has_required_affinity, is_selected, untolerated
+from gangctl.core.facts.layout import number_places
+from gangctl.core.facts.node_affinity import has_required_affinity, is_selected, untolerated_taints
 from gangctl.core.facts.trace_context import trace_parent
 from gangctl.core.policy.pods import CreatePod
 from gangctl.kubernetes.objects import Node
@@ -135,7 +135,7 @@ def _add_placement(written: dict[str, Any], path: str, uid: str, placement: Plac
 
 def kept_caches(spec: Spec, role: Role) -> tuple[Compiler, ...]:
     """The compilers whose caches a pod of this role keeps."""
-    is_alone = len(numbered(spec).groups.get(role.group, ())) == 1
+    is_alone = len(number_places(spec).groups.get(role.group, ())) == 1
     return tuple(one for one in Compiler if one is not Compiler.JAX or is_alone)
 
 
@@ -191,7 +191,7 @@ def may_land(spec: Mapping[str, Any], node: Node) -> bool:
             named == node.name
             and is_selected(spec.get("nodeSelector") or {}, node.labels)
             and has_required_affinity(spec.get("affinity") or {}, node.name, node.labels)
-            and not untolerated(spec.get("tolerations") or (), node.taints)
+            and not untolerated_taints(spec.get("tolerations") or (), node.taints)
         )
     except (AttributeError, KeyError, TypeError, ValueError):  # The API server will refuse such a pod.
         return True
@@ -202,7 +202,7 @@ GRACE_MARGIN_SECONDS: Final = 10
 _NAMED: Final = ("initContainers", "containers", "volumes")
 
 
-def build(
+def build_pod(
     job: GangJob, create: CreatePod, settings: KubeSettings, contact: HubContact, *, restart_all: bool
 ) -> dict[str, Any]:
     """The pod to create, as JSON values.

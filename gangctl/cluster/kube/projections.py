@@ -28,7 +28,7 @@ from gangctl.api.stored import read_compact
 from gangctl.cluster.kube.decoding import TOO_DEEP, WatchDecoder, first_error
 from gangctl.core.facts.world import Device, Pod
 from gangctl.kubernetes import containers
-from gangctl.kubernetes.containers import seconds
+from gangctl.kubernetes.containers import epoch_time
 from gangctl.kubernetes.objects import Node, read_devices, read_node
 from gangctl.kubernetes.schema import RawCondition, RawMetadata, RawNode, RawPod
 from gangctl.kubernetes.signals import SignalTable
@@ -123,19 +123,19 @@ def read_gang_pod(raw: RawPod) -> KubePod:
         member=member,
         incarnation=incarnation,
         node=raw.spec.node_name,
-        created_at=seconds(metadata.creation_timestamp),
+        created_at=epoch_time(metadata.creation_timestamp),
         scheduled_at=_scheduled_at(raw, scheduled),
         started_at=containers.started_at(raw),
-        ended_at=seconds(ended.finished_at) if ended is not None else None,
+        ended_at=epoch_time(ended.finished_at) if ended is not None else None,
         ended_reason="" if ended is None else ended.reason,
         last_words=containers.last_words(raw),
         start_failure=containers.start_failure(raw),
-        restarts=containers.restarts(raw),
+        restarts=containers.restart_count(raw),
         deleting=metadata.deletion_timestamp is not None,
         terminated=containers.is_terminated(raw),
         reason=reason,
         detail=detail,
-        starting=containers.starting(raw),
+        starting=containers.start_wait(raw),
         sidecar_end=containers.sidecar_end(raw),
         conditions=tuple((one.type, one.status, one.reason) for one in status.conditions),
         devices=_devices(raw),
@@ -167,8 +167,8 @@ def _contact(annotations: Mapping[str, str]) -> HubContact | None:
 
 def _scheduled_at(raw: RawPod, scheduled: RawCondition | None) -> float | None:
     if scheduled is not None and scheduled.status == "True":
-        return seconds(scheduled.last_transition_time)
-    return seconds(raw.metadata.creation_timestamp) if raw.spec.node_name else None
+        return epoch_time(scheduled.last_transition_time)
+    return epoch_time(raw.metadata.creation_timestamp) if raw.spec.node_name else None
 
 
 def _gang(raw: dict[str, Any]) -> KubeGang:

@@ -25,15 +25,15 @@ from gangctl.cluster.kube.projections import KubeGang
 from gangctl.cluster.kube.reflector import NamespacedCopy, Reflector
 from gangctl.cluster.kube.workload import (
     FLAVORS,
-    GROUP,
-    VERSIONS,
+    KUEUE_GROUP,
+    KUEUE_VERSIONS,
     WORKLOAD_PRIORITY_CLASS,
     WORKLOADS,
     KubeFlavor,
     KubeWorkload,
     Priority,
     new_workload,
-    placed,
+    place_pod,
     status_change,
     workload_name,
 )
@@ -79,7 +79,7 @@ class Queues:
     async def run(self) -> NoReturn:
         """Keep the reads fresh until cancelled. A Kueue that is missing is looked for."""
         self._version = await self._find()
-        base = f"/apis/{GROUP}/{self._version}"
+        base = f"/apis/{KUEUE_GROUP}/{self._version}"
         self._of_gang.clear()
         workloads = NamespacedCopy(
             self._namespaces,
@@ -130,12 +130,12 @@ class Queues:
         problem = ""
         while True:
             try:
-                found = json.loads(await self._client.request("GET", f"/apis/{GROUP}"))
+                found = json.loads(await self._client.request("GET", f"/apis/{KUEUE_GROUP}"))
                 served = {one.get("version") for one in found.get("versions") or ()}
-                spoken = next((one for one in VERSIONS if one in served), "")
+                spoken = next((one for one in KUEUE_VERSIONS if one in served), "")
                 if spoken:
                     return spoken
-                now = f"Kueue serves {sorted(map(str, served))}, and gangctl speaks {', '.join(VERSIONS)}"
+                now = f"Kueue serves {sorted(map(str, served))}, and gangctl speaks {', '.join(KUEUE_VERSIONS)}"
             except NotFound:
                 now = NO_KUEUE
             except (ClusterError, ValueError) as error:
@@ -172,8 +172,8 @@ class Queues:
         known, moment = since is not None, 0.0 if since is None else clock.time_of(since)
         return Queue(gang.queue, gang.priority_class, known, moment, None if found is None else found.workload)
 
-    def placed(self, gang: KubeGang, role: str, pod: dict[str, Any]) -> dict[str, Any]:
-        """The pod, on the nodes of the gang's quota; unchanged if it names no queue, or its quota is for any nodes.
+    def place_pod(self, gang: KubeGang, role: str, pod: dict[str, Any]) -> dict[str, Any]:
+        """Put the pod on the nodes of the gang's quota; unchanged if it names no queue, or its quota is for any nodes.
 
         Raises:
             Retryable: it has no quota any more, or the nodes of its quota aren't known.
@@ -187,7 +187,7 @@ class Queues:
         if place is None:
             return pod
         try:
-            return placed(pod, place, self._flavor)
+            return place_pod(pod, place, self._flavor)
         except LookupError as error:
             raise Retryable(f"the ResourceFlavor {error} that the queue has admitted the gang to isn't known") from None
 
@@ -251,7 +251,7 @@ class Queues:
         )
         if gang.priority_class:
             kind, name = WORKLOAD_PRIORITY_CLASS, gang.priority_class
-            path = f"/apis/{GROUP}/{self._version}/workloadpriorityclasses/{name}"
+            path = f"/apis/{KUEUE_GROUP}/{self._version}/workloadpriorityclasses/{name}"
         elif of_pods:
             kind, name, path = "PriorityClass", of_pods, f"/apis/scheduling.k8s.io/v1/priorityclasses/{of_pods}"
         else:
@@ -263,7 +263,7 @@ class Queues:
         return Priority(kind, name, int(found["value"]))
 
     def _path(self, namespace: str) -> str:
-        return f"/apis/{GROUP}/{self._version}/namespaces/{namespace}/workloads"
+        return f"/apis/{KUEUE_GROUP}/{self._version}/namespaces/{namespace}/workloads"
 
     def _workload(self, gang: KubeGang) -> KubeWorkload | None:
         """The gang's Workload. Of several, the newest: the others are left from before its roles were changed."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gangctl.kubernetes.signals import Row, default_rows
+from gangctl.kubernetes.signals import SignalRow, default_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class KubeSettings:
     """Name of the Secret that a user fills with the hub's certificates; empty = gangctl's own, NAME-tls."""
     audience: str = "gangctl.io"
     """Audience of the sidecars' tokens. A token for another audience is refused."""
-    node_signals: tuple[Row, ...] = field(default_factory=default_rows)
+    node_signals: tuple[SignalRow, ...] = field(default_factory=default_rows)
     """Which conditions, taints and labels of nodes count, and what is done about each."""
     kueue: bool = False
     """Whether gangs that name a queue of Kueue wait for it."""

@@ -15,7 +15,7 @@ from gangctl.api.pod_fields import TEMPLATE
 _MODEL: Final = re.compile(r"(?:list\[)?(?:Core)?V1(\w+)\]?")
 
 
-def table() -> str:
+def fields_table() -> str:
     """The text of the file: one line for each type."""
     # imported only here, because the client has a thousand models
     from kubernetes_asyncio import __version__, client  # noqa: PLC0415
@@ -37,4 +37,4 @@ def _fields(model: Any) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(table())
+    sys.stdout.write(fields_table())

@@ -256,7 +256,7 @@ class Reviews(Generic[T]):
         return found[0] if found is not None and time.monotonic() < found[1] else None
 
 
-PATH: Final = "/apis/authentication.k8s.io/v1/tokenreviews"
+REVIEWS_PATH: Final = "/apis/authentication.k8s.io/v1/tokenreviews"
 CONCURRENCY: Final = 8
 _USER: Final = "system:serviceaccount:"
 
@@ -292,7 +292,7 @@ async def review_token(client: Client, token: str, audiences: tuple[str, ...] = 
     spec = {"token": token, **({"audiences": list(audiences)} if audiences else {})}
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec}
     # It changes nothing, so a replica that doesn't lead may send it as well.
-    answer = await client.request("POST", PATH, body=json.dumps(body).encode(), unguarded=True)
+    answer = await client.request("POST", REVIEWS_PATH, body=json.dumps(body).encode(), unguarded=True)
     try:
         return _Review.model_validate_json(answer).status
     except ValidationError as error:

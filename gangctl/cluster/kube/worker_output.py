@@ -17,17 +17,17 @@ from gangctl.cluster.kube import paths
 from gangctl.cluster.kube.client import Client, NotFound, Rejected
 from gangctl.core.facts.printed import Printed, ReadOutput, last_lines
 
-LINES: Final = 100
+TAIL_LINES: Final = 100
 """Lines of the end of a log. A container runtime cuts lines at 16 KiB, so these have at most 1.6 MiB."""
-BYTES: Final = 2 << 20
+MAX_ANSWER_BYTES: Final = 2 << 20
 """Bytes of an answer. One that has more is not read."""
-SECONDS: Final = 3.0
+REQUEST_SECONDS: Final = 3.0
 """For one request: a kubelet that answers later is left alone."""
 AGAIN_SECONDS: Final = 0.5
 
 
-class WorkerOutput:
-    """Reads logs."""
+class KubeletLogReader:
+    """Reads what workers printed from the kubelets."""
 
     def __init__(self, client: Client, gang: Callable[[str], GangJob | None], *, enabled: bool) -> None:
         """``gang``: the stored gang of a UID."""
@@ -45,7 +45,7 @@ class WorkerOutput:
         if not self._enabled or role is None:
             return Printed()
         path = f"{paths.pod(job.metadata.namespace, pod_name(job.metadata.name, query.member, query.incarnation))}/log"
-        options = {"container": role.worker.name, "tailLines": str(LINES), "limitBytes": str(BYTES)}
+        options = {"container": role.worker.name, "tailLines": str(TAIL_LINES), "limitBytes": str(MAX_ANSWER_BYTES)}
         found = await self._read(path, options, job, query)
         if not found.is_complete:
             await asyncio.sleep(AGAIN_SECONDS)
@@ -56,7 +56,7 @@ class WorkerOutput:
         """Return what the log of the container tells, or that of the container before."""
         refused: Rejected | None = None
         try:
-            log = await self._client.request("GET", path, query=options, timeout=SECONDS, most=BYTES)
+            log = await self._client.request("GET", path, query=options, timeout=REQUEST_SECONDS, most=MAX_ANSWER_BYTES)
             found = last_lines(log, query.attempt, query.rank, overtaken=self._is_overtaken(job, query))
             if found.lines or found.is_complete or found.has_begin:
                 return found
@@ -66,7 +66,7 @@ class WorkerOutput:
             refused = error  # The container waits for its next start.
         try:
             before = {**options, "previous": "true"}
-            log = await self._client.request("GET", path, query=before, timeout=SECONDS, most=BYTES)
+            log = await self._client.request("GET", path, query=before, timeout=REQUEST_SECONDS, most=MAX_ANSWER_BYTES)
         except Rejected:
             if refused is not None:
                 raise refused from None

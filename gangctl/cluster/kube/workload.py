@@ -73,9 +73,9 @@ def _workload(raw: dict[str, Any]) -> KubeWorkload:
     annotations = (raw.get("metadata") or {}).get("annotations") or {}
     spec, status = raw.get("spec") or {}, raw.get("status") or {}
     conditions = {one["type"]: one for one in status.get("conditions") or ()}
-    evicted = holds(conditions, "Evicted")
-    admitted = holds(conditions, "Admitted") and not evicted
-    reserved = holds(conditions, "QuotaReserved")
+    evicted = is_true(conditions, "Evicted")
+    admitted = is_true(conditions, "Admitted") and not evicted
+    reserved = is_true(conditions, "QuotaReserved")
     # Once its quota is given back, Kueue says there why it isn't reserved again; the eviction is history by then.
     why = "" if admitted else _message(conditions, "Evicted" if evicted and reserved else "QuotaReserved")
     if not admitted and not evicted and reserved:
@@ -94,8 +94,8 @@ def _workload(raw: dict[str, Any]) -> KubeWorkload:
             admitted=admitted,
             reserved=reserved,
             evicted=evicted,
-            ready=holds(conditions, "PodsReady"),
-            ended=holds(conditions, "Finished"),
+            ready=is_true(conditions, "PodsReady"),
+            ended=is_true(conditions, "Finished"),
             said=why,
         ),
         places=_places(status),
@@ -104,7 +104,7 @@ def _workload(raw: dict[str, Any]) -> KubeWorkload:
     )
 
 
-def holds(conditions: Mapping[str, Mapping[str, Any]], kind: str) -> bool:
+def is_true(conditions: Mapping[str, Mapping[str, Any]], kind: str) -> bool:
     """Return whether the condition of this type is True."""
     return conditions.get(kind, {}).get("status") == "True"
 
@@ -141,8 +141,8 @@ WORKLOADS: Final = WatchDecoder(dict[str, Any], _workload)
 FLAVORS: Final = WatchDecoder(dict[str, Any], _flavor)
 
 
-GROUP: Final = "kueue.x-k8s.io"
-VERSIONS: Final = ("v1beta2", "v1beta1")
+KUEUE_GROUP: Final = "kueue.x-k8s.io"
+KUEUE_VERSIONS: Final = ("v1beta2", "v1beta1")
 """The versions of Kueue's API that are spoken, the preferred one first."""
 MAX_MESSAGE: Final = 1024
 _SCHEDULED: Final = (
@@ -185,11 +185,11 @@ def new_workload(
 ) -> dict[str, Any]:
     """The object to create, as JSON values. ``pods``: the pod of a member of each role."""
     gang = job.metadata
-    labels = {**gang_selector(gang.uid), f"{GROUP}/job-uid": gang.uid}
+    labels = {**gang_selector(gang.uid), f"{KUEUE_GROUP}/job-uid": gang.uid}
     if priority is not None and priority.kind == WORKLOAD_PRIORITY_CLASS:
         labels[LABEL_PRIORITY_CLASS] = priority.name
     return {
-        "apiVersion": f"{GROUP}/{version}",
+        "apiVersion": f"{KUEUE_GROUP}/{version}",
         "kind": "Workload",
         "metadata": {
             "name": workload_name(job),
@@ -225,7 +225,7 @@ def _asked(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _priority(version: str, one: Priority) -> dict[str, Any]:
-    group = GROUP if one.kind == WORKLOAD_PRIORITY_CLASS else "scheduling.k8s.io"
+    group = KUEUE_GROUP if one.kind == WORKLOAD_PRIORITY_CLASS else "scheduling.k8s.io"
     if version == "v1beta1":
         source = f"{group}/{one.kind.lower()}"
         return {"priorityClassName": one.name, "priorityClassSource": source, "priority": one.value}
@@ -251,9 +251,9 @@ def status_change(stored: Mapping[str, Any], verb: QueueVerb, text: str, now: da
         }
 
     match verb:
-        case QueueVerb.READY if not holds(conditions, "PodsReady"):
+        case QueueVerb.READY if not is_true(conditions, "PodsReady"):
             put("PodsReady", "Started", text, state=True)
-        case QueueVerb.RELEASE if holds(conditions, "Evicted") and holds(conditions, "QuotaReserved"):
+        case QueueVerb.RELEASE if is_true(conditions, "Evicted") and is_true(conditions, "QuotaReserved"):
             evicted = conditions["Evicted"]
             again = evicted.get("reason") == _REQUEUED
             put("Requeued", evicted.get("reason") or "Evicted", evicted.get("message") or "", state=again)
@@ -261,7 +261,7 @@ def status_change(stored: Mapping[str, Any], verb: QueueVerb, text: str, now: da
             put("Admitted", "NoReservation", "The workload has no reservation", state=False)
             put("PodsReady", "WaitForStart", text, state=False)
             admission = {"admission": None}
-        case QueueVerb.SUCCEED | QueueVerb.FAIL if not holds(conditions, "Finished"):
+        case QueueVerb.SUCCEED | QueueVerb.FAIL if not is_true(conditions, "Finished"):
             put("Finished", "Succeeded" if verb is QueueVerb.SUCCEED else "Failed", text, state=True)
         case _:
             return None
@@ -273,8 +273,8 @@ def _rfc3339(at: datetime) -> str:
     return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def placed(pod: Mapping[str, Any], place: PodSetPlace, flavor: Callable[[str], KubeFlavor | None]) -> dict[str, Any]:
-    """The pod, where the queue has quota for it: on the nodes of its flavors, with what admission checks add.
+def place_pod(pod: Mapping[str, Any], place: PodSetPlace, flavor: Callable[[str], KubeFlavor | None]) -> dict[str, Any]:
+    """Put the pod where the queue has quota: on the nodes of its flavors, with what admission checks add.
 
     Raises:
         LookupError: a flavor isn't known; the text is its name.

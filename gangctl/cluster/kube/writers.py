@@ -52,7 +52,7 @@ class GangWriter:
             },
             "status": status.model_dump(mode="json", by_alias=True, exclude_none=True),
         }
-        path, content = paths.gang(metadata.namespace, metadata.name), json.dumps(body).encode()
+        path, content = paths.gang_path(metadata.namespace, metadata.name), json.dumps(body).encode()
         try:
             answer = await self._client.request("PUT", f"{path}/status", body=content)
         except (Conflict, NotFound) as error:
@@ -84,7 +84,7 @@ class GangWriter:
             "preconditions": {"uid": metadata.uid},
             "propagationPolicy": "Background",
         }
-        path = paths.gang(metadata.namespace, metadata.name)
+        path = paths.gang_path(metadata.namespace, metadata.name)
         try:
             answer = await self._client.request("DELETE", path, body=json.dumps(options).encode())
         except (NotFound, Conflict) as error:
@@ -114,7 +114,7 @@ class GangWriter:
 
     async def _read_again(self, job: GangJob) -> GangJob | None:
         """Read the stored object and give it to the informer; None if it is gone."""
-        path = paths.gang(job.metadata.namespace, job.metadata.name)
+        path = paths.gang_path(job.metadata.namespace, job.metadata.name)
         try:
             found = GANGS.item(await self._client.request("GET", path))
         except NotFound:

@@ -43,8 +43,8 @@ def stamp(path: Path) -> Stamp | None:
         return None
 
 
-def read(path: Path) -> tuple[bytes, Stamp]:
-    """The content and its version.
+def read_file(path: Path) -> tuple[bytes, Stamp]:
+    """Read the content and its version.
 
     Raises:
         OSError: it can't be read.
@@ -53,7 +53,7 @@ def read(path: Path) -> tuple[bytes, Stamp]:
         return file.read(), _stamp(os.fstat(file.fileno()))
 
 
-def write(path: Path, content: bytes, *, durable: bool) -> Stamp:
+def write_file(path: Path, content: bytes, *, durable: bool) -> Stamp:
     """Replace a file atomically; with ``durable``, the new content survives a power failure once this has returned.
 
     Raises:
@@ -104,7 +104,7 @@ def unwritable(path: Path, error: OSError) -> Retryable:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
+def lock_file(path: Path) -> Iterator[None]:
     """Hold the lock of a file; it is released at the end of the process at the latest.
 
     Raises:

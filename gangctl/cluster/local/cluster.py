@@ -26,11 +26,11 @@ from gangctl.cluster.local.atomic_files import Stamp, append_line
 from gangctl.cluster.local.gang_store import GangStore
 from gangctl.cluster.local.layout import GangFolder, StateDirectory
 from gangctl.cluster.local.local_pod import LocalPod
-from gangctl.cluster.local.log_files import WorkerOutput
+from gangctl.cluster.local.log_files import LogFileReader
 from gangctl.cluster.local.pod_record import PodRecord
-from gangctl.cluster.local.process import Process
-from gangctl.cluster.local.programs import Programs, ignored, store_pod
-from gangctl.cluster.local.termination import find_processes, processes_of
+from gangctl.cluster.local.process import LocalProcess
+from gangctl.cluster.local.programs import Programs, ignored_fields, store_pod
+from gangctl.cluster.local.termination import find_processes, pod_processes
 from gangctl.cluster.port import MemberIdentity, Refusal, RefusalReason, UnreadableGang
 from gangctl.core.facts.printed import Printed, ReadOutput
 from gangctl.core.facts.world import NO_QUEUE, NodeState, Pod, Queue
@@ -66,7 +66,7 @@ class LocalCluster:
         self._unreadable: dict[Path, Stamp | None] = {}
         """Files that can't be read, so that each version is logged only once."""
         self._tokens: dict[str, MemberIdentity] = {}
-        self._output = WorkerOutput()
+        self._output = LogFileReader()
         self._starting = asyncio.Semaphore(CONCURRENT_STARTS)
         self._tasks: asyncio.TaskGroup | None = None
         self._changed: Callable[[str], None] = lambda _uid: None
@@ -210,9 +210,9 @@ class LocalCluster:
         }
         await asyncio.to_thread(append_line, found.store.folder.events, json.dumps(line))
 
-    def _start_pod(self, gang: _Gang, stored: PodRecord, living: dict[str, Process]) -> None:
+    def _start_pod(self, gang: _Gang, stored: PodRecord, living: dict[str, LocalProcess]) -> None:
         folder = gang.store.folder.pod(stored.name)
-        found = processes_of(stored, living)
+        found = pod_processes(stored, living)
         pod = LocalPod(folder, stored, self._programs, lambda: self._changed(stored.gang), found)
         self._tokens[stored.token] = MemberIdentity(stored.gang, stored.member, stored.incarnation, stored.uid)
         gang.pods[stored.name] = pod
@@ -279,7 +279,7 @@ class LocalCluster:
                 self._start_pod(gang, stored, living)
                 if stored.gang != job.metadata.uid:
                     await gang.pods[stored.name].abandon()
-        for sentence in ignored(job):
+        for sentence in ignored_fields(job):
             log.warning("gang %s: %s", job.metadata.name, sentence)
         return gang
 

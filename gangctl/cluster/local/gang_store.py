@@ -22,7 +22,7 @@ from gangctl.api.gangjob import GangJob, Metadata, Spec
 from gangctl.api.status import Status
 from gangctl.api.stored import read_stored
 from gangctl.cluster.errors import Conflict, Terminal
-from gangctl.cluster.local.atomic_files import Stamp, locked, read, stamp, unwritable, write
+from gangctl.cluster.local.atomic_files import Stamp, lock_file, read_file, stamp, unwritable, write_file
 from gangctl.cluster.local.layout import GangFolder
 
 ANNOTATION_DIRECTORY: Final = "gangctl.io/working-directory"
@@ -86,7 +86,7 @@ class GangStore:
             folder.pods.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise unwritable(folder.pods, error) from error
-        with self._mutex, locked(folder.lock):
+        with self._mutex, lock_file(folder.lock):
             if folder.job.exists():
                 raise Conflict(f"gang {job.metadata.name!r} already exists in {folder.path}")
             given = job.metadata.model_dump()
@@ -108,7 +108,7 @@ class GangStore:
             Retryable: it can't be written.
             Terminal: the stored file is no longer a GangJob.
         """
-        with self._mutex, locked(self.folder.lock):
+        with self._mutex, lock_file(self.folder.lock):
             found = self.read()
             ours, theirs = job.metadata, found.metadata
             if (theirs.uid, theirs.resource_version) != (ours.uid, ours.resource_version):
@@ -125,7 +125,7 @@ class GangStore:
             Retryable: it can't be written.
             Terminal: there is no such gang, or the new spec is invalid.
         """
-        with self._mutex, locked(self.folder.lock):
+        with self._mutex, lock_file(self.folder.lock):
             found = self.read()
             spec = change(found.spec)
             if spec == found.spec:
@@ -139,13 +139,13 @@ class GangStore:
             return self._write(wanted)
 
     def _write(self, job: GangJob) -> GangJob:
-        self.newest = write(self.folder.job, _content(job), durable=True), job
+        self.newest = write_file(self.folder.job, _content(job), durable=True), job
         return job
 
 
 def _read(name: str, path: Path) -> tuple[Stamp, GangJob]:
     try:
-        content, version = read(path)
+        content, version = read_file(path)
         stored = read_stored(json.loads(content))
     except FileNotFoundError:
         raise Terminal(f"there is no gang {name!r}: {path} doesn't exist") from None

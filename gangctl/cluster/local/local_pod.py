@@ -21,7 +21,7 @@ from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.local import pod_record, process
 from gangctl.cluster.local.layout import PodFolder
 from gangctl.cluster.local.pod_record import PodRecord, projection
-from gangctl.cluster.local.process import Process
+from gangctl.cluster.local.process import LocalProcess
 from gangctl.cluster.local.programs import Programs
 from gangctl.cluster.local.termination import end_sidecar, end_supervisor, kill_tree
 from gangctl.cluster.sightings import first_seen
@@ -46,7 +46,7 @@ class LocalPod:
         stored: PodRecord,
         programs: Programs,
         notify: Callable[[], None],
-        found: tuple[Process | None, Process | None] = (None, None),
+        found: tuple[LocalProcess | None, LocalProcess | None] = (None, None),
     ) -> None:
         """``found``: its running sidecar and supervisor, if an earlier controller started the pod."""
         self.record = stored
@@ -139,7 +139,7 @@ class LocalPod:
         if self._supervisor is None:
             return None
         async with asyncio.TaskGroup() as tasks:
-            ended = tasks.create_task(process.ended(self._supervisor))
+            ended = tasks.create_task(process.wait_for_end(self._supervisor))
             deleting = tasks.create_task(self._deleting.wait())
             await asyncio.wait((ended, deleting), return_when=asyncio.FIRST_COMPLETED)
             deleting.cancel()
@@ -157,7 +157,7 @@ class LocalPod:
                 await self._record(sidecar=self._sidecar)
             began = time.monotonic()
             if self._sidecar is not None:
-                await process.ended(self._sidecar)
+                await process.wait_for_end(self._sidecar)
                 log.info("pod %s: the sidecar ended and is restarted", self.record.name)
             self._sidecar = None
             quick = quick + 1 if time.monotonic() - began < QUICK_SECONDS else 0
@@ -186,7 +186,7 @@ class LocalPod:
     async def _store(self, *, durable: bool, **changes: Unpack[pod_record.RecordChanges]) -> None:
         async with self._writing:
             record = changed(self.record, **changes)
-            await asyncio.to_thread(pod_record.save, self._folder, record, durable=durable)
+            await asyncio.to_thread(pod_record.save_pod, self._folder, record, durable=durable)
             self._set_record(record)
 
     def _set_record(self, record: PodRecord) -> None:

@@ -17,7 +17,7 @@ from gangctl.core.facts.printed import Printed, last_lines
 # Rotation: keeps the logs of a state directory small, without the programs that write them.
 #
 # A program writes straight into its file, opened for appending, and must not notice. So a log of over
-# :data:`MOST_BYTES` is copied to ``NAME.1``, in the place of the one before, and then emptied:
+# :data:`ROTATE_BYTES` is copied to ``NAME.1``, in the place of the one before, and then emptied:
 #
 #     NAME.1 is complete   before   NAME is emptied
 #
@@ -31,7 +31,7 @@ from gangctl.core.facts.printed import Printed, last_lines
 
 log = logging.getLogger(__name__)
 
-MOST_BYTES: Final = 64 << 20
+ROTATE_BYTES: Final = 64 << 20
 """A log with more is rotated."""
 LOOK_SECONDS: Final = 1.0
 _PIECE: Final = 1 << 20
@@ -48,12 +48,12 @@ async def rotate_logs(state: StateDirectory) -> None:
         await asyncio.sleep(LOOK_SECONDS)
 
 
-def rotated(path: Path) -> Path:
-    """The older part of a log."""
+def rotated_path(path: Path) -> Path:
+    """The path of the older part of a log."""
     return path.with_name(f"{path.name}.1")
 
 
-def rotate(path: Path, most: int = MOST_BYTES) -> bool:
+def rotate_log(path: Path, most: int = ROTATE_BYTES) -> bool:
     """Rotate one log if it has more than ``most`` bytes; returns whether it did.
 
     Raises:
@@ -70,7 +70,7 @@ def rotate(path: Path, most: int = MOST_BYTES) -> bool:
         copy = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             left = _copy(log_file, copy, 2 * most)
-            temporary.replace(rotated(path))
+            temporary.replace(rotated_path(path))
             _copy(log_file, copy, left)
         finally:
             os.close(copy)
@@ -88,7 +88,7 @@ def _rotate_all(state: StateDirectory) -> list[tuple[Path, OSError]]:
     failed: list[tuple[Path, OSError]] = []
     for path in _logs(state):
         try:
-            rotate(path)
+            rotate_log(path)
         except FileNotFoundError:
             continue
         except OSError as error:
@@ -150,7 +150,7 @@ class LogReader:
         self._in_older = False
         self._at = 0
         if from_end:
-            self._older, self._at = stamp(rotated(path)), _size(path)
+            self._older, self._at = stamp(rotated_path(path)), _size(path)
 
     def read(self, most: int = READ_BYTES) -> bytes:
         """The next bytes; none if there are no more yet, or no log.
@@ -166,13 +166,13 @@ class LogReader:
             return b""
 
     def _next(self, newer: BinaryIO, most: int) -> bytes:
-        older = stamp(rotated(self._path))
+        older = stamp(rotated_path(self._path))
         if older != self._older and older is not None:
             self._at = 0 if self._in_older else self._at
             self._in_older = True
         self._older = older
         if self._in_older:
-            piece = _read(rotated(self._path), self._at, most)
+            piece = _read(rotated_path(self._path), self._at, most)
             self._at += len(piece)
             if piece:
                 return piece
@@ -206,7 +206,7 @@ def _size(path: Path) -> int:
 # between those of the worker tell which are of that attempt.
 
 
-READ: Final = 1 << 16
+TAIL_BYTES: Final = 1 << 16
 """Bytes of the end of a log that are read."""
 _KEPT: Final = 2
 """Attempts of a pod that are remembered."""
@@ -220,8 +220,8 @@ class _Begin(NamedTuple):
     """The older part that was there then."""
 
 
-class WorkerOutput:
-    """Where the newest attempts begin in each log."""
+class LogFileReader:
+    """Reads logs, and knows where the newest attempts begin in each."""
 
     def __init__(self) -> None:
         self._begins: dict[Path, dict[int, _Begin]] = {}
@@ -235,7 +235,7 @@ class WorkerOutput:
             known = self._begins.setdefault(log, {})
             for later in [one for one in known if one > attempt]:
                 del known[later]  # They are of a gang of this name that is gone.
-            known[attempt] = _Begin(_size(log), stamp(rotated(log)))
+            known[attempt] = _Begin(_size(log), stamp(rotated_path(log)))
             for old in sorted(known)[:-_KEPT]:
                 del known[old]
 
@@ -253,7 +253,7 @@ class WorkerOutput:
 
 def _part(log: Path, newer: BinaryIO, begins: dict[int, _Begin], attempt: int) -> bytes:
     """The end of what the attempt wrote, in whole lines. Places count from the beginning of the older part."""
-    older = stamp(rotated(log))
+    older = stamp(rotated_path(log))
     before = 0 if older is None else older.size
     size = before + newer.seek(0, os.SEEK_END)
     places = {
@@ -263,10 +263,10 @@ def _part(log: Path, newer: BinaryIO, begins: dict[int, _Begin], attempt: int) -
     begin = begin if begin <= size else before  # It was emptied by hand meanwhile.
     end = min((place for one, place in places.items() if one > attempt), default=size)
     end = end if begin <= end <= size else size
-    first = max(begin, end - READ)
+    first = max(begin, end - TAIL_BYTES)
     content = b""
     if first < before:
-        with rotated(log).open("rb") as file:
+        with rotated_path(log).open("rb") as file:
             file.seek(first)
             content = file.read(min(end, before) - first)
     newer.seek(max(0, first - before))

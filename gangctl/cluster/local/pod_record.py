@@ -12,15 +12,15 @@ from gangctl.api.model import Model
 from gangctl.api.names import LOCAL_NODE
 from gangctl.cluster.errors import Terminal
 from gangctl.cluster.local import process
-from gangctl.cluster.local.atomic_files import read, write
+from gangctl.cluster.local.atomic_files import read_file, write_file
 from gangctl.cluster.local.layout import GangFolder, PodFolder, StateDirectory
-from gangctl.cluster.local.process import Process
+from gangctl.cluster.local.process import LocalProcess
 from gangctl.cluster.local.worker_ranks import worker_ranks
 from gangctl.core.facts.world import LastWords, Pod
 from gangctl.core.policy.launch import memory_folder
 from gangsidecar.wire import from_words
 
-ADDRESS = "127.0.0.1"
+LOOPBACK = "127.0.0.1"
 _ADVICE = "the gang is not managed until you restore the file, or end its processes and remove the file"
 
 
@@ -46,8 +46,8 @@ class PodRecord(Model):
     """The working directory of the worker."""
     grace_seconds: int = 30
     """From SIGTERM to SIGKILL when the pod is deleted."""
-    sidecar: Process | None = None
-    supervisor: Process | None = None
+    sidecar: LocalProcess | None = None
+    supervisor: LocalProcess | None = None
     started: float | None = None
     """Time of the last start of the supervisor; absent while it does not run."""
     ended: float | None = None
@@ -66,8 +66,8 @@ class RecordChanges(TypedDict, total=False):
     """Fields that change during a pod's life."""
 
     grace_seconds: int
-    sidecar: Process | None
-    supervisor: Process | None
+    sidecar: LocalProcess | None
+    supervisor: LocalProcess | None
     started: float | None
     ended: float | None
     message: str
@@ -77,14 +77,14 @@ class RecordChanges(TypedDict, total=False):
     reason: str
 
 
-def load(folder: PodFolder) -> PodRecord | None:
-    """The stored pod; None if the folder has none.
+def load_pod(folder: PodFolder) -> PodRecord | None:
+    """Load the stored pod; None if the folder has none.
 
     Raises:
         Terminal: the file can't be read or isn't a pod.
     """
     try:
-        content, _ = read(folder.record)
+        content, _ = read_file(folder.record)
         return PodRecord.model_validate_json(content)
     except FileNotFoundError:
         return None
@@ -101,16 +101,17 @@ def load_all(folder: GangFolder) -> tuple[PodRecord, ...]:
         Terminal: one of them can't be read.
     """
     paths = sorted(folder.pods.iterdir()) if folder.pods.is_dir() else []
-    return tuple(record for path in paths if (record := load(PodFolder(path))) is not None)
+    return tuple(record for path in paths if (record := load_pod(PodFolder(path))) is not None)
 
 
-def save(folder: PodFolder, record: PodRecord, *, durable: bool) -> None:
+def save_pod(folder: PodFolder, record: PodRecord, *, durable: bool) -> None:
     """Store the pod.
 
     Raises:
         Retryable: it can't be written.
     """
-    write(folder.record, record.model_dump_json(by_alias=True, exclude_none=True, indent=1).encode(), durable=durable)
+    text = record.model_dump_json(by_alias=True, exclude_none=True, indent=1)
+    write_file(folder.record, text.encode(), durable=durable)
 
 
 def remove_what_lived(record: PodRecord) -> None:
@@ -169,7 +170,7 @@ def pod_of(folder: GangFolder, member: str) -> PodRecord:
     return max(found, key=lambda one: one.incarnation)
 
 
-def processes(pod: PodRecord, files: PodFolder, target: PodProcess) -> dict[Process, int | None]:
+def live_processes(pod: PodRecord, files: PodFolder, target: PodProcess) -> dict[LocalProcess, int | None]:
     """The running processes of a kind, with their ranks.
 
     For the worker: those that the supervisor started, without their children.

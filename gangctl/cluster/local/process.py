@@ -1,6 +1,6 @@
 """Linux processes that need not be children of this one: their identity, their end, and their descendants.
 
-A pid does not identify a process, because pids are reused: a :class:`Process` also has its start time and the boot ID.
+A pid does not identify a process, because pids are reused: a :class:`LocalProcess` also has its start time and boot ID.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SHELL: Final = 'cd -- "$0" && exec "$@"'
 _PROC: Final = Path("/proc")
 
 
-class Process(Model):
+class LocalProcess(Model):
     """One process, identified across the reuse of pids and reboots."""
 
     pid: int
@@ -43,13 +43,13 @@ def boot_id() -> str:
     return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
 
 
-def process_of(pid: int) -> Process | None:
+def process_of(pid: int) -> LocalProcess | None:
     """The running process with this pid; None for a zombie."""
     found = _stat(pid)
-    return None if found is None or found.ended else Process(pid=pid, start_time=found.start_time, boot=boot_id())
+    return None if found is None or found.ended else LocalProcess(pid=pid, start_time=found.start_time, boot=boot_id())
 
 
-def is_alive(process: Process) -> bool:
+def is_alive(process: LocalProcess) -> bool:
     """Return whether the process still runs and isn't a zombie."""
     found = _stat(process.pid)
     return (
@@ -57,7 +57,7 @@ def is_alive(process: Process) -> bool:
     )
 
 
-def spawn(command: Sequence[str], environment: Mapping[str, str], directory: Path, log: Path) -> Process:
+def spawn(command: Sequence[str], environment: Mapping[str, str], directory: Path, log: Path) -> LocalProcess:
     """Start a program in a new session, so that it outlives this process; its output is appended to ``log``.
 
     If ``directory`` does not exist, the log says so and the program ends at once.
@@ -84,10 +84,10 @@ def spawn(command: Sequence[str], environment: Mapping[str, str], directory: Pat
         os.close(descriptor)
     # it can't be gone from /proc, because only this process reaps it
     found = _stat(pid)
-    return Process(pid=pid, start_time=0 if found is None else found.start_time, boot=boot_id())
+    return LocalProcess(pid=pid, start_time=0 if found is None else found.start_time, boot=boot_id())
 
 
-async def ended(process: Process) -> int | None:
+async def wait_for_end(process: LocalProcess) -> int | None:
     """Wait for the end of a process. Return its exit code (negative: the signal), or None if it isn't our child."""
     with suppress(ProcessLookupError):
         descriptor = os.pidfd_open(process.pid)
@@ -100,7 +100,7 @@ async def ended(process: Process) -> int | None:
     return _reap(process)
 
 
-def send(process: Process, signum: int) -> bool:
+def signal_process(process: LocalProcess, signum: int) -> bool:
     """Send a signal; return False if the process is gone.
 
     Raises:
@@ -121,7 +121,7 @@ def send(process: Process, signum: int) -> bool:
     return True
 
 
-def descendants(process: Process) -> tuple[Process, ...]:
+def descendants(process: LocalProcess) -> tuple[LocalProcess, ...]:
     """All descendants of a process, parents first; empty if it is gone."""
     if not is_alive(process):
         return ()
@@ -136,25 +136,25 @@ def descendants(process: Process) -> tuple[Process, ...]:
     return _living(order[1:])
 
 
-def children(process: Process) -> tuple[Process, ...]:
+def children(process: LocalProcess) -> tuple[LocalProcess, ...]:
     """The children of a process."""
     if not is_alive(process):
         return ()
     return _living(pid for pid in _pids() if (found := _stat(pid)) is not None and found.parent == process.pid)
 
 
-def marked(pod: str) -> tuple[Process, ...]:
-    """Worker processes of this pod, found by the mark in their environment, whatever their parents are now."""
+def find_marked(pod: str) -> tuple[LocalProcess, ...]:
+    """Find the worker processes of this pod by the mark in their environment, whatever their parents are now."""
     wanted = {f"GANG_POD_UID={pod}".encode(), MARK.encode()}
     return _living(pid for pid in _pids() if wanted <= set(_words(pid, "environ")))
 
 
-def running(matches: Callable[[Sequence[str]], str | None]) -> dict[str, Process]:
-    """Running processes by the key that ``matches`` returns for their command line; None: no match.
+def find_running(matches: Callable[[Sequence[str]], str | None]) -> dict[str, LocalProcess]:
+    """Find running processes by the key that ``matches`` returns for their command line; None: no match.
 
     Only leaders of a session count, and the oldest of those with one key: the others are forks of it.
     """
-    found: dict[str, Process] = {}
+    found: dict[str, LocalProcess] = {}
     for pid in _pids():
         name = matches(command_line(pid))
         process = None if name is None else process_of(pid)
@@ -178,7 +178,7 @@ def command_line(pid: int) -> list[str]:
     return [os.fsdecode(word) for word in _words(pid, "cmdline")]
 
 
-def _living(pids: Iterable[int]) -> tuple[Process, ...]:
+def _living(pids: Iterable[int]) -> tuple[LocalProcess, ...]:
     return tuple(process for process in map(process_of, pids) if process is not None)
 
 
@@ -224,7 +224,7 @@ async def _readable(descriptor: int) -> None:
         loop.remove_reader(descriptor)
 
 
-def _reap(process: Process) -> int | None:
+def _reap(process: LocalProcess) -> int | None:
     found = _stat(process.pid)
     if found is None or found.start_time != process.start_time:
         return None

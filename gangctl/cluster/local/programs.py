@@ -20,18 +20,18 @@ from gangctl.api.roles import preloaded
 from gangctl.cluster import clock
 from gangctl.cluster.errors import Terminal
 from gangctl.cluster.local import pod_record
-from gangctl.cluster.local.atomic_files import sync_folder, unwritable, write
+from gangctl.cluster.local.atomic_files import sync_folder, unwritable, write_file
 from gangctl.cluster.local.gang_store import ANNOTATION_DIRECTORY
 from gangctl.cluster.local.layout import GangFolder, PodFolder, StateDirectory, runtime_directory
-from gangctl.cluster.local.pod_record import ADDRESS, PodRecord
-from gangctl.cluster.local.process import Process, spawn
+from gangctl.cluster.local.pod_record import LOOPBACK, PodRecord
+from gangctl.cluster.local.process import LocalProcess, spawn
 from gangctl.core.policy.pods import CreatePod
 from gangsidecar.wire import FRAMEWORK_SOCKET, PRELOAD_VARIABLE, SUPERVISOR_SOCKET, Compiler
 
 # Makes a command for this machine from a role's pod template.
 #
 # It uses command, args, workingDir and env (name and value) of the worker container. Image, resources, volumes and
-# other containers have no effect; :func:`ignored` lists them. A template that needs what this machine lacks is
+# other containers have no effect; :func:`ignored_fields` lists them. A template that needs what this machine lacks is
 # rejected.
 
 
@@ -82,8 +82,8 @@ def _start(role: Role) -> dict[str, str]:
     return {PRELOAD_VARIABLE: preloaded(role.start)}
 
 
-def refusals(job: GangJob, here: Path | None = None) -> tuple[str, ...]:
-    """Why a job can't be run on this machine: one message for each field, with what was found and what to do.
+def run_obstacles(job: GangJob, here: Path | None = None) -> tuple[str, ...]:
+    """The reasons why a job can't run on this machine: one message for each field, with what was found and what to do.
 
     With ``here``, also what the system says of a start in this folder.
     """
@@ -118,7 +118,7 @@ def _encoded(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-def ignored(job: GangJob) -> tuple[str, ...]:
+def ignored_fields(job: GangJob) -> tuple[str, ...]:
     """Parts of a job that have no effect on this machine, as messages."""
     messages: list[str] = []
     for at, role in enumerate(job.spec.roles):
@@ -234,9 +234,9 @@ def store_pod(state: StateDirectory, folder: GangFolder, job: GangJob, create: C
         pod.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         pod.state_file.unlink(missing_ok=True)
         pod.termination_log.unlink(missing_ok=True)
-        write(pod.program, state.program.read_bytes(), durable=False)
-        write(pod.token, stored.token.encode(), durable=False)
-        pod_record.save(pod, stored, durable=True)
+        write_file(pod.program, state.program.read_bytes(), durable=False)
+        write_file(pod.token, stored.token.encode(), durable=False)
+        pod_record.save_pod(pod, stored, durable=True)
         sync_folder(folder.pods)
     except OSError as error:
         raise unwritable(pod.path, error) from error
@@ -265,7 +265,7 @@ class Programs:
         if done.returncode != 0:
             raise Terminal(f"the supervisor can't be installed in {state}: {done.stderr.strip()}")
 
-    def start_sidecar(self, pod: PodRecord, folder: PodFolder) -> Process:
+    def start_sidecar(self, pod: PodRecord, folder: PodFolder) -> LocalProcess:
         """Start the sidecar of a pod.
 
         Raises:
@@ -278,7 +278,7 @@ class Programs:
         ]
         return spawn(command, os.environ, folder.path, folder.sidecar_log)
 
-    def start_supervisor(self, pod: PodRecord, folder: PodFolder) -> Process:
+    def start_supervisor(self, pod: PodRecord, folder: PodFolder) -> LocalProcess:
         """Start the supervisor of a pod, which starts the worker on the controller's order.
 
         Raises:
@@ -294,7 +294,7 @@ class Programs:
             "--member": pod.member,
             "--incarnation": str(pod.incarnation),
             "--pod": pod.uid,
-            "--address": ADDRESS,
+            "--address": LOOPBACK,
             "--client-dir": str(self.state.client),
             # The others keep theirs in the user's home or in /tmp already, for longer than a gang lives.
             "--caches": Compiler.JAX.value,

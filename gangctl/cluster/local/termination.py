@@ -15,7 +15,7 @@ from gangctl.cluster.local import pod_record, process
 from gangctl.cluster.local.gang_store import GangStore
 from gangctl.cluster.local.layout import GangFolder, PodFolder, StateDirectory, only_controller
 from gangctl.cluster.local.pod_record import PodRecord
-from gangctl.cluster.local.process import Process
+from gangctl.cluster.local.process import LocalProcess
 from gangctl.core.facts.world import Observed
 from gangctl.core.lifecycle.decide import decide
 from gangsidecar.wire import SUPERVISOR_ARCHIVE
@@ -25,57 +25,57 @@ AGAIN_SECONDS: Final = 1.0
 """A process tree may fork before it is killed, or be blocked in a driver: kill again after this time."""
 
 
-async def end_supervisor(pod: str, supervisor: Process | None, grace: float) -> None:
+async def end_supervisor(pod: str, supervisor: LocalProcess | None, grace: float) -> None:
     """Send SIGTERM to the supervisor; after ``grace`` seconds, SIGKILL to it and to all processes of its worker.
 
     It returns when none of them is left, so it never returns if a process can't be killed.
     """
-    if supervisor is not None and process.send(supervisor, signal.SIGTERM):
+    if supervisor is not None and process.signal_process(supervisor, signal.SIGTERM):
         with suppress(TimeoutError):
             async with asyncio.timeout(grace):
-                await process.ended(supervisor)
+                await process.wait_for_end(supervisor)
     await kill_tree(pod, supervisor)
 
 
-async def kill_tree(pod: str, supervisor: Process | None) -> None:
+async def kill_tree(pod: str, supervisor: LocalProcess | None) -> None:
     """Send SIGKILL to the supervisor and all processes of its worker until none is left."""
     while left := await asyncio.to_thread(_tree, pod, supervisor):
         for one in left:
-            process.send(one, signal.SIGKILL)
+            process.signal_process(one, signal.SIGKILL)
         await _ends(left)
 
 
-async def end_worker(pod: str, supervisor: Process | None, grace: float) -> None:
+async def end_worker(pod: str, supervisor: LocalProcess | None, grace: float) -> None:
     """Send SIGTERM to all processes of the worker, and wait up to ``grace`` seconds until none is left."""
-    asked: set[Process] = set()
+    asked: set[LocalProcess] = set()
     with suppress(TimeoutError):
         async with asyncio.timeout(grace):
             while left := [one for one in await asyncio.to_thread(_tree, pod, supervisor) if one != supervisor]:
                 for one in set(left) - asked:
-                    process.send(one, signal.SIGTERM)
-                    process.send(one, signal.SIGCONT)  # a stopped process can't handle SIGTERM
+                    process.signal_process(one, signal.SIGTERM)
+                    process.signal_process(one, signal.SIGCONT)  # a stopped process can't handle SIGTERM
                 asked.update(left)
                 await _ends(left)
 
 
-async def end_sidecar(sidecar: Process | None) -> None:
+async def end_sidecar(sidecar: LocalProcess | None) -> None:
     """Send SIGTERM to the sidecar, and SIGKILL if it does not end in time."""
-    if sidecar is None or not process.send(sidecar, signal.SIGTERM):
+    if sidecar is None or not process.signal_process(sidecar, signal.SIGTERM):
         return
     try:
         async with asyncio.timeout(SIDECAR_GRACE_SECONDS):
-            await process.ended(sidecar)
+            await process.wait_for_end(sidecar)
     except TimeoutError:
-        process.send(sidecar, signal.SIGKILL)
-        await process.ended(sidecar)
+        process.signal_process(sidecar, signal.SIGKILL)
+        await process.wait_for_end(sidecar)
 
 
-def find_processes() -> dict[str, Process]:
+def find_processes() -> dict[str, LocalProcess]:
     """All running sidecars and supervisors on this machine, recorded or not."""
-    return process.running(_key)
+    return process.find_running(_key)
 
 
-def processes_of(pod: PodRecord, found: Mapping[str, Process]) -> tuple[Process | None, Process | None]:
+def pod_processes(pod: PodRecord, found: Mapping[str, LocalProcess]) -> tuple[LocalProcess | None, LocalProcess | None]:
     """The running sidecar and supervisor of a pod: as recorded, or as :func:`find_processes` found them."""
     return (
         _living(pod.sidecar) or found.get(f"sidecar {pod.sockets}"),
@@ -83,7 +83,7 @@ def processes_of(pod: PodRecord, found: Mapping[str, Process]) -> tuple[Process 
     )
 
 
-def _living(one: Process | None) -> Process | None:
+def _living(one: LocalProcess | None) -> LocalProcess | None:
     return one if one is not None and process.is_alive(one) else None
 
 
@@ -95,19 +95,19 @@ def _key(line: Sequence[str]) -> str | None:
     return None
 
 
-async def _ends(left: Iterable[Process]) -> None:
+async def _ends(left: Iterable[LocalProcess]) -> None:
     """Wait until all have ended, at most AGAIN_SECONDS."""
     with suppress(TimeoutError):
         async with asyncio.timeout(AGAIN_SECONDS), asyncio.TaskGroup() as tasks:
             for one in left:
-                tasks.create_task(process.ended(one))
+                tasks.create_task(process.wait_for_end(one))
 
 
-def _tree(pod: str, supervisor: Process | None) -> tuple[Process, ...]:
+def _tree(pod: str, supervisor: LocalProcess | None) -> tuple[LocalProcess, ...]:
     own = (
         () if supervisor is None or not process.is_alive(supervisor) else (supervisor, *process.descendants(supervisor))
     )
-    return tuple(dict.fromkeys((*own, *process.marked(pod))))
+    return tuple(dict.fromkeys((*own, *process.find_marked(pod))))
 
 
 # Ends all processes of a gang without a controller, as Ctrl-C does.
@@ -134,17 +134,17 @@ async def teardown(state: StateDirectory, gang: str, grace: float) -> None:
         raise wrong[0]
 
 
-async def _end(folder: GangFolder, pod: PodRecord, living: Mapping[str, Process], grace: float) -> None:
-    sidecar, supervisor = processes_of(pod, living)
+async def _end(folder: GangFolder, pod: PodRecord, living: Mapping[str, LocalProcess], grace: float) -> None:
+    sidecar, supervisor = pod_processes(pod, living)
     if supervisor is not None:
         # It starts nothing after a SIGTERM. It would wait for the controller's answer; its worker need not.
-        process.send(supervisor, signal.SIGTERM)
+        process.signal_process(supervisor, signal.SIGTERM)
     await end_worker(pod.uid, supervisor, grace)
     await kill_tree(pod.uid, supervisor)
     await end_sidecar(sidecar)
     await asyncio.to_thread(pod_record.remove_what_lived, pod)
     over = changed(pod, terminated=True, started=None, reason=pod.reason or "TornDown")
-    await asyncio.to_thread(pod_record.save, folder.pod(pod.name), over, durable=True)
+    await asyncio.to_thread(pod_record.save_pod, folder.pod(pod.name), over, durable=True)
 
 
 def _records(folder: GangFolder) -> tuple[list[PodRecord], list[BaseException]]:
@@ -152,7 +152,7 @@ def _records(folder: GangFolder) -> tuple[list[PodRecord], list[BaseException]]:
     wrong: list[BaseException] = []
     for path in sorted(folder.pods.iterdir()) if folder.pods.is_dir() else []:
         try:
-            one = pod_record.load(PodFolder(path))
+            one = pod_record.load_pod(PodFolder(path))
         except ClusterError as error:
             wrong.append(error)
         else:
@@ -170,7 +170,7 @@ MOST_DECISIONS: Final = 4
 """More than any gang whose pods have terminated needs until it waits."""
 
 
-def settle(state: StateDirectory, store: GangStore, now: float) -> GangJob:
+def store_suspension(state: StateDirectory, store: GangStore, now: float) -> GangJob:
     """Store the status of a gang that is to be suspended; ``now`` in seconds since the epoch.
 
     Raises:

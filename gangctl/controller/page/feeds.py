@@ -23,8 +23,8 @@ from gangctl.story.page import Document, encoded
 log = logging.getLogger(__name__)
 
 LEAST_SECONDS: Final = 1.0
-PAUSE: Final = 10.0
-BROKEN: Final = b"event: broken\ndata: {}\n\n"
+PAUSE_SECONDS: Final = 10.0
+BROKEN_EVENT: Final = b"event: broken\ndata: {}\n\n"
 
 T = TypeVar("T")
 Make = Callable[[], Document]
@@ -63,7 +63,7 @@ class Feed:
                 self._frame, news, self._news = frame, self._news, asyncio.Event()
                 self._version += 1
                 news.set()
-            await asyncio.sleep(max(LEAST_SECONDS, PAUSE * (time.monotonic() - began)))
+            await asyncio.sleep(max(LEAST_SECONDS, PAUSE_SECONDS * (time.monotonic() - began)))
 
     async def _made(self) -> bytes:
         try:
@@ -71,7 +71,7 @@ class Feed:
             return await asyncio.get_running_loop().run_in_executor(self._executor, lambda: frame_of(make()))
         except Exception:  # what the page can't show must not end anything else
             log.exception("the page can't show a gang, which is a bug")
-            return BROKEN
+            return BROKEN_EVENT
 
 
 class Feeds:
@@ -81,7 +81,7 @@ class Feeds:
         self._feeds: dict[Hashable, Feed] = {}
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="page")
 
-    async def made(self, make: Callable[[], T]) -> T:
+    async def make(self, make: Callable[[], T]) -> T:
         """Make something else for a viewer, where documents are made."""
         return await asyncio.get_running_loop().run_in_executor(self._executor, make)
 

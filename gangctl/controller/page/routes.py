@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class GangSource:
     """The gangs of one controller."""
 
     cluster: Cluster
@@ -74,7 +74,7 @@ def traces_from_environment() -> str:
     return text.rstrip("/")
 
 
-PATH: Final = "/ui/"
+UI_PATH: Final = "/ui/"
 MAX_STREAMS: Final = 64
 MAX_PICTURES: Final = 64
 """Pictures of gangs that are kept or wait to be drawn: one for each stream."""
@@ -115,20 +115,20 @@ _FILES: Final = {
 }
 
 
-Refusal = Callable[[str, str], Awaitable[str]]
+ViewerReview = Callable[[str, str], Awaitable[str]]
 """Why the viewer with this Authorization header may not list the gangs of a namespace (empty: of all); empty if it may.
 It raises ClusterError if that can't be found out now."""
 
 
-async def allowed(_authorization: str, _namespace: str) -> str:
-    """Each viewer may see each gang."""
+async def allow_everyone(_authorization: str, _namespace: str) -> str:
+    """Let each viewer see each gang."""
     return ""
 
 
 class Page:
     """The page of one controller."""
 
-    def __init__(self, source: Source, refusal: Refusal = allowed) -> None:
+    def __init__(self, source: GangSource, refusal: ViewerReview = allow_everyone) -> None:
         """``refusal``: which gangs a viewer may see."""
         self._source = source
         self._refusal = refusal
@@ -138,13 +138,13 @@ class Page:
         """When each was asked for, and the picture."""
 
     def add_to(self, application: web.Application) -> None:
-        """Add the routes, all below :data:`PATH`, and the headers of all answers."""
+        """Add the routes, all below :data:`UI_PATH`, and the headers of all answers."""
         for path, (name, kind) in _FILES.items():
             text = (_STATIC / name).read_text(encoding="utf-8") + (PHASE_STYLE if name == "page.css" else "")
-            application.router.add_get(PATH + path, partial(_file, text, kind), allow_head=False)
-        application.router.add_get(PATH + "gangs", self._gangs, allow_head=False)
-        application.router.add_get(PATH + "gangs/{namespace}/{name}", self._gang, allow_head=False)
-        application.router.add_get(PATH + "gangs/{namespace}/{name}/timeline.svg", self._timeline, allow_head=False)
+            application.router.add_get(UI_PATH + path, partial(_file, text, kind), allow_head=False)
+        application.router.add_get(UI_PATH + "gangs", self._gangs, allow_head=False)
+        application.router.add_get(UI_PATH + "gangs/{namespace}/{name}", self._gang, allow_head=False)
+        application.router.add_get(UI_PATH + "gangs/{namespace}/{name}/timeline.svg", self._timeline, allow_head=False)
         application.on_response_prepare.append(_protect)
 
     async def _gangs(self, request: web.Request) -> web.StreamResponse:
@@ -185,7 +185,7 @@ class Page:
                 raise web.HTTPNotFound(text="there is no such gang\n")
             if len(self._pictures) >= MAX_PICTURES:
                 raise _unavailable(f"timelines of {MAX_PICTURES} gangs are drawn already")
-            drawn = asyncio.ensure_future(self._feeds.made(partial(drawing, clock.now(), *found)))
+            drawn = asyncio.ensure_future(self._feeds.make(partial(drawing, clock.now(), *found)))
             self._pictures[key] = time.monotonic(), drawn
         text = await asyncio.shield(self._pictures[key][1])  # A viewer that leaves must not end it for the others.
         return web.Response(text=text, content_type="image/svg+xml", headers=_OF_A_PICTURE)

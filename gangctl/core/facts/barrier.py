@@ -47,7 +47,7 @@ from gangctl.api.changes import changed
 from gangctl.api.status import Awaited, AwaitedAll, GangPhase, Status
 from gangctl.core.facts.fitness import next_loss, on_lost_node
 from gangctl.core.facts.gang import Gang, once
-from gangctl.core.facts.layout import numbered
+from gangctl.core.facts.layout import number_places
 from gangctl.core.facts.world import Heard, Pod
 from gangsidecar.wire import Phase
 
@@ -87,7 +87,7 @@ class Blocking:
         return len(self.certain) + len(self.doubtful) + (self.rest is not None)
 
 
-def blocking(gang: Gang) -> Blocking:
+def blocking_pods(gang: Gang) -> Blocking:
     """The pods that may still run a worker of an older attempt."""
     awaited = {entry.pod for entry in gang.status.awaited}
     certain = [member for member, pod in _certain(gang).items() if pod.uid not in awaited]
@@ -104,7 +104,7 @@ def awaits(gang: Gang, member: str) -> GivenUp | None:
     if pod is not None:
         may = member in _certain(gang) or _may_run(gang, _shown(gang, pod))
         return GivenUp(member, pod.incarnation, pod.uid, pod.node) if may else None
-    if member not in told_to_run(gang):
+    if member not in ordered_to_run(gang):
         return None
     incarnation = gang.incarnation(member)
     reports = (heard.report for heard in gang.heard_of_pods.get(member, ()))
@@ -178,7 +178,7 @@ def _certain(gang: Gang) -> Mapping[str, Pod]:
 
     In a large gang these are nearly all, so what can only be asked of the others is not asked of them.
     """
-    told, stopped = told_to_run(gang), gang.stopped
+    told, stopped = ordered_to_run(gang), gang.stopped
     return {
         member: pod
         for member, pod in gang.pods.items()
@@ -233,12 +233,12 @@ def _may_run(gang: Gang, p: Suspect) -> bool:
 def _is_older(gang: Gang, pod: Pod) -> bool:
     """older(p), where the cluster shows it and no entry names it."""
     if gang.is_current(pod.member, pod.incarnation):
-        return pod.member in told_to_run(gang)
+        return pod.member in ordered_to_run(gang)
     return pod.started_at is not None or pod.restarts > 0 or pod.uid in gang.heard
 
 
 @once
-def told_to_run(gang: Gang) -> frozenset[str]:
+def ordered_to_run(gang: Gang) -> frozenset[str]:
     """The members in whose current incarnation a worker may have been started. A spare is never told to run."""
     if gang.status.phase is GangPhase.PENDING:
         return frozenset()  # All are fresh.
@@ -353,7 +353,7 @@ class GivenUp(NamedTuple):
     vanished_time: float | None = None
 
 
-def awaiting(status: Status, given_up: Iterable[GivenUp | None]) -> Status:
+def await_pods(status: Status, given_up: Iterable[GivenUp | None]) -> Status:
     """Return the status that also waits for these pods: one by one, or for all up to an incarnation if too many.
 
     An entry is known by all of its names, since the UID of a pod that was never seen is empty.
@@ -392,7 +392,7 @@ def awaiting_as_one(status: Status, newest: int = -1) -> Status:
 
 def without_port(gang: Gang, assignment: Mapping[str, str | None]) -> list[str]:
     """The ready members with rank 0 of a process group that found no free port. ``assignment``: place -> member."""
-    numbering = numbered(gang.spec)
+    numbering = number_places(gang.spec)
     first = {places[0]: numbering.world_size(group) for group, places in numbering.groups.items() if places}
     members = [assignment[place] for place, size in first.items() if size > 1]
     return [one for one in members if one is not None and is_without_port(gang, one)]

@@ -171,7 +171,7 @@ def strength(cause: Cause) -> Strength:
     return _strength(cause.reason, is_process=cause.signal is not None or cause.exit_code is not None)
 
 
-def tied(cause: Fault, found: tuple[Fault, ...]) -> tuple[Fault, ...]:
+def simultaneous_faults(cause: Fault, found: tuple[Fault, ...]) -> tuple[Fault, ...]:
     """Ends of other members at the same moment as the cause, as far as can be told, in order of members."""
     return _at_once(cause, found) if cause.strength is Strength.END else ()
 

@@ -40,10 +40,10 @@ from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase
 from gangctl.core.facts import fitness
 from gangctl.core.facts.evidence import DISRUPTION_REASONS, REPLACED_REASONS, VAGUE_REASONS, Fault, Strength
-from gangctl.core.facts.finished import finished
-from gangctl.core.facts.fitness import NOT_EXECUTABLE, reason_of
+from gangctl.core.facts.finished import finished_places
+from gangctl.core.facts.fitness import NOT_EXECUTABLE, reason_text
 from gangctl.core.facts.gang import Gang, once
-from gangctl.core.facts.printed import masked
+from gangctl.core.facts.printed import mask_secrets
 from gangctl.core.facts.world import Device, Heard, Pod
 from gangctl.words import faults as words
 from gangctl.words.message import Message
@@ -70,7 +70,7 @@ def faults(gang: Gang) -> tuple[Fault, ...]:
 
     While Running that is the status' attempt, while Gathering the one before.
     """
-    done, fresh = finished(gang), gang.status.phase is GangPhase.PENDING  # Then every fault is late.
+    done, fresh = finished_places(gang), gang.status.phase is GangPhase.PENDING  # Then every fault is late.
     found = [
         fault
         for place, holder in (() if fresh else gang.holders.items())
@@ -213,7 +213,7 @@ def _of_pod(gang: Gang, pod: Pod) -> Iterator[Fault]:
         reason = DISRUPTION_REASONS.get(disruption, Reason.DISRUPTED)
         reason = Reason.EVICTED if pod.is_evicted else reason
         taint = _tainted(pod) if reason is Reason.DEVICE_TAINTED else None
-        why = reason_of(pod) if pod.is_evicted and taint is None else ""
+        why = reason_text(pod) if pod.is_evicted and taint is None else ""
         yield fault(reason, words.pod_disrupted(disruption, taint, why))
     elif defect is not None and defect.reason == Reason.POD_FAILED:
         if pod.reason not in _ENDINGS and says_why(gang, pod, failed_attempt(gang)):
@@ -290,14 +290,14 @@ def _of_inaction(gang: Gang, pod: Pod, heard: Heard | None) -> Iterator[Fault]:
     late = deadline is not None and gang.now >= deadline
     if heard is None or is_dead(gang, pod, heard):
         if late:
-            why = reason_of(pod) if pod.reason else ""
+            why = reason_text(pod) if pod.reason else ""
             yield _start_failed(gang, pod, words.container_ended_in_silence(why))
         return
     report = heard.report
     if not has_joined(report, status.attempt):
         new = words.supervisor_restarted()
         end = container_end(pod, gang.now)
-        yield end if has_ended(gang, pod) else replace(end, reason=Reason.CONTAINER_RESTARTED, message=new)
+        yield end if container_has_ended(gang, pod) else replace(end, reason=Reason.CONTAINER_RESTARTED, message=new)
     elif has_stopped_itself(report, status.attempt):
         yield Fault(
             Reason.DISRUPTED,
@@ -400,7 +400,7 @@ def _seen(end: End) -> tuple[Reason, Message]:
 
 def _words(end: End) -> str:
     """What its supervisor or the worker itself says of it, in one line without what looks like a secret."""
-    lines = (masked(line.strip()) for line in end.message.splitlines())
+    lines = (mask_secrets(line.strip()) for line in end.message.splitlines())
     return " ".join(filter(None, lines))
 
 
@@ -421,14 +421,14 @@ def attempt_began(gang: Gang) -> float:
     return max(status.start_time or 0.0, settled)
 
 
-def has_ended(gang: Gang, pod: Pod) -> bool:
+def container_has_ended(gang: Gang, pod: Pod) -> bool:
     """Whether the cluster shows that the pod's container has ended in the attempt that evidence is looked for."""
     return pod.ended_at is not None and attempt_began(gang) < pod.ended_at + WHOLE_SECOND
 
 
 def is_dead(gang: Gang, pod: Pod, heard: Heard) -> bool:
     """Whether the container has ended in this attempt, or can't be started: nothing in it will speak, nor trains."""
-    ended = pod.start_failure is not None or has_ended(gang, pod)
+    ended = pod.start_failure is not None or container_has_ended(gang, pod)
     return ended and pod.started_at is None and not heard.connected
 
 
@@ -437,7 +437,7 @@ def ends_of_container(gang: Gang, pod: Pod) -> Iterator[Fault]:
     incidents = gang.status.incidents
     if pod.ended_at is None or pod.terminated or not incidents or incidents[0].settled:
         return
-    if has_ended(gang, pod) and pod.ended_at <= incidents[0].time and not _outlived_it(gang, pod):
+    if container_has_ended(gang, pod) and pod.ended_at <= incidents[0].time and not _outlived_it(gang, pod):
         yield container_end(pod, pod.ended_at)
 
 
@@ -458,7 +458,7 @@ def container_end(pod: Pod, time: float) -> Fault:
     oom = pod.ended_reason == "OOMKilled"
     message = words.container_killed_for_memory() if oom else words.container_ended()
     if pod.start_failure is not None and pod.reason and not oom:
-        message = words.container_cannot_start_again(reason_of(pod))
+        message = words.container_cannot_start_again(reason_text(pod))
     return Fault(
         Reason.OOM_KILLED if oom else Reason.CONTAINER_RESTARTED,
         pod.member,

@@ -27,7 +27,7 @@ from typing import NamedTuple
 from gangctl.api.gangjob import GangJob, NeverSucceeds
 from gangctl.api.names import MAX_MEMBERS, member_name
 from gangctl.api.status import Finished, FinishedRole, GangPhase, Status
-from gangctl.core.facts.gang import Gang, believed, once, processes_of
+from gangctl.core.facts.gang import Gang, clamp_times, once, started_processes
 from gangctl.core.facts.world import Observed, Pod, Replica
 from gangsidecar.wire import End, from_ranges, to_ranges
 
@@ -44,7 +44,7 @@ def attempt_with_workers(status: Status) -> int:
 
 
 @once
-def finished(gang: Gang) -> frozenset[str]:
+def finished_places(gang: Gang) -> frozenset[str]:
     """Places whose worker has finished in the newest attempt that had workers."""
     attempt = attempt_with_workers(gang.status)
     if attempt < 1 or isinstance(gang.spec.success_policy, NeverSucceeds):
@@ -56,7 +56,7 @@ def finished(gang: Gang) -> frozenset[str]:
     shown = {
         place
         for place, member in (gang.holders.items() if done else ())
-        if member in done and len(done[member]) == processes_of(gang.places[place].role)
+        if member in done and len(done[member]) == started_processes(gang.places[place].role)
     }
     return recorded_places(gang.status, attempt) | shown
 
@@ -66,7 +66,7 @@ def need_no_pod(gang: Gang) -> frozenset[str]:
     """Members that have finished the attempt that runs. The next attempt needs them again."""
     if gang.status.phase is not GangPhase.RUNNING:
         return frozenset()
-    return frozenset(gang.holders.get(place, place) for place in finished(gang))
+    return frozenset(gang.holders.get(place, place) for place in finished_places(gang))
 
 
 def recorded_places(status: Status, attempt: int) -> frozenset[str]:
@@ -83,9 +83,9 @@ def _places(roles: tuple[FinishedRole, ...]) -> frozenset[str]:
     )
 
 
-def record(gang: Gang) -> Finished | None:
-    """What the status is to record; None if no member has finished."""
-    done = finished(gang)
+def finished_record(gang: Gang) -> Finished | None:
+    """The finished members as the status records them; None if no member has finished."""
+    done = finished_places(gang)
     if not done:
         return None
     indexes: dict[str, list[int]] = {}
@@ -125,9 +125,9 @@ def key(job: GangJob) -> GroupKey | None:
     return GroupKey(job.metadata.namespace, rolling.group)
 
 
-def replica(now: float, job: GangJob, pods: tuple[Pod, ...], listening_since: float) -> Replica:
+def replica_state(now: float, job: GangJob, pods: tuple[Pod, ...], listening_since: float) -> Replica:
     """What other gangs of its group need to know of this one."""
-    look = believed(Gang(now, job, Observed(pods, listening_since=listening_since)))
+    look = clamp_times(Gang(now, job, Observed(pods, listening_since=listening_since)))
     return Replica(job.metadata.name, look.status.phase, available_at(look))
 
 
@@ -136,7 +136,7 @@ def available_at(gang: Gang) -> float | None:
     rolling = gang.spec.rolling
     if rolling is None or gang.status.phase is not GangPhase.RUNNING:
         return None
-    done = finished(gang)
+    done = finished_places(gang)
     needed = (gang.pods.get(holder) for place, holder in gang.holders.items() if place not in done)
     if not all(pod is not None and _is_ready(pod) for pod in needed):
         return None

@@ -61,7 +61,7 @@ from gangctl.core.facts.world import NodeAnswer, NodeSignal, Pod, Shortage, Star
 from gangctl.words import faults
 from gangctl.words.faults import pod_rejected
 from gangctl.words.message import Message
-from gangctl.words.starts import ADVICE, REJECTED, SAME, Correction
+from gangctl.words.starts import REASON_ADVICE, REJECTION_ADVICE, SAME, Correction
 from gangsidecar.wire import Phase, Report
 
 # Fitness
@@ -82,7 +82,7 @@ class Defect:
 
 
 @once
-def starting(gang: Gang) -> frozenset[str]:
+def starting_members(gang: Gang) -> frozenset[str]:
     """The members that are not heard yet, and of which nothing else is to be said: they have time left for it."""
     lost, now, times = gang.observed.lost_nodes, gang.now, must_report(gang)
     return frozenset(
@@ -133,7 +133,7 @@ def unusable(gang: Gang, pod: Pod) -> Defect | None:
     if pod.deleting and not pod.is_evicted:
         return _defect(Reason.POD_DELETED, faults.pod_deleted())
     if pod.terminated:
-        ended = faults.pod_ended(reason_of(pod) if pod.reason else "")
+        ended = faults.pod_ended(reason_text(pod) if pod.reason else "")
         return _defect(Reason.POD_FAILED, rejection(pod) or ended)
     return None
 
@@ -197,7 +197,7 @@ def of_node(gang: Gang, pod: Pod) -> Defect | None:
     if signal is not None:
         reason = Reason.NODE_DRAINED if signal.answer is NodeAnswer.DRAIN else Reason.NODE_UNHEALTHY
         return Defect(reason, faults.node_shows(pod.node, signal.what), against_node=True)
-    if pod.node in drained(gang):
+    if pod.node in drained_nodes(gang):
         return Defect(Reason.NODE_DRAINED, faults.node_drained(pod.node))
     return None
 
@@ -222,12 +222,12 @@ def _of_silence(gang: Gang, pod: Pod) -> Defect | None:
     if late is None or gang.now < late:
         return None
     if pod.uid not in gang.heard and ends_again_and_again(gang, pod):
-        why = reason_of(pod) if pod.detail else ""
+        why = reason_text(pod) if pod.detail else ""
         return _defect(Reason.START_FAILED, faults.silent_over_restarts(pod.restarts, why))
     timeout = gang.spec.recovery.pod_start_timeout_seconds
     if pod.uid in gang.heard:
-        return _defect(Reason.START_FAILED, faults.containers_do_not_start_again(reason_of(pod)))
-    why = reason_of(pod) if pod.reason else ""
+        return _defect(Reason.START_FAILED, faults.containers_do_not_start_again(reason_text(pod)))
+    why = reason_text(pod) if pod.reason else ""
     return _defect(Reason.START_FAILED, faults.did_not_connect(timeout, why))
 
 
@@ -368,7 +368,7 @@ def correction(failure: StartFailure | None) -> Correction:
     return Correction.REMOUNT if _OURS.search(message) else Correction.TEMPLATE
 
 
-def reason_of(pod: Pod) -> str:
+def reason_text(pod: Pod) -> str:
     """Return why the pod can't start or has ended, as the cluster says it: ``StartError: exec: "train": not found``."""
     reason = SAME.get(pod.reason, pod.reason)
     return f"{reason}: {pod.detail}" if pod.detail else reason
@@ -377,19 +377,19 @@ def reason_of(pod: Pod) -> str:
 def rejection(pod: Pod) -> Message | None:
     """Return why its node did not take the pod, and what to check; None if it did, or if that isn't known."""
     todo = checks(pod.reason)
-    return pod_rejected(pod.node, reason_of(pod), todo) if todo else None
+    return pod_rejected(pod.node, reason_text(pod), todo) if todo else None
 
 
 def checks(reason: str) -> str:
     """Return what to check after a kubelet has rejected a pod for this reason; empty if that isn't known."""
-    return next((todo for known, todo in REJECTED.items() if reason.startswith(known)), "")
+    return next((todo for known, todo in REJECTION_ADVICE.items() if reason.startswith(known)), "")
 
 
-def advice(pod: Pod) -> str:
+def start_advice(pod: Pod) -> str:
     """Return what a user can do about a pod that can't start; empty if that isn't known."""
     if cannot_work(pod.start_failure):
         return correction(pod.start_failure)
-    return ADVICE.get(SAME.get(pod.reason, pod.reason), "")
+    return REASON_ADVICE.get(SAME.get(pod.reason, pod.reason), "")
 
 
 # Nodes
@@ -412,7 +412,7 @@ def leaves_at_restart(gang: Gang, pod: Pod) -> NodeSignal | None:
 
 
 @once
-def drained(gang: Gang) -> frozenset[str]:
+def drained_nodes(gang: Gang) -> frozenset[str]:
     """The nodes that are being emptied: the pods on them go one after the other, as their budgets allow."""
     cordoned = {name for name, state in gang.observed.nodes.items() if state.cordoned}
     if not cordoned:

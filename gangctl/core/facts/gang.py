@@ -322,8 +322,8 @@ def holders(spec: Spec, status: Status) -> dict[str, str]:
     return {**own, **{entry.place: entry.member for entry in status.ranks if entry.place in own}}
 
 
-def processes_of(role: Role) -> int:
-    """How many processes the supervisor starts in one pod of the role."""
+def started_processes(role: Role) -> int:
+    """The number of processes that the supervisor starts in one pod of the role."""
     return role.processes_per_pod if role.launch is Launch.PER_PROCESS else 1
 
 
@@ -334,8 +334,8 @@ _READ = 2
 """Incidents that decisions read, newest first."""
 
 
-def believed(gang: Gang) -> Gang:
-    """The same look, with a status in which nothing that has happened is to come; the same object if nothing was."""
+def clamp_times(gang: Gang) -> Gang:
+    """Take what lies in the future for past: the same look without such times; the same object if there is none."""
     status = _believed(gang.status, gang.now, min(gang.now, gang.observed.listening_since))
     return gang if status == gang.status else gang.with_status(status)
 

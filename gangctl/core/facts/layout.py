@@ -118,8 +118,8 @@ def members_of(role: Role) -> tuple[Member, ...]:
 # Numbering
 
 
-def numbered(spec: Spec) -> Numbering:
-    """The numbering of a gang's places."""
+def number_places(spec: Spec) -> Numbering:
+    """Number the places of a gang."""
     return _numbered(spec.roles)
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, NamedTuple
 
 # Node affinity and taints
 
@@ -24,23 +24,16 @@ REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _KEEP_OFF: Final = frozenset({"NoSchedule", "NoExecute"})
 
 
-class Taint(Protocol):
+class Taint(NamedTuple):
     """A taint of a node."""
 
-    @property
-    def key(self) -> str:
-        """Its key."""
+    key: str
+    value: str
+    effect: str
 
-    @property
-    def value(self) -> str:
-        """Its value."""
-
-    @property
-    def effect(self) -> str:
-        """NoSchedule, PreferNoSchedule or NoExecute."""
-
-
-T = TypeVar("T", bound=Taint)
+    def __str__(self) -> str:
+        """Print it as kube-scheduler does, and as `kubectl taint` takes it."""
+        return f"{self.key}{f'={self.value}' if self.value else ''}:{self.effect}"
 
 
 def is_selected(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
@@ -64,7 +57,7 @@ def matches_any(terms: Iterable[Mapping[str, Any]], name: str, labels: Mapping[s
     return any(_matches(term, name, labels) for term in terms)
 
 
-def untolerated(tolerations: Iterable[Mapping[str, Any]], taints: Iterable[T]) -> list[T]:
+def untolerated_taints(tolerations: Iterable[Mapping[str, Any]], taints: Iterable[Taint]) -> list[Taint]:
     """The taints that keep a pod with these tolerations off."""
     known = list(tolerations)
     return [taint for taint in taints if taint.effect in _KEEP_OFF and not any(_covers(one, taint) for one in known)]

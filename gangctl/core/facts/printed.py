@@ -32,11 +32,11 @@ from gangsidecar.wire import Phase
 # What a worker printed last, found in the end of its log
 
 
-LINES: Final = 10
+MAX_LINES: Final = 10
 """Lines that are kept."""
-BYTES: Final = 1_000
+MAX_OUTPUT_BYTES: Final = 1_000
 """Bytes of these lines, with a newline after each."""
-LINE: Final = 200
+MAX_LINE: Final = 200
 """Characters of a line that are kept; of a longer one, the first."""
 _READ: Final = 2_000
 """Characters of a line that are looked at."""
@@ -203,15 +203,15 @@ def _plain(lines: Iterable[str], rank: int | None) -> list[str]:
 
 
 def _shown(line: str) -> str:
-    text = escaped(masked(line))
-    return text if len(text) <= LINE else f"{text[: LINE - 1]}…"
+    text = escaped(mask_secrets(line))
+    return text if len(text) <= MAX_LINE else f"{text[: MAX_LINE - 1]}…"
 
 
 def _kept(lines: Sequence[str], end: int) -> tuple[str, ...]:
     """The last lines before the index ``end`` that may be kept, as they are shown."""
     kept: list[str] = []
-    left = BYTES
-    for line in map(_shown, reversed(lines[max(0, end - LINES) : end])):
+    left = MAX_OUTPUT_BYTES
+    for line in map(_shown, reversed(lines[max(0, end - MAX_LINES) : end])):
         left -= len(line.encode()) + 1
         if left < 0:
             break
@@ -239,7 +239,7 @@ def _error(lines: Sequence[str]) -> int | None:
 
 
 MASK: Final = "***"
-READ: Final = 1_000
+MAX_READ: Final = 1_000
 """Characters of a line that are looked at; what comes behind them is left out."""
 _VALUE: Final = r"""("[^"]*"?|'[^']*'?|(?:[^\s"',;&)\]}]|,(?=[^\s"']))+)"""
 """Of a name: a quoted text, or a word."""
@@ -280,9 +280,9 @@ _FORMS: Final = tuple(
 
 
 @lru_cache(maxsize=4096)
-def masked(line: str) -> str:
-    """The line, without what looks like a secret. A decision asks for the same ones again and again."""
-    line = line[:READ]
+def mask_secrets(line: str) -> str:
+    """Mask what looks like a secret in a line. A decision asks for the same ones again and again."""
+    line = line[:MAX_READ]
     for form, instead in _FORMS:
         line = form.sub(instead, line)
     return line

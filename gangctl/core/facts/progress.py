@@ -115,7 +115,7 @@ def rank_furthest_behind(heard: Heard) -> RankBehind | None:
     return None if ended else last
 
 
-def rank_left_behind(heard: Heard) -> RankBehind | None:
+def rank_behind(heard: Heard) -> RankBehind | None:
     """The same if it is further behind than its next report is due; None while that isn't known."""
     progress, last = heard.report.progress, rank_furthest_behind(heard)
     if progress is None or last is None or progress.every is None:
@@ -134,7 +134,7 @@ COLLECTIVE: Final = re.compile(
 STOPPED: Final = ": stopped by a signal"
 CUT: Final = re.compile(r"^and [0-9]+ more processes$", re.MULTILINE)
 """There was no room for all of them, so they can't be counted."""
-MARK: Final = "..."
+ELLIPSIS: Final = "..."
 """There was no room for the frames that follow."""
 ENOUGH_FRAMES: Final = 10
 """A process that is in no collective by its innermost frames, and these are so many, is in none."""
@@ -203,9 +203,9 @@ def _seen_of_held_up(text: str) -> _Seen:
         frames = [_frames(one) for one in sections if one.startswith("Python")]
         is_in = any(COLLECTIVE.search(frame) for one in frames for frame in one)
         inside += is_in
-        is_short |= not is_in and any(one[-1:] == (MARK,) and len(one) <= ENOUGH_FRAMES for one in frames)
+        is_short |= not is_in and any(one[-1:] == (ELLIPSIS,) and len(one) <= ENOUGH_FRAMES for one in frames)
         first = first or next((one for one in frames if one), ())
-    return _Seen(STOPPED in text, inside, () if is_short else tuple(one for one in first if one != MARK))
+    return _Seen(STOPPED in text, inside, () if is_short else tuple(one for one in first if one != ELLIPSIS))
 
 
 def _frames(section: str) -> tuple[str, ...]:
@@ -215,11 +215,11 @@ def _frames(section: str) -> tuple[str, ...]:
 # Slow members
 
 
-SHARE: Final = 0.10
+SLOW_SHARE: Final = 0.10
 DEVIATIONS: Final = 6.0
 SHARE_TO_STAY: Final = 0.05
 DEVIATIONS_TO_STAY: Final = 4.5
-FEW: Final = 4
+MIN_RANKS: Final = 4
 MANY: Final = 32
 _NORMAL: Final = 1.4826
 """Makes the median of deviations comparable to a standard deviation."""
@@ -253,9 +253,9 @@ def slow_members(gang: Gang, *, stays: bool = False) -> list[Slow]:
 
 def outliers(told: list[tuple[int, int, str]], *, stays: bool = False) -> list[Slow]:
     """The slow ones of a role. ``told``: own milliseconds a step, rank and name of each member."""
-    if len(told) < FEW:
+    if len(told) < MIN_RANKS:
         return []
-    share, deviations = (SHARE_TO_STAY, DEVIATIONS_TO_STAY) if stays else (SHARE, DEVIATIONS)
+    share, deviations = (SHARE_TO_STAY, DEVIATIONS_TO_STAY) if stays else (SLOW_SHARE, DEVIATIONS)
     typical = median([own for own, _, _ in told])
     spread = max(_EXACT_MS, _NORMAL * median([abs(own - typical) for own, _, _ in told]))
     limit = typical + max(share * typical, deviations * spread)

@@ -258,7 +258,7 @@ class Pod:
         return self.terminated and self.reason == "Evicted"
 
 
-class Part(NamedTuple):
+class RankPart(NamedTuple):
     """A rank's part of a checkpoint: what decides whether its step is complete. Most ranks have equal ones."""
 
     step: int
@@ -270,11 +270,11 @@ class Part(NamedTuple):
 class Registered(NamedTuple):
     """What the ranks of one pod have registered in one tier."""
 
-    parts: Mapping[int, tuple[Part, ...]]
+    parts: Mapping[int, tuple[RankPart, ...]]
     """Of each rank that has registered anything, in order."""
     ranks: tuple[int, ...]
     """These ranks, ascending."""
-    kinds: frozenset[tuple[Part, ...]]
+    kinds: frozenset[tuple[RankPart, ...]]
     """What they have registered, without saying who. Equal ones are one object: those of most pods are equal."""
 
 
@@ -354,10 +354,10 @@ _NONE: Final[Mapping[str, Registered]] = {}
 
 
 def _registered(report: Report) -> Mapping[str, Registered]:
-    tiers: dict[str, dict[int, tuple[Part, ...]]] = {}
+    tiers: dict[str, dict[int, tuple[RankPart, ...]]] = {}
     for one in report.checkpoints:
         parts = tiers.setdefault(one.tier, {})
-        parts[one.rank] = (*parts.get(one.rank, ()), Part(one.step, one.attempt, one.earlier_boot, bool(one.path)))
+        parts[one.rank] = (*parts.get(one.rank, ()), RankPart(one.step, one.attempt, one.earlier_boot, bool(one.path)))
     return {
         tier: Registered(parts, tuple(sorted(parts)), _shared(frozenset(parts.values())))
         for tier, parts in tiers.items()
@@ -365,7 +365,7 @@ def _registered(report: Report) -> Mapping[str, Registered]:
 
 
 @lru_cache(4096)
-def _shared(kinds: frozenset[tuple[Part, ...]]) -> frozenset[tuple[Part, ...]]:
+def _shared(kinds: frozenset[tuple[RankPart, ...]]) -> frozenset[tuple[RankPart, ...]]:
     """The same object for equal ones."""
     return kinds
 

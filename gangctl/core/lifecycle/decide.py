@@ -24,14 +24,13 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.names import pod_name
 from gangctl.api.reasons import Reason
 from gangctl.api.status import ENDED, GangPhase
-from gangctl.core.facts.gang import Gang, believed
+from gangctl.core.facts.gang import Gang, clamp_times
 from gangctl.core.facts.trace_context import trace_of
 from gangctl.core.facts.world import Observed
-from gangctl.core.lifecycle import transitions
-from gangctl.core.lifecycle.gathering import gathering
-from gangctl.core.lifecycle.plan import Event, EventType, Plan, with_acceptance, with_finished, with_look_by, write
-from gangctl.core.lifecycle.resting import finished, held, is_to_be_suspended, new, succeed, suspend, suspended
-from gangctl.core.lifecycle.running import running
+from gangctl.core.lifecycle import resting, transitions
+from gangctl.core.lifecycle.gathering import decide_gathering
+from gangctl.core.lifecycle.plan import Event, EventType, Plan, plan_write, with_acceptance, with_finished, with_look_by
+from gangctl.core.lifecycle.running import decide_running
 from gangctl.core.lifecycle.table import ACTIVE
 from gangctl.core.policy import admission, deadlines
 from gangctl.core.policy.cause import describe
@@ -46,7 +45,7 @@ from gangctl.words.decisions import active_deadline_passed, attempt_ended
 
 def decide(now: float, job: GangJob, observed: Observed) -> Plan:
     """What to do about this gang now. ``now``: seconds since the epoch."""
-    seen = believed(Gang(now, job, observed))
+    seen = clamp_times(Gang(now, job, observed))
     told = conditions.with_output_read(seen)
     gang = seen if told is seen.status else seen.with_status(told)
     plan = with_output(seen, gang, with_finished(gang, _decided(gang)))
@@ -60,12 +59,12 @@ def decide(now: float, job: GangJob, observed: Observed) -> Plan:
 
 def _decided(gang: Gang) -> Plan:
     if gang.status.phase not in ENDED and has_succeeded(gang):
-        return succeed(gang)
+        return resting.plan_success(gang)
     deadline = active_deadline(gang)
     if deadline is not None and gang.now >= deadline:
         return _fail_at_deadline(gang)
-    if gang.status.phase in ACTIVE and is_to_be_suspended(gang):
-        return suspend(gang)
+    if gang.status.phase in ACTIVE and resting.is_to_be_suspended(gang):
+        return resting.plan_suspension(gang)
     plan = with_acceptance(gang, _of_phase(gang))
     return plan if deadline is None else with_look_by(gang, plan, deadline)
 
@@ -73,23 +72,23 @@ def _decided(gang: Gang) -> Plan:
 def _of_phase(gang: Gang) -> Plan:
     match gang.status.phase:
         case GangPhase.NEW:
-            return new(gang)
+            return resting.new(gang)
         case GangPhase.SUSPENDED:
-            return suspended(gang)
+            return resting.decide_suspended(gang)
         case GangPhase.PENDING | GangPhase.GATHERING:
-            return gathering(gang)
+            return decide_gathering(gang)
         case GangPhase.RUNNING:
-            return running(gang)
+            return decide_running(gang)
         case GangPhase.HELD:
-            return held(gang)
+            return resting.decide_held(gang)
         case GangPhase.SUCCEEDED | GangPhase.FAILED:
-            return finished(gang)
+            return resting.decide_finished(gang)
 
 
 def _fail_at_deadline(gang: Gang) -> Plan:
     limit = gang.spec.active_deadline_seconds
-    status = transitions.fail_at_deadline(gang, incidents.finished(gang, gang.status, "Failed"))
-    return write(gang, status, Reason.DEADLINE_EXCEEDED, active_deadline_passed(limit))
+    status = transitions.fail_at_deadline(gang, incidents.finish_incident(gang, gang.status, "Failed"))
+    return plan_write(gang, status, Reason.DEADLINE_EXCEEDED, active_deadline_passed(limit))
 
 
 # When what a worker printed is stored

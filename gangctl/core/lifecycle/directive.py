@@ -19,9 +19,9 @@ from gangctl.api.gangjob import FileProgress, GangJob, LogProgress
 from gangctl.api.reasons import Reason
 from gangctl.api.status import ENDED, GangPhase, Status
 from gangctl.core.facts.gang import holders, raised_incarnations
-from gangctl.core.facts.layout import Numbering, numbered
+from gangctl.core.facts.layout import Numbering, number_places
 from gangctl.core.facts.world import Pod
-from gangctl.core.policy.launch import hostfiles, processes
+from gangctl.core.policy.launch import hostfiles, processes_to_start
 from gangctl.core.policy.recovery import is_planned, stop_grace
 from gangctl.core.policy.rules import log_patterns
 from gangctl.words.decisions import is_spare, pod_was_replaced
@@ -67,7 +67,7 @@ class Begun:
     @cached_property
     def numbering(self) -> Numbering:
         """Who has which ranks."""
-        return numbered(self.job.spec)
+        return number_places(self.job.spec)
 
     @cached_property
     def hostfiles(self) -> dict[str, tuple[str, ...]]:
@@ -84,7 +84,7 @@ class Begun:
         job, point = self.job, self.job.status.restore_point
         return Run(
             session=report.session,
-            processes=processes(job, self.numbering, place, report),
+            processes=processes_to_start(job, self.numbering, place, report),
             restore=None if point is None else Restore(point.step, point.tier, point.path),
             checkpointed=job.spec.checkpoint is not None,
             hosts=self.hostfiles.get(self.numbering.roles[place].group, ()),

@@ -27,7 +27,7 @@ TOLD_AFTER: Final = 3
 """Failures in a row: a few seconds. What is over by then is not told."""
 
 
-def undone(job: GangJob, create: CreatePod, times: int) -> Event | None:
+def undone_event(job: GangJob, create: CreatePod, times: int) -> Event | None:
     """The Event about a pod that is created again and again; None if there is none. ``times``: in a row."""
     if times != TOLD_AFTER:
         return None
@@ -36,10 +36,10 @@ def undone(job: GangJob, create: CreatePod, times: int) -> Event | None:
     return Event(EventType.WARNING, Reason.ACTION_FAILS, message, create.member, pod)
 
 
-def failing(
+def failure_event(
     job: GangJob, action: CreatePod | DeletePod | DeleteGang | TellQueue, failures: int, why: str
 ) -> Event | None:
-    """The Event; None if there is none. ``failures``: in a row, this one included; ``why``: a sentence."""
+    """The Event about an action that fails, if any. ``failures``: in a row, this one included; ``why``: a sentence."""
     if failures != TOLD_AFTER:
         return None
     member = pod = ""
@@ -59,6 +59,6 @@ def failing(
 # Unreadable
 
 
-def unreadable(why: str) -> Event:
-    """Return the Event. ``why``: what is wrong with it, in a sentence."""
+def unreadable_event(why: str) -> Event:
+    """The Event about a gang that can't be read. ``why``: what is wrong with it, in a sentence."""
     return Event(EventType.WARNING, Reason.UNREADABLE, decisions.unreadable(why))

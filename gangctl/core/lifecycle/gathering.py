@@ -21,31 +21,31 @@ from gangctl.core.facts.faults import faults
 from gangctl.core.facts.fitness import NODE_EVIDENCE, Defect, must_report
 from gangctl.core.facts.gang import Gang
 from gangctl.core.lifecycle import transitions
-from gangctl.core.lifecycle.plan import Event, EventType, Plan, wait, write
-from gangctl.core.lifecycle.resting import fail, give_back, hold
-from gangctl.core.lifecycle.starting import start
+from gangctl.core.lifecycle.plan import Event, EventType, Plan, plan_write, wait
+from gangctl.core.lifecycle.resting import plan_failure, plan_give_back, plan_hold
+from gangctl.core.lifecycle.starting import plan_start
 from gangctl.core.policy import admission, checkpoints, pods, recovery, requests, restore
-from gangctl.core.policy.cause import Settlement, awaits_end_reason, noted, settle, strongest
+from gangctl.core.policy.cause import Settlement, awaits_end_reason, note_cause, settle_cause, strongest
 from gangctl.core.policy.deadlines import barrier_deadline, replacement_timeout
-from gangctl.core.policy.recovery import assign, has_progressed, suspected
+from gangctl.core.policy.recovery import assign, has_progressed, suspected_member
 from gangctl.core.policy.rules import verdict
 from gangctl.core.record import incidents
 from gangctl.core.record.conditions import warned_of
 from gangctl.core.record.degraded import degraded, is_news, next_silence
-from gangctl.core.record.waiting import Known, due_at, known, says_otherwise, waiting
+from gangctl.core.record.waiting import Known, due_at, find_waiting, known_of_waiting, says_otherwise
 from gangctl.words import decisions, waits
 from gangctl.words import faults as faults_words
 from gangctl.words.message import Message
 from gangsidecar.wire import Level
 
 
-def gathering(gang: Gang) -> Plan:
+def decide_gathering(gang: Gang) -> Plan:
     """Decide for a gang whose attempt gathers (or is Pending: all its pods are new)."""
-    settlement = settle(gang, strongest(gang)) if incidents.is_open(gang) else None
+    settlement = settle_cause(gang, strongest(gang)) if incidents.is_open(gang) else None
     ending = settlement is not None and settlement.outcome != "Restarted"
     if requests.is_new(gang.spec, gang.status) and not ending:  # A gang that is held takes it then.
         return _take_request(gang)
-    never = None if ending else recovery.cannot_start(gang)
+    never = None if ending else recovery.start_obstacle(gang)
     if never is not None:
         return _give_up(gang, Reason.START_FAILED, never, recovery.how_it_ends(gang))
     unfit = pods.unfit(gang)
@@ -59,12 +59,12 @@ def gathering(gang: Gang) -> Plan:
         seconds = gang.spec.recovery.scheduling_timeout_seconds
         because = waits.unscheduled(seconds or 0, admission.trouble(gang))
         return _give_up(gang, Reason.UNSCHEDULABLE, because, gang.spec.recovery.on_exhausted)
-    blocking = barrier.blocking(gang)
+    blocking = barrier.blocking_pods(gang)
     if settlement is not None and ending:
         patience = max(settlement.not_before, recovery.stopped_by(gang)) + pods.ENDING_MARGIN_SECONDS
         if gang.now >= settlement.not_before and (not blocking or gang.now >= patience):
             return _end(gang, settlement)
-    refreshed = pods.refreshed(gang, gang.status)
+    refreshed = pods.forget_gone_pods(gang, gang.status)
     assignment = assign(gang)
     missing = [holder for place, holder in gang.holders.items() if assignment[place] is None]
     missing += without_port(gang, assignment)
@@ -79,7 +79,7 @@ def gathering(gang: Gang) -> Plan:
         more = _level(gang, settlement) or _hold_back(gang, refreshed, settlement, complete)
         if more is not None:
             return more
-    return start(gang, refreshed, settlement, complete)
+    return plan_start(gang, refreshed, settlement, complete)
 
 
 def _hold_back(gang: Gang, refreshed: Status, settlement: Settlement, assignment: dict[str, str]) -> Plan | None:
@@ -95,21 +95,21 @@ def _hold_back(gang: Gang, refreshed: Status, settlement: Settlement, assignment
         back_off = recovery.row_described(gang, recovery.in_a_row(gang, settlement.cause) - 1)
     name = gang.job.metadata.name
     because = waits.held_back(gang.status.attempt, until, settlement.because, name, back_off)
-    status = noted(gang, refreshed)
+    status = note_cause(gang, refreshed)
     first = changed(status.incidents[0], back_off_time=until)
     if (refreshed, first) == (gang.status, gang.status.incidents[0]):
         return wait(gang, because, [until], pods.actions(gang, gang.status))
     status = changed(status, incidents=(first, *status.incidents[1:]))
-    return write(gang, status, reason, because, requeue_after=until - gang.now)
+    return plan_write(gang, status, reason, because, requeue_after=until - gang.now)
 
 
 def _take_request(gang: Gang) -> Plan:
     """A user asks for a restart while the gang gathers: the attempt that gathers is the one."""
-    status = recovery.with_waits_ended(gang, requests.taken(gang.spec, gang.status))
+    status = recovery.with_waits_ended(gang, requests.take_request(gang.spec, gang.status))
     reason = Reason.PENDING if status.phase is GangPhase.PENDING else Reason.GATHERING
-    where = requests.described(gang.spec, gang.status, status)
+    where = requests.describe_request(gang.spec, gang.status, status)
     because = decisions.token_accepted(decisions.attempt_gathers(status.attempt, where))
-    return write(gang, status, reason, because, requeue_after=1.0)
+    return plan_write(gang, status, reason, because, requeue_after=1.0)
 
 
 def _wait(
@@ -128,13 +128,14 @@ def _wait(
     if deadline is not None and gang.now >= deadline and ending is None:
         return _deadline_passed(gang, missing, blocking)
     if incidents.is_open(gang):
-        refreshed = noted(gang, refreshed)
-    refreshed = checkpoints.remembered(gang, refreshed)  # What a rank saves while it stops may go with its pod.
-    found = waiting(gang, blocking, missing if ending is None else ())
+        refreshed = note_cause(gang, refreshed)
+    refreshed = checkpoints.remember_steps(gang, refreshed)  # What a rank saves while it stops may go with its pod.
+    found = find_waiting(gang, blocking, missing if ending is None else ())
     is_told = ending is None or gang.now >= ending.not_before
     warned, due = degraded(gang, refreshed.phase), due_at(gang, found)
     must, is_due = refreshed is not gang.status or is_news(gang, warned), is_told and gang.now >= due
-    details, warning = known(gang, found) if is_told and (must or is_due) else Known(), warned[1] if warned else ""
+    details = known_of_waiting(gang, found) if is_told and (must or is_due) else Known()
+    warning = warned[1] if warned else ""
     if ending is None:
         attempt, awaited = gang.status.attempt, found.members
         because = waits.attempt_waits(attempt, awaited, details.texts, details.others, details.trouble, warning)
@@ -146,7 +147,7 @@ def _wait(
     if must or (is_due and says_otherwise(gang, because)):
         reason = Reason.PENDING if refreshed.phase is GangPhase.PENDING else Reason.GATHERING
         events = (Event(EventType.WARNING, *warned),) if warned and warned[0] != warned_of(gang.status) else ()
-        return write(gang, refreshed, reason, because, events=events, create=ending is None, requeue_after=1.0)
+        return plan_write(gang, refreshed, reason, because, events=events, create=ending is None, requeue_after=1.0)
     times = [
         deadline,
         timeout,
@@ -167,7 +168,7 @@ def _give_up_replacing(gang: Gang) -> Plan:
     seconds, how = gang.spec.recovery.replacement_timeout_seconds, gang.spec.recovery.on_replacement_timeout
     because = waits.replacement_late(seconds or 0, admission.trouble(gang))
     if how == "Suspend":
-        return give_back(gang, because)
+        return plan_give_back(gang, because)
     return _give_up(gang, Reason.REPLACEMENT_TIMEOUT, because, how)
 
 
@@ -175,15 +176,15 @@ def _replace(gang: Gang, unfit: Mapping[str, Defect], *, create: bool) -> Plan:
     who = [decisions.member_replaced(name, why.message) for name, why in sorted(unfit.items())]
     status = gang.status
     if incidents.is_open(gang):  # The replaced pod takes its evidence with it.
-        status = noted(gang, status)
+        status = note_cause(gang, status)
     room = pods.has_room(status, unfit)
-    if not room or (pods.most(gang, unfit) and status.phase is not GangPhase.PENDING):
-        status = transitions.recreate(gang, pods.recreated(gang, status, unfit))
+    if not room or (pods.needs_recreation(gang, unfit) and status.phase is not GangPhase.PENDING):
+        status = transitions.recreate(gang, pods.recreate_members(gang, status, unfit))
         because = decisions.all_replaced("Most" if room else "Many", who)
-        return write(gang, status, Reason.GANG_RECREATED, because, create=create)
-    status = pods.replaced(gang, status, unfit)
+        return plan_write(gang, status, Reason.GANG_RECREATED, because, create=create)
+    status = pods.replace_members(gang, status, unfit)
     because = decisions.get_new_pods(who, others_wait=True)
-    return write(gang, status, Reason.POD_REPLACED, because, create=create, requeue_after=1.0)
+    return plan_write(gang, status, Reason.POD_REPLACED, because, create=create, requeue_after=1.0)
 
 
 def _level(gang: Gang, settlement: Settlement) -> Plan | None:
@@ -192,25 +193,25 @@ def _level(gang: Gang, settlement: Settlement) -> Plan | None:
     An echo can only raise the level for its own member.
     """
     cause, status = settlement.cause, gang.status
-    suspect, number = suspected(cause)
+    suspect, number = suspected_member(cause)
     why = {suspect: Defect(cause.reason, faults_words.suspected()) if cause.suspect else _why(cause)}
     first = changed(status.incidents[0], cause=cause, level=settlement.level)
     status = changed(status, incidents=(first, *status.incidents[1:]))
     if settlement.level is IncidentLevel.GANG and status.base_incarnation <= number:
         suspects = why if suspect in gang.members else {}
-        status = transitions.recreate(gang, pods.recreated(gang, status, suspects))
-        return write(gang, status, Reason.GANG_RECREATED, decisions.all_replaced(cause=settlement.because))
+        status = transitions.recreate(gang, pods.recreate_members(gang, status, suspects))
+        return plan_write(gang, status, Reason.GANG_RECREATED, decisions.all_replaced(cause=settlement.because))
     known = suspect in gang.members and gang.incarnation(suspect) <= number
     bad = why if settlement.level is IncidentLevel.POD and known else {}
     bad |= {fault.member: _why(fault) for fault in faults(gang) if fault.member != cause.member and _asks(gang, fault)}
     if not pods.has_room(status, bad):
-        status = transitions.recreate(gang, pods.recreated(gang, status, bad))
+        status = transitions.recreate(gang, pods.recreate_members(gang, status, bad))
         because = decisions.all_replaced("Many", cause=settlement.because)
-        return write(gang, status, Reason.GANG_RECREATED, because)
+        return plan_write(gang, status, Reason.GANG_RECREATED, because)
     if bad:
-        status = pods.replaced(gang, status, bad)
+        status = pods.replace_members(gang, status, bad)
         because = decisions.get_new_pods(list(bad), settlement.because)
-        return write(gang, status, Reason.POD_REPLACED, because, requeue_after=1.0)
+        return plan_write(gang, status, Reason.POD_REPLACED, because, requeue_after=1.0)
     return None
 
 
@@ -229,7 +230,7 @@ def _deadline_passed(gang: Gang, missing: list[str], blocking: Blocking) -> Plan
     status = gang.status
     count = status.barrier_timeouts + 1
     seconds = gang.spec.recovery.barrier_timeout_seconds
-    late = list(waiting(gang, blocking, ()).stops)
+    late = list(find_waiting(gang, blocking, ()).stops)
     who = [*late, *(name for name in missing if name not in late)]
     status = changed(status, barrier_timeouts=count, deadline_time=gang.now)
     without_ports = missing and not late and all(is_without_port(gang, name) for name in missing)
@@ -240,28 +241,28 @@ def _deadline_passed(gang: Gang, missing: list[str], blocking: Blocking) -> Plan
     unready = dict.fromkeys(missing, why)
     room = pods.has_room(status, unready)
     if count == 1 and room:
-        status = pods.replaced(gang, status, unready)
+        status = pods.replace_members(gang, status, unready)
         because = decisions.late_replaced(what, list(unready))
-        return write(gang, status, Reason.BARRIER_TIMEOUT, because, requeue_after=1.0)
+        return plan_write(gang, status, Reason.BARRIER_TIMEOUT, because, requeue_after=1.0)
     if count <= 2:  # noqa: PLR2004 - the second of three deadlines
-        status = transitions.recreate(gang, pods.recreated(gang, status, unready))
+        status = transitions.recreate(gang, pods.recreate_members(gang, status, unready))
         because = decisions.late_all_replaced(what, again=count > 1)
-        return write(gang, status, Reason.GANG_RECREATED, because)
+        return plan_write(gang, status, Reason.GANG_RECREATED, because)
     return _give_up(gang, Reason.BARRIER_TIMEOUT, decisions.late_for_good(what), gang.spec.recovery.on_exhausted)
 
 
 def _end(gang: Gang, settlement: Settlement) -> Plan:
     """Write 2 of an incident that ends the job, or holds it."""
-    status = incidents.settled(gang, gang.status, settlement, gang.status.restore_point, assign(gang))
+    status = incidents.settle_incident(gang, gang.status, settlement, gang.status.restore_point, assign(gang))
     if settlement.outcome == "Held":
-        return hold(gang, status, settlement.reason, settlement.because)
+        return plan_hold(gang, status, settlement.reason, settlement.because)
     late = requests.is_new(gang.spec, gang.status)
     because = decisions.token_too_late(settlement.because) if late else settlement.because
-    return fail(gang, status, settlement.reason, because)
+    return plan_failure(gang, status, settlement.reason, because)
 
 
 def _give_up(gang: Gang, reason: Reason, because: Message, how: str) -> Plan:
     """The end after a deadline. ``how``: Fail, or anything else for Held."""
     if how == "Fail":
-        return fail(gang, incidents.finished(gang, gang.status, "Failed"), reason, because)
-    return hold(gang, incidents.finished(gang, gang.status, "Held"), reason, because)
+        return plan_failure(gang, incidents.finish_incident(gang, gang.status, "Failed"), reason, because)
+    return plan_hold(gang, incidents.finish_incident(gang, gang.status, "Held"), reason, because)

@@ -15,7 +15,7 @@ from typing import Final
 
 import gangctl.core
 from gangctl.api.status import ENDED, GangPhase
-from gangctl.core.lifecycle.table import TRANSITIONS, Attempt, Transition
+from gangctl.core.lifecycle.table import TRANSITIONS, Advance, Transition
 
 _INTRODUCTION: Final = """\
 <!-- Made by `python -m gangctl.core.lifecycle.page` from gangctl/core/lifecycle/table.py. Change that. -->
@@ -42,7 +42,7 @@ The conditions name these functions:
 """
 
 
-def page() -> str:
+def lifecycle_page() -> str:
     """The text of ``docs/lifecycle.md``."""
     diagram = ["```mermaid", "stateDiagram-v2", *_edges(), "```", ""]
     rows = [
@@ -55,8 +55,8 @@ def page() -> str:
     return "\n".join([_INTRODUCTION, *diagram, _DIAGRAM, _TABLE, *rows, _FUNCTIONS, *functions])
 
 
-def named(row: Transition) -> list[str]:
-    """What the condition of a transition names in backticks."""
+def condition_names(row: Transition) -> list[str]:
+    """The names in backticks in the condition of a transition."""
     return re.findall(r"`([^`]+)`", row.when)
 
 
@@ -78,7 +78,7 @@ def _edges() -> Iterator[str]:
     for row in TRANSITIONS:
         for source in row.sources:
             if row.name not in {"fail_at_deadline", "suspend"}:
-                label = f"{row.name} (attempt +1)" if row.attempt is Attempt.NEXT else row.name
+                label = f"{row.name} (attempt +1)" if row.attempt is Advance.NEXT else row.name
                 labels.setdefault((_state(source), _state(row.target)), []).append(label)
     for (begin, end), names in labels.items():
         yield f"    {begin} --> {end}: {', '.join(names)}"
@@ -98,11 +98,11 @@ def _row(row: Transition) -> str:
 def _functions() -> Iterator[str]:
     known = functions()
     for name in sorted(
-        {name for row in TRANSITIONS for name in named(row)} & set(known) - {row.name for row in TRANSITIONS}
+        {name for row in TRANSITIONS for name in condition_names(row)} & set(known) - {row.name for row in TRANSITIONS}
     ):
         file, about = known[name]
         yield f"| `{name}` | `{file}` | {about.replace('``', '`')} |"
 
 
 if __name__ == "__main__":
-    sys.stdout.write(page())
+    sys.stdout.write(lifecycle_page())

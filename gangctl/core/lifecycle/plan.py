@@ -32,9 +32,9 @@ from gangctl.core.policy.admission import TellQueue
 from gangctl.core.policy.cause import describe
 from gangctl.core.policy.pods import CreatePod, DeletePod
 from gangctl.core.record import conditions
-from gangctl.core.record.conditions import summarised, with_conditions, with_message, with_new_message
+from gangctl.core.record.conditions import update_summary, with_conditions, with_message, with_new_message
 from gangctl.core.record.degraded import degraded
-from gangctl.core.record.incidents import node_faults, told_of, with_stacks
+from gangctl.core.record.incidents import incident_of_message, node_faults, with_stacks
 from gangctl.words import decisions, waits
 from gangctl.words.message import Message
 from gangsidecar.wire import Scan
@@ -55,7 +55,7 @@ class AskScan:
     scan: Scan
 
 
-Action = CreatePod | DeletePod | DeleteGang | AskScan | TellQueue | ReadOutput
+PlannedAction = CreatePod | DeletePod | DeleteGang | AskScan | TellQueue | ReadOutput
 
 
 class EventType(StrEnum):
@@ -87,7 +87,7 @@ class Plan:
 
     because: Message
     status: Status | None = None
-    actions: tuple[Action, ...] = ()
+    actions: tuple[PlannedAction, ...] = ()
     events: tuple[Event, ...] = ()
     requeue_after: float | None = None
     """Seconds after which to decide again though nothing else happened."""
@@ -96,7 +96,7 @@ class Plan:
 # Builds plans
 
 
-def write(
+def plan_write(
     gang: Gang,
     status: Status,
     reason: Reason,
@@ -110,7 +110,7 @@ def write(
     refused = admission.refusal(gang, status)
     if refused is not None and status.phase is GangPhase.PENDING and not admission.creates(gang, status):
         reason, because = Reason.TEMPLATE_REFUSED, refused
-    status = with_stacks(gang, summarised(gang, with_message(status, because)))
+    status = with_stacks(gang, update_summary(gang, with_message(status, because)))
     generation = gang.job.metadata.generation
     warned = degraded(gang, status.phase)
     status = with_conditions(gang.job, status, gang.now, reason, warned, refused=refused)
@@ -131,7 +131,7 @@ def _completed(gang: Gang, status: Status, event: Event) -> Event:
     The trace is that of the incident that this write opens, settles or finds open. The incident is about the pod of its
     cause, also when the member has a new pod by now.
     """
-    incident = told_of(status)
+    incident = incident_of_message(status)
     before = gang.status.incidents[0] if gang.status.incidents else None
     if before is not None and incident is not None and before.attempt == incident.attempt and before.settled:
         incident = None
@@ -146,7 +146,7 @@ def _completed(gang: Gang, status: Status, event: Event) -> Event:
     return event
 
 
-def wait(gang: Gang, because: Message, times: Iterable[float | None], actions: Iterable[Action] = ()) -> Plan:
+def wait(gang: Gang, because: Message, times: Iterable[float | None], actions: Iterable[PlannedAction] = ()) -> Plan:
     """The plan that changes nothing durable, and looks again at the first of ``times``."""
     known = [time for time in times if time is not None and time > gang.now]  # What has passed is decided on now.
     plan = Plan(because=because, actions=tuple(actions))
@@ -168,7 +168,7 @@ def with_finished(gang: Gang, plan: Plan) -> Plan:
         return plan
     due = conditions.finished_due_at(gang)
     if gang.now >= due:
-        return replace(plan, status=summarised(gang, status))
+        return replace(plan, status=update_summary(gang, status))
     return with_look_by(gang, plan, due)
 
 

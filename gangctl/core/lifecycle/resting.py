@@ -30,16 +30,16 @@ from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase, Status
 from gangctl.api.stored import roles_hash
 from gangctl.core.facts import barrier
-from gangctl.core.facts.barrier import awaiting
+from gangctl.core.facts.barrier import await_pods
 from gangctl.core.facts.fitness import on_lost_node
 from gangctl.core.facts.gang import Gang
 from gangctl.core.lifecycle import transitions
-from gangctl.core.lifecycle.plan import DeleteGang, Plan, wait, write
+from gangctl.core.lifecycle.plan import DeleteGang, Plan, plan_write, wait
 from gangctl.core.policy import admission, checkpoints, pods, requests
-from gangctl.core.policy.cause import requested
+from gangctl.core.policy.cause import manual_cause
 from gangctl.core.policy.deadlines import hold_timeout
 from gangctl.core.record import incidents, timings
-from gangctl.core.record.conditions import progressed, stored_message
+from gangctl.core.record.conditions import record_progress, stored_message
 from gangctl.words import decisions, waits
 from gangctl.words.message import Message
 
@@ -50,12 +50,12 @@ def new(gang: Gang) -> Plan:
     """Decide for a gang without a status."""
     if gang.spec.suspend:
         status = transitions.submit_suspended(gang, gang.status)
-        return write(gang, status, Reason.SUSPENDED, decisions.submitted_suspended())
+        return plan_write(gang, status, Reason.SUSPENDED, decisions.submitted_suspended())
     if not admission.is_admitted(gang):
         status = transitions.submit_suspended(gang, gang.status)
-        return write(gang, status, Reason.QUEUED, admission.queue_wait(gang))
+        return plan_write(gang, status, Reason.QUEUED, admission.queue_wait(gang))
     status = transitions.submit(gang, gang.status)
-    return write(gang, status, Reason.SUBMITTED, decisions.submitted(status.attempt, len(gang.members)))
+    return plan_write(gang, status, Reason.SUBMITTED, decisions.submitted(status.attempt, len(gang.members)))
 
 
 # Suspended
@@ -70,8 +70,8 @@ def _is_asked_for(gang: Gang) -> bool:
     return gang.spec.suspend or roles_hash(gang.spec.roles) != gang.status.roles_hash
 
 
-def suspend(gang: Gang) -> Plan:
-    """Everything stops with the planned grace; pods go, attempt and restore point stay."""
+def plan_suspension(gang: Gang) -> Plan:
+    """Stop everything with the planned grace; pods go, attempt and restore point stay."""
     reason, was_held = Reason.SUSPENDED, False
     if gang.spec.suspend:
         asked = decisions.spec_suspends()
@@ -85,37 +85,37 @@ def suspend(gang: Gang) -> Plan:
         reason = Reason.SUSPENDED if was_held else Reason.QUEUED
     status = transitions.suspend(gang, _stopped(gang))
     status = changed(status, given_back=True) if was_held else status
-    return write(gang, status, reason, decisions.suspended(asked, was_held), requeue_after=1.0)
+    return plan_write(gang, status, reason, decisions.suspended(asked, was_held), requeue_after=1.0)
 
 
-def give_back(gang: Gang, why: Message) -> Plan:
+def plan_give_back(gang: Gang, why: Message) -> Plan:
     """Suspend a gang whose replacement took too long: its devices are free until its spec changes."""
     status = transitions.give_back(gang, _stopped(gang))
-    return write(gang, status, Reason.REPLACEMENT_TIMEOUT, decisions.given_back(why), requeue_after=1.0)
+    return plan_write(gang, status, Reason.REPLACEMENT_TIMEOUT, decisions.given_back(why), requeue_after=1.0)
 
 
 def _stopped(gang: Gang) -> Status:
-    status = timings.timed(gang, gang.status, more=False)
-    status = progressed(gang, incidents.finished(gang, status, "Suspended"))
-    status = checkpoints.remembered(gang, status)
+    status = timings.set_timings(gang, gang.status, more=False)
+    status = record_progress(gang, incidents.finish_incident(gang, status, "Suspended"))
+    status = checkpoints.remember_steps(gang, status)
     there = [name for name in gang.members if gang.was_there(name)]
-    return awaiting(status, [barrier.awaits(gang, name) for name in there])
+    return await_pods(status, [barrier.awaits(gang, name) for name in there])
 
 
-def suspended(gang: Gang) -> Plan:
+def decide_suspended(gang: Gang) -> Plan:
     """Decide for a suspended gang: its pods go; when they are gone and nothing keeps it, it resumes."""
-    status = checkpoints.remembered(gang, pods.refreshed(gang, gang.status))
+    status = checkpoints.remember_steps(gang, pods.forget_gone_pods(gang, gang.status))
     if status is not gang.status:
         reason = Reason.QUEUED if admission.is_told_waiting(gang.status) else Reason.SUSPENDED
-        return write(gang, status, reason, stored_message(gang.status), requeue_after=1.0)
+        return plan_write(gang, status, reason, stored_message(gang.status), requeue_after=1.0)
     if status.given_back and (_is_asked_for(gang) or requests.is_new(gang.spec, status)):
         status = changed(status, given_back=False)
-        return write(gang, status, Reason.SUSPENDED, decisions.goes_on(), requeue_after=1.0)
+        return plan_write(gang, status, Reason.SUSPENDED, decisions.goes_on(), requeue_after=1.0)
     # The pod of a lost node stays in the cluster until the node is back; what may run in it is waited for below.
     left = any(not (pod.deleting and on_lost_node(gang, pod)) for pod in gang.observed.pods)
-    gone = not left and not barrier.blocking(gang)
+    gone = not left and not barrier.blocking_pods(gang)
     if gone and (news := _news(gang)) is not None:
-        return write(gang, status, *news, requeue_after=1.0)
+        return plan_write(gang, status, *news, requeue_after=1.0)
     if gang.spec.suspend or status.given_back or not gone or not admission.is_admitted(gang):
         overdue = pods.overdue_at(gang, gang.spec.recovery.planned_stop_grace_period_seconds)
         times = [overdue if not gone and overdue > gang.now else None, barrier.next_release(gang)]
@@ -134,8 +134,8 @@ def suspended(gang: Gang) -> Plan:
         entry = LedgerEntry(
             time=gang.now, attempt=attempt, charged=False, restored_step=None if point is None else point.step
         )
-        status = incidents.entered(gang, status, entry, in_a_row=0)
-    return write(gang, status, Reason.RESUMED, decisions.resumed(attempt))
+        status = incidents.enter_ledger(gang, status, entry, in_a_row=0)
+    return plan_write(gang, status, Reason.RESUMED, decisions.resumed(attempt))
 
 
 def _news(gang: Gang) -> tuple[Reason, Message] | None:
@@ -156,46 +156,46 @@ def _is_terminated(gang: Gang, uid: str) -> bool:
 # Held
 
 
-def hold(gang: Gang, status: Status, reason: Reason, because: Message, out: str = "") -> Plan:
+def plan_hold(gang: Gang, status: Status, reason: Reason, because: Message, out: str = "") -> Plan:
     """Return the plan that holds a gang. ``status``: its incident is settled or finished. ``out``: what leads on."""
-    return write(gang, transitions.hold(gang, status), reason, decisions.held(because, out), create=False)
+    return plan_write(gang, transitions.hold(gang, status), reason, decisions.held(because, out), create=False)
 
 
-def held(gang: Gang) -> Plan:
+def decide_held(gang: Gang) -> Plan:
     """Decide for a gang that is held."""
     status = gang.status
     if requests.is_new(gang.spec, status):
-        opened = incidents.opened(gang, requested(gang), IncidentLevel.PROCESS, planned=True)
+        opened = incidents.open_incident(gang, manual_cause(gang), IncidentLevel.PROCESS, planned=True)
         status = transitions.restart_held(gang, changed(status, incidents=opened))
-        where = requests.described(gang.spec, gang.status, status)
+        where = requests.describe_request(gang.spec, gang.status, status)
         because = decisions.token_accepted(decisions.attempt_gathers(status.attempt, where))
-        return write(gang, status, Reason.RESTARTING, because)
+        return plan_write(gang, status, Reason.RESTARTING, because)
     end = hold_timeout(gang)
     if end is not None and gang.now >= end:
         because = decisions.hold_timeout_passed(gang.spec.recovery.hold_timeout_seconds or 0)
-        return write(gang, transitions.fail_held(gang, status), Reason.HOLD_TIMEOUT, because)
+        return plan_write(gang, transitions.fail_held(gang, status), Reason.HOLD_TIMEOUT, because)
     return wait(gang, stored_message(status), [end], pods.actions(gang, status, create=False))
 
 
 # Succeeded and Failed
 
 
-def succeed(gang: Gang) -> Plan:
-    """The gang has ended as its success policy says, whatever is told to its members meanwhile."""
+def plan_success(gang: Gang) -> Plan:
+    """End a gang as its success policy says, whatever its members are ordered meanwhile."""
     status = gang.status
     runs = status.phase is GangPhase.RUNNING
     if runs:
-        status = progressed(gang, timings.timed(gang, status, more=False))
-    status = transitions.succeed(gang, incidents.finished(gang, status, "Succeeded"))
-    return write(gang, status, Reason.SUCCEEDED, decisions.succeeded(before_stop=not runs))
+        status = record_progress(gang, timings.set_timings(gang, status, more=False))
+    status = transitions.succeed(gang, incidents.finish_incident(gang, status, "Succeeded"))
+    return plan_write(gang, status, Reason.SUCCEEDED, decisions.succeeded(before_stop=not runs))
 
 
-def fail(gang: Gang, status: Status, reason: Reason, because: Message) -> Plan:
+def plan_failure(gang: Gang, status: Status, reason: Reason, because: Message) -> Plan:
     """The plan that fails a gang. ``status``: its incident is settled or finished."""
-    return write(gang, transitions.fail(gang, status), reason, because, create=False)
+    return plan_write(gang, transitions.fail(gang, status), reason, because, create=False)
 
 
-def finished(gang: Gang) -> Plan:
+def decide_finished(gang: Gang) -> Plan:
     """Decide for a gang that has ended."""
     ttl, ended = gang.spec.ttl_seconds_after_finished, gang.status.completion_time
     kept = None if ttl is None or ended is None else ended + ttl

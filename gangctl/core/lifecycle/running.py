@@ -21,12 +21,12 @@ from gangctl.core.facts.fitness import Defect, next_loss
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.trace_context import trace_of
 from gangctl.core.lifecycle import plan, transitions
-from gangctl.core.lifecycle.plan import Event, EventType, Plan, wait, write
+from gangctl.core.lifecycle.plan import Event, EventType, Plan, plan_write, wait
 from gangctl.core.policy import admission, checkpoints, hangs, pods, requests
-from gangctl.core.policy.cause import Finding, describe, first_cause, requested, settle
+from gangctl.core.policy.cause import StrongestEvidence, describe, first_cause, manual_cause, settle_cause
 from gangctl.core.policy.recovery import is_gentle, level_of
 from gangctl.core.record import incidents, timings
-from gangctl.core.record.conditions import progressed, summarised, warned_of, with_conditions, with_new_message
+from gangctl.core.record.conditions import record_progress, update_summary, warned_of, with_conditions, with_new_message
 from gangctl.core.record.degraded import degraded, is_news, next_silence
 from gangctl.words import decisions
 from gangctl.words.faults import token_changed
@@ -37,7 +37,7 @@ SUMMARY_SECONDS: Final = 30.0
 """The summary (progress, ready, timings) is written at most this often."""
 
 
-def running(gang: Gang) -> Plan:
+def decide_running(gang: Gang) -> Plan:
     """Decide for a gang whose attempt runs."""
     found = faults(gang)
     hung = hangs.hang(gang)
@@ -46,40 +46,40 @@ def running(gang: Gang) -> Plan:
     if not found and (slow := pods.slow_rank_to_move(gang)) is not None:
         found = (slow,)
     if found:
-        return restart(gang, found)
+        return plan_restart(gang, found)
     if requests.is_new(gang.spec, gang.status) and not requests.waits_for(gang):
         return restart_by_hand(gang)
     if (turn := _turn(gang)) is not None:
         return turn
     unfit = {name: why for name, why in pods.unfit(gang).items() if name not in gang.holding}
     if spares := pods.with_room(gang.status, unfit):
-        status = pods.replaced(gang, gang.status, spares)
-        return write(gang, status, Reason.POD_REPLACED, decisions.spares_get_new_pods(_replaced(spares)))
-    status = pods.refreshed(gang, gang.status)
+        status = pods.replace_members(gang, gang.status, spares)
+        return plan_write(gang, status, Reason.POD_REPLACED, decisions.spares_get_new_pods(_replaced(spares)))
+    status = pods.forget_gone_pods(gang, gang.status)
     if status is not gang.status:
-        return write(gang, status, Reason.RUNNING, decisions.earlier_pod_gone())
+        return plan_write(gang, status, Reason.RUNNING, decisions.earlier_pod_gone())
     return note(gang, hung)
 
 
-def restart(gang: Gang, found: tuple[Fault, ...]) -> Plan:
+def plan_restart(gang: Gang, found: tuple[Fault, ...]) -> Plan:
     """Write 1: the next attempt. All workers stop; members whose pods can't go on are replaced now."""
     first = found[0]
     cause = first_cause(gang, found)
-    better = incidents.corrected(gang, gang.status, first)
+    better = incidents.correct_cause(gang, gang.status, first)
     events = () if better is gang.status else (_correction(gang, better),)
-    status = checkpoints.remembered(gang, progressed(gang, timings.timed(gang, better, more=False)))
+    status = checkpoints.remember_steps(gang, record_progress(gang, timings.set_timings(gang, better, more=False)))
     gentle = all(is_gentle(gang, fault) for fault in found)
-    opened = incidents.opened(gang.with_status(status), cause, level_of(gang, cause), planned=gentle)
+    opened = incidents.open_incident(gang.with_status(status), cause, level_of(gang, cause), planned=gentle)
     status = changed(status, incidents=opened)
     return _gathering(gang, status, found, describe(cause), events)
 
 
 def restart_by_hand(gang: Gang) -> Plan:
     """Write 1 because `spec.restartToken` was changed: planned, and not charged."""
-    status = checkpoints.remembered(gang, progressed(gang, timings.timed(gang, gang.status, more=False)))
-    opened = incidents.opened(gang.with_status(status), requested(gang), IncidentLevel.PROCESS, planned=True)
-    status = requests.taken(gang.spec, changed(status, incidents=opened))
-    where = requests.described(gang.spec, gang.status, status)
+    status = checkpoints.remember_steps(gang, record_progress(gang, timings.set_timings(gang, gang.status, more=False)))
+    opened = incidents.open_incident(gang.with_status(status), manual_cause(gang), IncidentLevel.PROCESS, planned=True)
+    status = requests.take_request(gang.spec, changed(status, incidents=opened))
+    where = requests.describe_request(gang.spec, gang.status, status)
     return _gathering(gang, status, (), token_changed(), where=where)
 
 
@@ -88,16 +88,16 @@ def _turn(gang: Gang) -> Plan | None:
     waits, since = bool(requests.waits_for(gang)), gang.status.restart_wait_time
     if waits and since is None:
         status = changed(gang.status, restart_wait_time=gang.now)
-        return write(gang, status, Reason.RESTART_WAITS, requests.turn(gang), requeue_after=1.0)
+        return plan_write(gang, status, Reason.RESTART_WAITS, requests.turn(gang), requeue_after=1.0)
     if not waits and since is not None:
         because = turn_dropped(gang.status.attempt)
-        return write(gang, changed(gang.status, restart_wait_time=None), Reason.RUNNING, because)
+        return plan_write(gang, changed(gang.status, restart_wait_time=None), Reason.RUNNING, because)
     return None
 
 
 def note(gang: Gang, hung: Fault | None) -> Plan:
     """Nothing is wrong: the summary is written now and then; a hang that is only observed is reported once."""
-    status = checkpoints.remembered(gang, progressed(gang, timings.timed(gang, gang.status, more=True)))
+    status = checkpoints.remember_steps(gang, record_progress(gang, timings.set_timings(gang, gang.status, more=True)))
     reason, text = Reason.RUNNING, decisions.attempt_runs(status.attempt)
     if requests.waits_for(gang):  # The gangs that it waits for may change often: that is written with the summary.
         reason, text = Reason.RESTART_WAITS, requests.turn(gang)
@@ -108,7 +108,7 @@ def note(gang: Gang, hung: Fault | None) -> Plan:
     elif warned_of(gang.status) == Reason.HANG:
         status = with_new_message(status, text)
     due = gang.status.observed_time + SUMMARY_SECONDS
-    told = summarised(gang, status)
+    told = update_summary(gang, status)
     is_new = changed(told, observed_time=gang.status.observed_time) != gang.status
     news = warned is not None and warned[0] != warned_of(gang.status)
     gaps = told.step_gaps != gang.status.step_gaps  # Rare, and a new controller must not go by shorter ones.
@@ -139,18 +139,19 @@ def _gathering(
     gang: Gang, status: Status, found: tuple[Fault, ...], what: Message, events: tuple[Event, ...] = (), where: str = ""
 ) -> Plan:
     unfit, then = pods.unfit(gang), ""
-    if pods.most(gang, unfit):
-        status = transitions.restart_with_new_pods(gang, pods.recreated(gang, status, unfit))
+    if pods.needs_recreation(gang, unfit):
+        status = transitions.restart_with_new_pods(gang, pods.recreate_members(gang, status, unfit))
         then = decisions.all_replaced("Most")
     else:
-        status = transitions.restart(gang, pods.replaced(gang, status, unfit))
+        status = transitions.restart(gang, pods.replace_members(gang, status, unfit))
         if unfit:
             then = decisions.get_new_pods(_replaced(unfit, known=status.incidents[0].cause.member))
     gathers = decisions.attempt_gathers(status.attempt, where)
     because = decisions.attempt_ends(gang.status.attempt, what, gathers, then)
-    evidence = Finding(status.incidents[0].cause, status.incidents[0].level, found)
-    goes_on = settle(gang.with_status(status), evidence).outcome == "Restarted"  # A provisional end creates no pods.
-    return write(gang, status, Reason.RESTARTING, because, events=events, create=goes_on, requeue_after=1.0)
+    evidence = StrongestEvidence(status.incidents[0].cause, status.incidents[0].level, found)
+    # A provisional end creates no pods.
+    goes_on = settle_cause(gang.with_status(status), evidence).outcome == "Restarted"
+    return plan_write(gang, status, Reason.RESTARTING, because, events=events, create=goes_on, requeue_after=1.0)
 
 
 def _replaced(members: Mapping[str, Defect], known: str = "") -> list[str]:

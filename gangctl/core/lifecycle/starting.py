@@ -15,10 +15,10 @@ from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase, Master, RejectedStep, Status
 from gangctl.core.facts.faults import is_missing_for_most
 from gangctl.core.facts.gang import Gang
-from gangctl.core.facts.layout import numbered
+from gangctl.core.facts.layout import number_places
 from gangctl.core.lifecycle import transitions
-from gangctl.core.lifecycle.plan import AskScan, Event, EventType, Plan, wait, write
-from gangctl.core.lifecycle.resting import hold
+from gangctl.core.lifecycle.plan import AskScan, Event, EventType, Plan, plan_write, wait
+from gangctl.core.lifecycle.resting import plan_hold
 from gangctl.core.policy import checkpoints, pods, restore
 from gangctl.core.policy.cause import Settlement
 from gangctl.core.policy.deadlines import barrier_deadline
@@ -35,10 +35,10 @@ lines; a job that starts more members from one command has better means."""
 MAX_ADDRESS: Final = 253
 """Characters of the longest DNS name."""
 
-Choice = restore.Candidate | restore.Undecided | None
+RestoreChoice = restore.Candidate | restore.Undecided | None
 
 
-def start(gang: Gang, status: Status, settlement: Settlement | None, assignment: dict[str, str]) -> Plan:
+def plan_start(gang: Gang, status: Status, settlement: Settlement | None, assignment: dict[str, str]) -> Plan:
     """The plan that starts the attempt, or says what is still to be known. ``assignment``: place -> ready member."""
     chosen, rejected = _choose(gang, settlement, assignment)
     ended = 0.0 if settlement is None else gang.status.incidents[0].time
@@ -48,9 +48,9 @@ def start(gang: Gang, status: Status, settlement: Settlement | None, assignment:
         return _look_again(gang, chosen, assignment, rejected)
     point = None if chosen is None else chosen.point
     if settlement is not None:
-        status = incidents.settled(gang, status, settlement, point, assignment)
+        status = incidents.settle_incident(gang, status, settlement, point, assignment)
     else:  # It was suspended: what came after the restore point is done again all the same.
-        status = timings.with_loss(status, timings.lost_seconds(gang, timings.lost_steps(gang, point)))
+        status = timings.with_loss(status, timings.lost_seconds(gang, timings.count_lost_steps(gang, point)))
     step = None if point is None else point.step
     status = transitions.start(
         gang,
@@ -60,7 +60,7 @@ def start(gang: Gang, status: Status, settlement: Settlement | None, assignment:
         hosts=_hosts(gang, assignment),
         restore_point=point,
         rejected_steps=rejected,
-        recorded_steps=checkpoints.up_to(checkpoints.remembered(gang, status).recorded_steps, step),
+        recorded_steps=checkpoints.up_to(checkpoints.remember_steps(gang, status).recorded_steps, step),
     )
     since = "Requested" if gang.status.restart_from is not None else ""
     if not since and point is None and _is_partial(gang):
@@ -71,14 +71,14 @@ def start(gang: Gang, status: Status, settlement: Settlement | None, assignment:
     because = decisions.attempt_starts(status.attempt, step, tier, since, made, cause)
     steps = tuple(_step_events(gang, rejected))
     if settlement is None:
-        return write(gang, status, Reason.RUNNING, because, events=steps, requeue_after=1.0)
+        return plan_write(gang, status, Reason.RUNNING, because, events=steps, requeue_after=1.0)
     events = (*_spare_events(gang, assignment), *steps, *_signal_events(status))
-    return write(gang, status, Reason.RESTARTED, because, events=events, requeue_after=1.0)
+    return plan_write(gang, status, Reason.RESTARTED, because, events=events, requeue_after=1.0)
 
 
 def _choose(
     gang: Gang, settlement: Settlement | None, assignment: dict[str, str]
-) -> tuple[Choice, tuple[RejectedStep, ...]]:
+) -> tuple[RestoreChoice, tuple[RejectedStep, ...]]:
     """The restore point, and which steps don't exist any more."""
     known, old, asked = gang.status.rejected_steps, gang.status.restore_point, gang.status.restart_from
     if asked is not None:
@@ -123,12 +123,12 @@ def _look_again(
         finally_because = waits.no_restore_point(expected, found)
         out = checkpoint_words.make_room(name) if hidden else checkpoint_words.choose_step(name)
     if _is_final(gang, unknown, assignment) or (deadline is not None and gang.now >= deadline):
-        held = incidents.finished(gang, status, "Held")
-        return hold(gang, held, Reason.NO_RESTORE_POINT, finally_because, out)
+        held = incidents.finish_incident(gang, status, "Held")
+        return plan_hold(gang, held, Reason.NO_RESTORE_POINT, finally_because, out)
     is_first = status.said is None or status.said.name != because.name
     if says_enough and (is_first or (gang.now >= due_at(gang) and says_otherwise(gang, because))):
         reason = Reason.PENDING if status.phase is GangPhase.PENDING else Reason.GATHERING
-        return write(gang, status, reason, because, requeue_after=restore.SCAN_SECONDS)
+        return plan_write(gang, status, reason, because, requeue_after=restore.SCAN_SECONDS)
     members = list(assignment.values())
     turn = int(max(0.0, gang.now - status.phase_time) / restore.SCAN_SECONDS) % len(members)
     asked = gang.pods[members[turn]].uid
@@ -157,7 +157,7 @@ def _masters(gang: Gang, assignment: dict[str, str]) -> tuple[Master, ...]:
     in_memory = restore.peers_tier(gang.spec) is not None
     taken: set[tuple[str, int]] = set()
     masters: list[Master] = []
-    for group, places in numbered(gang.spec).groups.items():
+    for group, places in number_places(gang.spec).groups.items():
         report = gang.report(assignment[places[0]])
         if report is None:
             continue

@@ -13,7 +13,7 @@ from typing import Final
 from gangctl.api.status import GangPhase
 
 
-class Attempt(StrEnum):
+class Advance(StrEnum):
     """What a transition does to the attempt."""
 
     SAME = "same"
@@ -28,7 +28,7 @@ class Transition:
     """Of the function in ``transitions.py``."""
     sources: tuple[GangPhase, ...]
     target: GangPhase
-    attempt: Attempt
+    attempt: Advance
     when: str
     """The condition. Names in backticks are functions of the core, fields of the spec, or fields of the status."""
 
@@ -39,97 +39,96 @@ ACTIVE: Final = (GangPhase.PENDING, GangPhase.GATHERING, GangPhase.RUNNING, Gang
 """The gang has pods: it can be suspended, and its active deadline counts."""
 
 SUBMIT: Final = Transition(
-    "submit", (GangPhase.NEW,), GangPhase.PENDING, Attempt.NEXT, "not `spec.suspend`, and `is_admitted`"
+    "submit", (GangPhase.NEW,), GangPhase.PENDING, Advance.NEXT, "not `spec.suspend`, and `is_admitted`"
 )
 SUBMIT_SUSPENDED: Final = Transition(
-    "submit_suspended", (GangPhase.NEW,), GangPhase.SUSPENDED, Attempt.SAME, "`spec.suspend`, or not `is_admitted`"
+    "submit_suspended", (GangPhase.NEW,), GangPhase.SUSPENDED, Advance.SAME, "`spec.suspend`, or not `is_admitted`"
 )
 START: Final = Transition(
     "start",
     STARTING,
     GangPhase.RUNNING,
-    Attempt.SAME,
-    "`blocking` finds no pod, `assign` finds a ready member for every place, `restore_point` is known, and, where the "
-    "attempt belongs to an incident, `settle` says Restarted and `backs_off_until` has passed",
+    Advance.SAME,
+    "`blocking_pods` finds no pod, `assign` finds a ready member for every place, `restore_point` is known, and, where "
+    "the attempt belongs to an incident, `settle_cause` says Restarted and `backs_off_until` has passed",
 )
 RESTART: Final = Transition(
     "restart",
     (GangPhase.RUNNING,),
     GangPhase.GATHERING,
-    Attempt.NEXT,
+    Advance.NEXT,
     "`faults` finds a fault, or `hang` finds one and `spec.progress.onHang` is Restart, or `spec.restartToken` has "
-    "changed and `waits_for` finds no gang; and not `most` members are `unfit`",
+    "changed and `waits_for` finds no gang; and not `needs_recreation`",
 )
 RESTART_WITH_NEW_PODS: Final = Transition(
     "restart_with_new_pods",
     (GangPhase.RUNNING,),
     GangPhase.PENDING,
-    Attempt.NEXT,
-    "as `restart`, and `most` members are `unfit`",
+    Advance.NEXT,
+    "as `restart`, and `needs_recreation`: most members are `unfit`",
 )
 RECREATE: Final = Transition(
     "recreate",
     STARTING,
     GangPhase.PENDING,
-    Attempt.SAME,
-    "`most` members are `unfit` while Gathering, or `settle` says level Gang, or `barrier_deadline` passes for the "
+    Advance.SAME,
+    "`needs_recreation` while Gathering, or `settle_cause` says level Gang, or `barrier_deadline` passes for the "
     "second time, or `has_room` says that the status can't name those to replace",
 )
 SUCCEED: Final = Transition(
     "succeed",
     (*ACTIVE, GangPhase.SUSPENDED),
     GangPhase.SUCCEEDED,
-    Attempt.SAME,
+    Advance.SAME,
     "`has_succeeded`",
 )
 FAIL: Final = Transition(
     "fail",
     STARTING,
     GangPhase.FAILED,
-    Attempt.SAME,
-    "`settle` says Failed, the evidence window is over, and `blocking` finds no pod or the stop grace and its margin "
-    "have passed; or `barrier_deadline` passes for the third time, or "
-    "`gives_up_at` passes, or `cannot_start` finds a pod, with `spec.recovery.onExhausted` Fail; or "
-    "`replacement_timeout` passes with "
+    Advance.SAME,
+    "`settle_cause` says Failed, the evidence window is over, and `blocking_pods` finds no pod or the stop grace and "
+    "its margin have passed; or `barrier_deadline` passes for the third time, or `gives_up_at` passes, or "
+    "`start_obstacle` finds a pod, with `spec.recovery.onExhausted` Fail; or `replacement_timeout` passes with "
     "`spec.recovery.onReplacementTimeout` Fail",
 )
 HOLD: Final = Transition(
     "hold",
     STARTING,
     GangPhase.HELD,
-    Attempt.SAME,
-    "`settle` says Held, in place of Failed; or a deadline of `fail` passes with the option Hold in place of Fail; or "
-    "`cannot_start` finds a pod, with that option or after the template has worked; or "
+    Advance.SAME,
+    "`settle_cause` says Held, in place of Failed; or a deadline of `fail` passes with the option Hold in place of "
+    "Fail; or `start_obstacle` finds a pod, with that option or after the template has worked; or "
     "`restore_point` finds no step until `barrier_deadline` passes",
 )
 FAIL_AT_DEADLINE: Final = Transition(
-    "fail_at_deadline", ACTIVE, GangPhase.FAILED, Attempt.SAME, "`active_deadline` passes"
+    "fail_at_deadline", ACTIVE, GangPhase.FAILED, Advance.SAME, "`active_deadline` passes"
 )
 SUSPEND: Final = Transition(
     "suspend",
     ACTIVE,
     GangPhase.SUSPENDED,
-    Attempt.SAME,
+    Advance.SAME,
     "`is_to_be_suspended`: `spec.suspend`, or `spec.roles` have changed, or `is_called_back`",
 )
 GIVE_BACK: Final = Transition(
     "give_back",
     STARTING,
     GangPhase.SUSPENDED,
-    Attempt.SAME,
+    Advance.SAME,
     "`replacement_timeout` passes with `spec.recovery.onReplacementTimeout` Suspend",
 )
 RESUME: Final = Transition(
     "resume",
     (GangPhase.SUSPENDED,),
     GangPhase.PENDING,
-    Attempt.NEXT,
-    "not `spec.suspend`, not `status.givenBack`, `is_admitted`, every pod is gone, and `blocking` finds none",
+    Advance.NEXT,
+    "not `spec.suspend`, not `status.givenBack`, `is_admitted`, every pod is gone, and `blocking_pods` finds none",
 )
 RESTART_HELD: Final = Transition(
-    "restart_held", (GangPhase.HELD,), GangPhase.GATHERING, Attempt.NEXT, "`spec.restartToken` has changed"
+    "restart_held", (GangPhase.HELD,), GangPhase.GATHERING, Advance.NEXT, "`spec.restartToken` has changed"
 )
-FAIL_HELD: Final = Transition("fail_held", (GangPhase.HELD,), GangPhase.FAILED, Attempt.SAME, "`hold_timeout` passes")
+FAIL_HELD: Final = Transition("fail_held", (GangPhase.HELD,), GangPhase.FAILED, Advance.SAME, "`hold_timeout` passes")
 
 TRANSITIONS: Final = (
     SUBMIT,

@@ -14,7 +14,7 @@ from gangctl.api.status import GangPhase, HeldRank, Master, RecordedStep, Reject
 from gangctl.api.stored import roles_hash
 from gangctl.core.facts.gang import Gang
 from gangctl.core.lifecycle import table
-from gangctl.core.lifecycle.table import Attempt, Transition
+from gangctl.core.lifecycle.table import Advance, Transition
 from gangctl.core.policy import checkpoints, requests
 
 
@@ -124,7 +124,7 @@ def resume(gang: Gang, status: Status, base_incarnation: int) -> Status:
 
 def restart_held(gang: Gang, status: Status) -> Status:
     """Return the status of a held gang whose next attempt was asked for."""
-    return _moved(table.RESTART_HELD, gang, requests.taken(gang.spec, status))
+    return _moved(table.RESTART_HELD, gang, requests.take_request(gang.spec, status))
 
 
 def fail_held(gang: Gang, status: Status) -> Status:
@@ -134,13 +134,13 @@ def fail_held(gang: Gang, status: Status) -> Status:
 
 def _seen(gang: Gang, status: Status) -> Status:
     """The status that goes by the roles and the restart token of the spec as it is now."""
-    return changed(requests.taken(gang.spec, status), roles_hash=roles_hash(gang.spec.roles))
+    return changed(requests.take_request(gang.spec, status), roles_hash=roles_hash(gang.spec.roles))
 
 
 def _moved(row: Transition, gang: Gang, status: Status, **changes: Any) -> Status:
     assert status.phase in row.sources, f"{row.name} does not lead out of {status.phase}"
-    attempt = status.attempt + (row.attempt is Attempt.NEXT)
-    if row.attempt is Attempt.NEXT or row.target is GangPhase.RUNNING:
+    attempt = status.attempt + (row.attempt is Advance.NEXT)
+    if row.attempt is Advance.NEXT or row.target is GangPhase.RUNNING:
         status = changed(status, barrier_timeouts=0, deadline_time=None)
     if status.restart_wait_time is not None:
         status = changed(status, restart_wait_time=None)

@@ -31,7 +31,7 @@ from gangctl.api.escaping import escaped
 from gangctl.api.reasons import Reason
 from gangctl.api.status import ENDED, Condition, ConditionType, GangPhase, Status
 from gangctl.api.stored import roles_hash
-from gangctl.core.facts.fitness import advice, on_lost_node, reason_of
+from gangctl.core.facts.fitness import on_lost_node, reason_text, start_advice
 from gangctl.core.facts.gang import Gang, once, raised_incarnations
 from gangctl.core.facts.world import Workload
 from gangctl.core.policy import recovery
@@ -41,7 +41,7 @@ from gangctl.words.waits import cannot_start, pods_refused, queue_awaited, queue
 # Admission
 
 
-WORDS: Final = 640
+MAX_WORDS: Final = 640
 """So many characters of the cluster's words are repeated: the rest of the sentence has to fit as well."""
 
 
@@ -63,16 +63,16 @@ def is_refused(gang: Gang) -> bool:
 
 def is_stored_as_refused(status: Status) -> bool:
     """Return whether the status says that the cluster refuses the gang's pods."""
-    old = stored(status)
+    old = accepted_condition(status)
     return old is not None and old.status == "False"
 
 
-def counts_since(gang: Gang) -> float | None:
-    """Since when deadlines count that need pods.
+def deadlines_count_since(gang: Gang) -> float | None:
+    """The time since which deadlines count that need pods.
 
     None while pods are refused, and until it is said that they aren't any more.
     """
-    accepted = stored(gang.status)
+    accepted = accepted_condition(gang.status)
     if is_refused(gang) or is_stored_as_refused(gang.status):
         return None
     return 0.0 if accepted is None else accepted.last_transition_time
@@ -80,10 +80,10 @@ def counts_since(gang: Gang) -> float | None:
 
 def refusal(gang: Gang, status: Status) -> Message | None:
     """Return what was seen, what happens next, and what to do; None if the cluster accepts the pods."""
-    words, old = gang.observed.refused, stored(status)
+    words, old = gang.observed.refused, accepted_condition(status)
     if words is None or status.phase in ENDED:
         return Message.stored(old.message, status.refusal) if old is not None and old.status == "False" else None
-    why = refused(gang)
+    why = pods_refusal(gang)
     if why is None:
         return None
     match status.phase:
@@ -93,11 +93,11 @@ def refusal(gang: Gang, status: Status) -> Message | None:
             return refused_while(why, "Partial" if _has_pods(gang, status) else "None")
 
 
-def refused(gang: Gang) -> Message | None:
+def pods_refusal(gang: Gang) -> Message | None:
     """Return why the cluster refuses the pods, in its own words; None if it doesn't, or if that isn't known."""
     words = gang.observed.refused
     text = escaped("; ".join(words or ()))
-    return pods_refused(text if len(text) <= WORDS else f"{text[:WORDS]}…") if words else None
+    return pods_refused(text if len(text) <= MAX_WORDS else f"{text[:MAX_WORDS]}…") if words else None
 
 
 def _has_pods(gang: Gang, status: Status) -> bool:
@@ -107,7 +107,7 @@ def _has_pods(gang: Gang, status: Status) -> bool:
     )
 
 
-def stored(status: Status) -> Condition | None:
+def accepted_condition(status: Status) -> Condition | None:
     """The stored condition Accepted."""
     return next((one for one in status.conditions if one.type == ConditionType.ACCEPTED), None)
 
@@ -228,7 +228,7 @@ def _uses_quota(gang: Gang) -> bool:
 
 def gives_up_at(gang: Gang) -> float | None:
     """When a gang that isn't scheduled has waited for too long; None = that isn't counted now."""
-    timeout, accepted = gang.spec.recovery.scheduling_timeout_seconds, counts_since(gang)
+    timeout, accepted = gang.spec.recovery.scheduling_timeout_seconds, deadlines_count_since(gang)
     if timeout is None or accepted is None or gang.status.phase is not GangPhase.PENDING:
         return None
     waiting = [
@@ -253,4 +253,4 @@ def trouble(gang: Gang) -> str:
     if not needed:
         return ""
     first = kept[needed[0]]
-    return cannot_start(needed, escaped(reason_of(first)), escaped(advice(first)))
+    return cannot_start(needed, escaped(reason_text(first)), escaped(start_advice(first)))

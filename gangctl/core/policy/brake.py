@@ -40,8 +40,8 @@ SILENT_SECONDS: Final = 20.0
 """Shorter than any time after which silence has consequences; a sidecar connects again within 5 s."""
 CALM_SECONDS: Final = 30.0
 WAVE_SECONDS: Final = 60.0
-LEAST: Final = 3
-SHARE: Final = 0.2
+MIN_SILENT: Final = 3
+BRAKE_SHARE: Final = 0.2
 _OWN: Final = frozenset({Reason.STUCK, Reason.POD_FAILED, Reason.RESTART_REQUESTED})
 """Reasons of weak evidence that are a pod's or a user's own."""
 
@@ -56,8 +56,8 @@ class Census:
     """Since when those of them are silent that are, in order."""
     namespace: str = ""
 
-    def counted(self, now: float) -> int:
-        """How many have been silent for long enough."""
+    def silent_members(self, now: float) -> int:
+        """The number of members that have been silent for long enough."""
         return bisect_right(self.silent_since, now - SILENT_SECONDS)
 
 
@@ -102,9 +102,9 @@ class _Namespace:
     quiet: int = 0
 
 
-def limit(number: int) -> float:
-    """How many of so many are a large part."""
-    return max(LEAST, SHARE * number)
+def large_part(number: int) -> float:
+    """The least number that is a large part of so many."""
+    return max(MIN_SILENT, BRAKE_SHARE * number)
 
 
 def census(gang: Gang) -> Census:
@@ -119,7 +119,7 @@ def census(gang: Gang) -> Census:
     return Census(len(gang.pods) - len(gang.unheard) + len(since), since, gang.job.metadata.namespace)
 
 
-def counted(state: BrakeState, now: float, gangs: Iterable[Census]) -> BrakeState:
+def update_brake(state: BrakeState, now: float, gangs: Iterable[Census]) -> BrakeState:
     """Return the state after a count of all gangs at ``now``."""
     found = _by_namespace(gangs, now)
     total, quiet = sum(one.expected for one in found.values()), sum(one.quiet for one in found.values())
@@ -147,15 +147,15 @@ def _by_namespace(gangs: Iterable[Census], now: float) -> dict[str, _Namespace]:
             of = found.setdefault(one.namespace, _Namespace())
             of.gangs += 1
             of.expected += one.expected
-            of.quiet += one.counted(now)
+            of.quiet += one.silent_members(now)
     return found
 
 
 def _many_silent(found: Collection[_Namespace], part: float) -> bool:
     """Whether a large part of all members is silent, or this part of it, and so in most namespaces."""
     quiet, expected = sum(one.quiet for one in found), sum(one.expected for one in found)
-    spaces = sum(one.quiet >= part * SHARE * one.expected for one in found)
-    return quiet >= part * limit(expected) and 2 * spaces > len(found)
+    spaces = sum(one.quiet >= part * BRAKE_SHARE * one.expected for one in found)
+    return quiet >= part * large_part(expected) and 2 * spaces > len(found)
 
 
 def struck(state: BrakeState, now: float, gang: Metadata, before: Status, after: Status) -> BrakeState:
@@ -169,7 +169,7 @@ def struck(state: BrakeState, now: float, gang: Metadata, before: Status, after:
     return replace(state, strikes=(*others, Strike(gang.uid, gang.namespace, cause.reason, now)))
 
 
-def applied(observed: Observed, brake: Brake, now: float) -> Observed:
+def apply_brake(observed: Observed, brake: Brake, now: float) -> Observed:
     """Return what is observed as decisions see it under this brake."""
     listening = now if brake.since is not None else max(observed.listening_since, brake.released)
     return replace(observed, brake=brake, listening_since=listening, watching_since=observed.listening_since)
@@ -184,10 +184,10 @@ def _waves(
     shared = frozenset(
         reason
         for reason, number in reasons.items()
-        if number >= limit(gangs) and sum(one == reason for _, one in pairs) >= limit(len(found))
+        if number >= large_part(gangs) and sum(one == reason for _, one in pairs) >= large_part(len(found))
     )
     waves: dict[str, frozenset[str]] = {}
     for (namespace, reason), number in pairs.items():
-        if number >= limit(found.get(namespace, _Namespace()).gangs):
+        if number >= large_part(found.get(namespace, _Namespace()).gangs):
             waves[namespace] = waves.get(namespace, shared) | {reason}
     return shared, waves

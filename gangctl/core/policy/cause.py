@@ -17,8 +17,8 @@ from gangctl.api.incident import Cause, Incident, IncidentLevel
 from gangctl.api.reasons import Reason
 from gangctl.api.signals import signal_name
 from gangctl.api.status import Status
-from gangctl.core.facts.evidence import VAGUE_REASONS, Fault, Strength, strength, tied, tied_to
-from gangctl.core.facts.faults import faults, has_ended, member_that_stayed
+from gangctl.core.facts.evidence import VAGUE_REASONS, Fault, Strength, simultaneous_faults, strength, tied_to
+from gangctl.core.facts.faults import container_has_ended, faults, member_that_stayed
 from gangctl.core.facts.gang import Gang, once
 from gangctl.core.facts.progress import held_up
 from gangctl.core.policy import hangs, recovery
@@ -46,7 +46,7 @@ class Settlement:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class StrongestEvidence:
     """The strongest evidence of an incident so far, and what it asks for."""
 
     cause: Cause
@@ -55,12 +55,12 @@ class Finding:
     """All evidence that can be seen now."""
 
 
-def judged(spec: Spec, fault: Fault, found: tuple[Fault, ...] = ()) -> Cause:
-    """The fault as the cause of an incident, with what the pod failure policy says of it.
+def judge_fault(spec: Spec, fault: Fault, found: tuple[Fault, ...] = ()) -> Cause:
+    """Judge a fault as the cause of an incident, with what the pod failure policy says of it.
 
     ``found``: all evidence, for the ends that are tied with this one.
     """
-    said, ties = verdict(spec, fault), tied(fault, found)
+    said, ties = verdict(spec, fault), simultaneous_faults(fault, found)
     return Cause(
         reason=fault.reason,
         member=fault.member,
@@ -73,7 +73,7 @@ def judged(spec: Spec, fault: Fault, found: tuple[Fault, ...] = ()) -> Cause:
         rule=said.rule,
         action=said.action,
         why=said.why,
-        level=recovery.highest(IncidentLevel(said.level), IncidentLevel(fault.level)),
+        level=recovery.highest_level(IncidentLevel(said.level), IncidentLevel(fault.level)),
         message=fault.message,
         said=said_of(fault.message),
         words=fault.words,
@@ -85,17 +85,17 @@ def judged(spec: Spec, fault: Fault, found: tuple[Fault, ...] = ()) -> Cause:
 
 def first_cause(gang: Gang, found: tuple[Fault, ...]) -> Cause:
     """The first of all evidence as the cause, and whether all members ended like that."""
-    cause = judged(gang.spec, found[0], found)
+    cause = judge_fault(gang.spec, found[0], found)
     return changed(cause, alike=_ended_alike(gang, cause, found))
 
 
-def requested(gang: Gang) -> Cause:
+def manual_cause(gang: Gang) -> Cause:
     """The cause of a restart by hand."""
-    return judged(gang.spec, Fault(Reason.RESTART_REQUESTED, "", gang.now, message=faults_words.token_changed()))
+    return judge_fault(gang.spec, Fault(Reason.RESTART_REQUESTED, "", gang.now, message=faults_words.token_changed()))
 
 
 @once
-def strongest(gang: Gang) -> Finding:
+def strongest(gang: Gang) -> StrongestEvidence:
     """The strongest evidence so far of the open incident, stored or new."""
     incident = gang.status.incidents[0]
     found = faults(gang)
@@ -103,7 +103,7 @@ def strongest(gang: Gang) -> Finding:
     if found:
         new = first_cause(gang, found)
         if _outranks(gang, new, stored) or _refines(new, stored):
-            return Finding(new, recovery.level_of(gang, new), found)
+            return StrongestEvidence(new, recovery.level_of(gang, new), found)
     ties = {*stored.tied, *_names(stored.member, tied_to(stored, found))}
     cause = changed(stored, tied=tuple(sorted(ties))[:NAMED]) if len(ties) > 1 else stored
     cause = _located(gang, changed(cause, alike=stored.alike or _ended_alike(gang, stored, found)))
@@ -113,8 +113,8 @@ def strongest(gang: Gang) -> Finding:
     # A fault can't be put down to one rank or one gang while it may be that of all, nor to a member that it was not.
     shared = stored.reason in {Reason.RESTORE_POINT_MISSING, *gang.observed.brake.waves} or cause.alike
     if not shared and cause.member == stored.member:
-        level = recovery.highest(incident.level, level)
-    return Finding(cause, level, found)
+        level = recovery.highest_level(incident.level, level)
+    return StrongestEvidence(cause, level, found)
 
 
 def _located(gang: Gang, cause: Cause) -> Cause:
@@ -130,7 +130,7 @@ def _located(gang: Gang, cause: Cause) -> Cause:
     return changed(located, member=member, incarnation=gang.incarnation(member) if member else 0, rank=None)
 
 
-def noted(gang: Gang, status: Status) -> Status:
+def note_cause(gang: Gang, status: Status) -> Status:
     """The status whose open incident has the strongest evidence so far; the same object if nothing is new."""
     first = status.incidents[0]
     finding = strongest(gang)
@@ -147,8 +147,8 @@ def _value(cause: Cause) -> Cause:
     return changed(cause, message="", why="")
 
 
-def settle(gang: Gang, finding: Finding) -> Settlement:
-    """Cause, level, charge and outcome of the open incident, as far as the evidence goes."""
+def settle_cause(gang: Gang, finding: StrongestEvidence) -> Settlement:
+    """Settle cause, level, charge and outcome of the open incident, as far as the evidence goes."""
     incident = gang.status.incidents[0]
     cause, level = finding.cause, finding.level
     charged = _action(cause) is not Action.IGNORE
@@ -187,7 +187,7 @@ def awaits_end_reason(gang: Gang, settlement: Settlement) -> bool:
         and pod is not None
         and pod.incarnation == settlement.cause.incarnation
         and not pod.terminated
-        and not has_ended(gang, pod)
+        and not container_has_ended(gang, pod)
         and gang.now < settlement.not_before
         and not recovery.is_wait_over(gang)
     )
@@ -207,7 +207,7 @@ def describe(cause: Cause | Fault, *, whole: bool = False) -> Message:
         words=cause.words,
         printed="" if stored is None else stored.printed,
         alike=whole and stored is not None and stored.alike,
-        suspect=recovery.suspected(stored)[0] if whole and stored is not None and stored.suspect else "",
+        suspect=recovery.suspected_member(stored)[0] if whole and stored is not None and stored.suspect else "",
     )
 
 
@@ -234,7 +234,7 @@ def _exactly(gang: Gang, stored: Cause, found: tuple[Fault, ...]) -> Cause:
     """The stored cause, with its time where that is known exactly by now. What was never told exactly stays tied."""
     if stored.exact:
         return stored
-    same = (judged(gang.spec, one, found) for one in found if one.exact and one.member == stored.member)
+    same = (judge_fault(gang.spec, one, found) for one in found if one.exact and one.member == stored.member)
     exact = next((one for one in same if _identity(one) == _identity(stored)), None)
     return stored if exact is None else changed(exact, printed=stored.printed)
 
@@ -276,7 +276,7 @@ def _ends_job(gang: Gang, cause: Cause, found: tuple[Fault, ...]) -> Cause | Non
     ties = tied_to(cause, found)
     members = {cause.member, *cause.tied, *(fault.member for fault in ties)}
     failing = [cause] if cause.action is Action.FAIL_JOB else []
-    failing += [judged(gang.spec, one) for one in ties if verdict(gang.spec, one).action is Action.FAIL_JOB]
+    failing += [judge_fault(gang.spec, one) for one in ties if verdict(gang.spec, one).action is Action.FAIL_JOB]
     before = _previous(gang)
     again = before is not None and len(members) < NAMED and set(before.cause.tied) == members
     if not failing or not (again or {one.member for one in failing} == members):

@@ -34,15 +34,15 @@ from gangctl.api.changes import changed
 from gangctl.api.gangjob import ApiSource, DirectorySource, Tier
 from gangctl.api.status import LineageEntry, RecordedStep, Status
 from gangctl.core.facts.gang import Gang, once, raised_incarnations
-from gangctl.core.facts.layout import numbered
-from gangctl.core.facts.world import Heard, Part
+from gangctl.core.facts.layout import number_places
+from gangctl.core.facts.world import Heard, RankPart
 
 # Registered checkpoints
 
 
 _Reports = tuple[tuple[Heard, int | None], ...]
 """Reports, oldest pod first, each with the only attempt that counts (None: all)."""
-KEPT: Final = 4
+MAX_STEPS: Final = 4
 """Newest steps of a Shared tier that are kept in the status: no restart goes further back."""
 
 
@@ -100,7 +100,7 @@ def of_all_ranks(gang: Gang, tier: Tier) -> list[RecordedStep]:
     return sorted(found.values(), key=lambda one: -one.step)
 
 
-def remembered(gang: Gang, status: Status) -> Status:
+def remember_steps(gang: Gang, status: Status) -> Status:
     """The status with the newest steps that all ranks have registered by now."""
     checkpoint = gang.spec.checkpoint
     tiers = [tier for tier in (() if checkpoint is None else checkpoint.tiers) if isinstance(tier.source, ApiSource)]
@@ -108,7 +108,7 @@ def remembered(gang: Gang, status: Status) -> Status:
         return status
     point, line, last = status.restore_point, status.lineage, status.completed_step
     shared = {tier.name: of_all_ranks(gang, tier) for tier in tiers if tier.scope == "Shared"}
-    steps = tuple(entry for found in shared.values() for entry in found[:KEPT])
+    steps = tuple(entry for found in shared.values() for entry in found[:MAX_STEPS])
     complete = [found[0] for found in shared.values() if found]
     complete += [
         entry for tier in tiers if tier.scope != "Shared" for entry in of_every_member(gang, tier, gang.holders)[:1]
@@ -154,12 +154,12 @@ def _complete(gang: Gang, tier: Tier, sources: _Sources) -> list[RecordedStep]:
     ]
 
 
-def _kinds(gang: Gang, tier: Tier, sources: _Sources) -> set[tuple[Part, ...]]:
+def _kinds(gang: Gang, tier: Tier, sources: _Sources) -> set[tuple[RankPart, ...]]:
     """What ranks have registered in the tier, as far as it counts. Most have the same: it is found once for all."""
     name, alone = tier.name, sources.alone
-    alike: set[frozenset[tuple[Part, ...]]] = set()
-    kinds: set[tuple[Part, ...]] = set()
-    for place, own in numbered(gang.spec).ranks.items():
+    alike: set[frozenset[tuple[RankPart, ...]]] = set()
+    kinds: set[tuple[RankPart, ...]] = set()
+    for place, own in number_places(gang.spec).ranks.items():
         heard = alone.get(place)
         told = None if heard is None else heard.registered.get(name)
         if told is not None and told.ranks == own:
@@ -171,11 +171,11 @@ def _kinds(gang: Gang, tier: Tier, sources: _Sources) -> set[tuple[Part, ...]]:
     return kinds.union(*alike)
 
 
-def _kinds_among_peers(gang: Gang, tier: Tier, sources: _Sources) -> set[tuple[Part, ...]]:
+def _kinds_among_peers(gang: Gang, tier: Tier, sources: _Sources) -> set[tuple[RankPart, ...]]:
     """What each rank has, or another member of its process group of it."""
-    numbering, kinds = numbered(gang.spec), set[tuple[Part, ...]]()
+    numbering, kinds = number_places(gang.spec), set[tuple[RankPart, ...]]()
     for places in numbering.groups.values():
-        held: dict[int, tuple[Part, ...]] = {}
+        held: dict[int, tuple[RankPart, ...]] = {}
         for place in places:
             heard = sources.alone.get(place)
             told = None if heard is None else heard.registered.get(tier.name)
@@ -185,7 +185,7 @@ def _kinds_among_peers(gang: Gang, tier: Tier, sources: _Sources) -> set[tuple[P
     return kinds
 
 
-def _parts(tier: str, rank: int, sources: _Reports) -> tuple[Part, ...]:
+def _parts(tier: str, rank: int, sources: _Reports) -> tuple[RankPart, ...]:
     """What the rank has registered in the tier, as far as it counts."""
     found = [
         (one, only)
@@ -198,7 +198,7 @@ def _parts(tier: str, rank: int, sources: _Reports) -> tuple[Part, ...]:
 
 def _path(gang: Gang, tier: Tier, sources: _Sources, step: int) -> str:
     """Where the last rank that said so has the step."""
-    for place, own in reversed(numbered(gang.spec).ranks.items()):
+    for place, own in reversed(number_places(gang.spec).ranks.items()):
         for heard, _ in reversed(sources.of(place)):
             for one in reversed(heard.report.checkpoints):
                 if (one.tier, one.step) == (tier.name, step) and one.rank in own and one.path:
@@ -212,7 +212,7 @@ def _dropped(gang: Gang, tier: Tier) -> dict[int, int]:
     if not any(heard.report.dropped for heard in gang.heard.values()):
         return found
     sources = _counting(gang)
-    for place, own in numbered(gang.spec).ranks.items():
+    for place, own in number_places(gang.spec).ranks.items():
         for heard, only in sources.of(place):
             for one in heard.report.dropped:
                 if one.tier == tier.name and one.rank in own and (only is None or one.attempt == only):

@@ -75,7 +75,7 @@ def barrier_deadline(gang: Gang, members: Collection[str]) -> float | None:
 
 def replacement_timeout(gang: Gang) -> float | None:
     """When a replacement has taken too long: only while others wait for it, or when it failed before."""
-    accepted, queue = admission.counts_since(gang), gang.observed.queue
+    accepted, queue = admission.deadlines_count_since(gang), gang.observed.queue
     if accepted is None or not queue.known or not (gang.replaced or gang.status.recreated):
         return None
     since, gathers = [], gang.status.phase is GangPhase.GATHERING

@@ -44,8 +44,8 @@ from gangctl.core.facts.evidence import Fault
 from gangctl.core.facts.faults import failed_attempt
 from gangctl.core.facts.finished import need_no_pod
 from gangctl.core.facts.gang import Gang, once
-from gangctl.core.facts.layout import numbered
-from gangctl.core.facts.progress import highest_step, rank_furthest_behind, rank_left_behind
+from gangctl.core.facts.layout import number_places
+from gangctl.core.facts.progress import highest_step, rank_behind, rank_furthest_behind
 from gangctl.core.facts.world import Heard
 from gangctl.words import faults
 from gangctl.words.faults import deadline_computed
@@ -60,8 +60,8 @@ LOOK_SECONDS: Final = 1.0
 """Supervisors report every 5 s, and no such report wakes the controller: it looks again after this time."""
 
 
-def limit(gang: Gang, phase: str) -> float | None:
-    """How long a gang may be silent in this phase of its training, in seconds; None: without limit."""
+def silence_limit(gang: Gang, phase: str) -> float | None:
+    """The seconds for which a gang may be silent in this phase of its training; None: without limit."""
     progress = gang.spec.progress
     if progress.timeout_seconds is None:
         return None
@@ -111,7 +111,7 @@ def was_of_all(gang: Gang, at: float) -> bool:
     attempt = failed_attempt(gang)
     said = [one for one in gang.heard_by_member.values() if one.step_attempt == attempt]
     newest = max(said, key=lambda one: one.step_time, default=None)
-    seconds = limit(gang, _phase(newest))
+    seconds = silence_limit(gang, _phase(newest))
     return newest is None or (seconds is not None and newest.step_time + seconds <= at + SETTLED_SECONDS)
 
 
@@ -129,7 +129,7 @@ def _all_hang_at(gang: Gang) -> float | None:
     if gang.spec.progress.timeout_seconds is None:
         return None
     newest, found = _newest(gang), _reported(gang)
-    seconds = limit(gang, _phase(newest))
+    seconds = silence_limit(gang, _phase(newest))
     if seconds is None:
         return None
     began = max(0.0 if newest is None else newest.step_time, gang.status.phase_time, gang.observed.listening_since)
@@ -153,7 +153,7 @@ def _behind(gang: Gang) -> tuple[float, Heard] | None:
     reached, attempt = gang.status.progress, gang.status.attempt
     if gang.spec.progress.timeout_seconds is None or reached is None or reached.attempt != attempt:
         return None
-    if len(numbered(gang.spec).groups) > 1:
+    if len(number_places(gang.spec).groups) > 1:
         return None
     settled = reached.time + SETTLED_SECONDS
     found = [
@@ -167,7 +167,7 @@ def _behind(gang: Gang) -> tuple[float, Heard] | None:
         and not said.uncounted
         and said.every is not None
         and reached.step > said.step + said.every
-        and (seconds := limit(gang, said.phase)) is not None
+        and (seconds := silence_limit(gang, said.phase)) is not None
     ]
     return min(found, key=lambda each: each[0], default=None)
 
@@ -179,8 +179,8 @@ def _left(gang: Gang) -> tuple[float, Heard, RankBehind] | None:
         (_shown_at(gang, max(one.ago(last.age_ms), gang.observed.listening_since, one.since) + seconds, one), one, last)
         for one in _reported(gang)
         if one.connected
-        and (last := rank_left_behind(one)) is not None
-        and (seconds := limit(gang, last.phase)) is not None
+        and (last := rank_behind(one)) is not None
+        and (seconds := silence_limit(gang, last.phase)) is not None
     ]
     return min(found, key=lambda each: each[0], default=None)
 

@@ -17,8 +17,8 @@ Variables = tuple[tuple[str, str], ...]
 """Names and values, in the order of the table."""
 
 
-def processes(job: GangJob, numbering: Numbering, place: str, report: Report) -> tuple[Process, ...]:
-    """What the member that holds the place starts in the status' attempt.
+def processes_to_start(job: GangJob, numbering: Numbering, place: str, report: Report) -> tuple[Process, ...]:
+    """The processes that the member on the place starts in the status' attempt.
 
     ``report``: its own, whose checkpoints know where a Member or Peers tier keeps them.
     """

@@ -40,11 +40,11 @@ from gangctl.api.policy import Action, OnReason
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase, Recreated, Replaced, Status
 from gangctl.core.facts import progress
-from gangctl.core.facts.barrier import awaiting, awaits, still_awaited, still_awaited_all
+from gangctl.core.facts.barrier import await_pods, awaits, still_awaited, still_awaited_all
 from gangctl.core.facts.evidence import Fault, default
 from gangctl.core.facts.faults import faults
-from gangctl.core.facts.finished import finished
-from gangctl.core.facts.fitness import Defect, defect, starting
+from gangctl.core.facts.finished import finished_places
+from gangctl.core.facts.fitness import Defect, defect, starting_members
 from gangctl.core.facts.gang import Gang, coming_attempt, holders, is_fresh, once, raised_incarnations
 from gangctl.core.facts.progress import Slow
 from gangctl.core.policy import admission, recovery
@@ -58,7 +58,7 @@ from gangsidecar.wire import Level
 
 ENDING_MARGIN_SECONDS = 15.0
 """After the grace, a pod that was told to finish and hasn't ended is deleted."""
-MOST: Final = 512
+MAX_CREATED: Final = 512
 """So many pods are created by one plan; the next one goes on. A plan costs memory as long as it waits for slots, though
 the cluster may take no pod of the gang."""
 _WITH_PODS = frozenset({GangPhase.PENDING, GangPhase.GATHERING, GangPhase.RUNNING, GangPhase.HELD})
@@ -96,7 +96,7 @@ def actions(gang: Gang, status: Status, *, create: bool = True) -> tuple[CreateP
             and name not in workers
             and gang.now >= creatable_at(entries.get(name, status.recreated))
         )
-        made += islice(missing, MOST)
+        made += islice(missing, MAX_CREATED)
     awaited = {entry.pod for entry in status.awaited}
     gone = [
         DeletePod(pod.name, pod.uid)
@@ -170,14 +170,14 @@ MAX_AVOIDED: Final = 128
 @once
 def unfit(gang: Gang) -> Mapping[str, Defect]:
     """Members whose pods can't go on, spares included."""
-    doubtful = gang.conspicuous if gang.unseen else gang.conspicuous - starting(gang)
+    doubtful = gang.conspicuous if gang.unseen else gang.conspicuous - starting_members(gang)
     found = {name: defect(gang, name) for name in gang.members if name in doubtful}
     return {name: why for name, why in found.items() if why is not None}
 
 
-def most(gang: Gang, members: Mapping[str, Defect]) -> bool:
+def needs_recreation(gang: Gang, members: Mapping[str, Defect]) -> bool:
     """Whether so many needed members are bad at once that the gang is recreated. Finished ones ended in good order."""
-    done = finished(gang)
+    done = finished_places(gang)
     bad = sum(1 for place, holder in gang.holders.items() if holder in members and place not in done)
     return (bad > 1 and bad * 2 > len(gang.places)) or not has_room(gang.status, members)
 
@@ -197,7 +197,7 @@ def with_room(status: Status, members: Mapping[str, Defect]) -> Mapping[str, Def
     return {name: why for name, why in members.items() if name in chosen}
 
 
-def replaced(gang: Gang, status: Status, members: Mapping[str, Defect]) -> Status:
+def replace_members(gang: Gang, status: Status, members: Mapping[str, Defect]) -> Status:
     """The status in which these members have a new incarnation."""
     entries = {entry.member: entry for entry in status.replaced}
     for name, why in members.items():
@@ -214,11 +214,11 @@ def replaced(gang: Gang, status: Status, members: Mapping[str, Defect]) -> Statu
             required=required,
             failures=_failures(old if old is not None and _is_row(gang, old) else again),
         )
-    status = awaiting(status, [awaits(gang, name) for name in members])
+    status = await_pods(status, [awaits(gang, name) for name in members])
     return changed(status, replaced=_avoiding_few(gang, entries.values()))
 
 
-def recreated(gang: Gang, status: Status, members: Mapping[str, Defect]) -> Status:
+def recreate_members(gang: Gang, status: Status, members: Mapping[str, Defect]) -> Status:
     """The status in which every member has a new incarnation. ``members``: whose nodes are avoided."""
     base = max([status.base_incarnation, *(entry.incarnation for entry in status.replaced)]) + 1
     again = status.recreated if gang.status.phase is GangPhase.PENDING else None
@@ -237,11 +237,11 @@ def recreated(gang: Gang, status: Status, members: Mapping[str, Defect]) -> Stat
         for name, why in islice(members.items(), MAX_AVOIDED)
         for avoid, required in (_avoid(gang, name, why),)
     )
-    status = awaiting(status, [awaits(gang, name) for name in gang.members])
+    status = await_pods(status, [awaits(gang, name) for name in gang.members])
     return changed(status, base_incarnation=base, replaced=avoiding, ranks=(), recreated=told)
 
 
-def refreshed(gang: Gang, status: Status) -> Status:
+def forget_gone_pods(gang: Gang, status: Status) -> Status:
     """The status without the awaited pods that are known to be gone by now."""
     awaited, awaited_all = still_awaited(gang), still_awaited_all(gang)
     same = (status.awaited, status.awaited_all) == (awaited, awaited_all)

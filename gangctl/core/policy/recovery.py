@@ -92,10 +92,10 @@ from gangctl.api.status import GangPhase, HeldRank, Status
 from gangctl.core.facts import barrier
 from gangctl.core.facts.evidence import Fault, Strength, default, strength
 from gangctl.core.facts.faults import failed_attempt, is_missing_for_most, is_unseen_by_most
-from gangctl.core.facts.finished import finished
-from gangctl.core.facts.fitness import NEVER_MADE, NOT_EXECUTABLE, cannot_work, correction, ready, reason_of
+from gangctl.core.facts.finished import finished_places
+from gangctl.core.facts.fitness import NEVER_MADE, NOT_EXECUTABLE, cannot_work, correction, ready, reason_text
 from gangctl.core.facts.gang import Gang, once
-from gangctl.core.facts.layout import numbered
+from gangctl.core.facts.layout import number_places
 from gangctl.core.facts.progress import first_step, highest_step
 from gangctl.core.facts.world import Pod
 from gangctl.core.policy.rules import default_action
@@ -124,17 +124,17 @@ def level_of(gang: Gang, cause: Cause) -> IncidentLevel:
     if cause.reason != Reason.RESTORE_POINT_MISSING:
         asked.append(least)
     if cause.reason in gang.observed.brake.waves:
-        return highest(*asked)
+        return highest_level(*asked)
     if cause.reason == Reason.RESTORE_POINT_MISSING:
-        return highest(*asked) if is_unseen_by_most(gang) else highest(*asked, least)
+        return highest_level(*asked) if is_unseen_by_most(gang) else highest_level(*asked, least)
     suspected = times_at_fault(gang, cause) >= gang.spec.recovery.replace_after or rung(gang) >= Rung.SUSPECT_POD
     if suspected and not cause.alike and not is_work_over(gang):
         asked.append(IncidentLevel.POD)
-    return highest(*asked)
+    return highest_level(*asked)
 
 
-def highest(*levels: IncidentLevel) -> IncidentLevel:
-    """The one that throws away most."""
+def highest_level(*levels: IncidentLevel) -> IncidentLevel:
+    """The level that throws away most."""
     return max(levels, key=LEVELS.index)
 
 
@@ -143,10 +143,10 @@ def times_at_fault(gang: Gang, cause: Cause) -> int:
     if not cause.member or strength(cause) is Strength.REQUEST:
         return 0
     ledger = ledger_in_window(gang.spec, gang.status, gang.now)
-    return 1 + sum((old.member, old.incarnation) == suspected(cause) for old in ledger)
+    return 1 + sum((old.member, old.incarnation) == suspected_member(cause) for old in ledger)
 
 
-def suspected(cause: Cause) -> tuple[str, int]:
+def suspected_member(cause: Cause) -> tuple[str, int]:
     """The member that the cause is put down to, and the incarnation of its pod."""
     member, _, number = cause.suspect.rpartition(".")
     return (member, int(number)) if number else (cause.member, cause.incarnation)
@@ -194,8 +194,9 @@ def has_progressed(gang: Gang) -> bool | None:
 
 def is_work_over(gang: Gang) -> bool:
     """Whether ranks of a process group had finished, and others had not: no step was left to make."""
-    done = finished(gang)
-    return bool(done) and any(0 < len(done & {*places}) < len(places) for places in numbered(gang.spec).groups.values())
+    done = finished_places(gang)
+    groups = number_places(gang.spec).groups.values()
+    return bool(done) and any(0 < len(done & {*places}) < len(places) for places in groups)
 
 
 # The budget
@@ -399,7 +400,7 @@ SOON_SECONDS: Final = 300.0
 """Within so many seconds from the gang's first start: three imports of a framework on a slow machine."""
 
 
-def cannot_start(gang: Gang) -> Message | None:
+def start_obstacle(gang: Gang) -> Message | None:
     """Return why the start of a pod can't work; None if that isn't so, or isn't known yet."""
     if gang.status.phase is not GangPhase.PENDING:
         return None
@@ -413,7 +414,7 @@ def cannot_start(gang: Gang) -> Message | None:
     if not failing:
         return None
     first = gang.pods[failing[0]]
-    return can_never_start(failing, reason_of(first), correction(first.start_failure))
+    return can_never_start(failing, reason_text(first), correction(first.start_failure))
 
 
 def how_it_ends(gang: Gang) -> str:

@@ -37,7 +37,7 @@ from gangctl.words.waits import replica, turn_awaited, turn_overdue
 # Requests
 
 
-REMEMBERED: Final = 16
+MAX_TOKENS: Final = 16
 """So many tokens whose ``restartFrom`` was taken."""
 
 
@@ -46,17 +46,17 @@ def is_new(spec: Spec, status: Status) -> bool:
     return spec.restart_token != status.observed_restart_token
 
 
-def taken(spec: Spec, status: Status) -> Status:
+def take_request(spec: Spec, status: Status) -> Status:
     """The status that has taken the request, if there is a new one."""
     if not is_new(spec, status):
         return status
     token, known, wanted = spec.restart_token, status.restart_from_tokens, None
     if _names_this(spec) and token not in known:
-        wanted, known = RequestedStep(step=spec.restart_from.step), (*known, token)[-REMEMBERED:]
+        wanted, known = RequestedStep(step=spec.restart_from.step), (*known, token)[-MAX_TOKENS:]
     return changed(status, observed_restart_token=token, restart_from=wanted, restart_from_tokens=known)
 
 
-def described(spec: Spec, before: Status, after: Status) -> str:
+def describe_request(spec: Spec, before: Status, after: Status) -> str:
     """Return what was asked for, as ``from step 300``, or why that isn't done; empty if it is the newest."""
     if after.restart_from is not None:
         return from_step(after.restart_from.step)

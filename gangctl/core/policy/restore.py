@@ -5,7 +5,7 @@ The restore point: the newest checkpoint step that one tier holds complete for e
 The rule: steps that are begun but not completed don't exist; neither do rejected ones until they are written again. Of
 equal steps a Member or Peers tier wins, because it is nearer. A user may ask for another step, or for the beginning,
 once. By itself a gang must not start from the beginning when a step was ever complete for every rank, or when training
-has made steps for longer than ``AGAIN_SECONDS`` and there is a directory that should hold them. Before, its first
+has made steps for longer than ``RETRAINED_SECONDS`` and there is a directory that should hold them. Before, its first
 checkpoint may be still to come, and a store that is away costs no more. A step that not every rank completed is no
 record.
 
@@ -50,7 +50,7 @@ from gangsidecar.wire import Tier as ScanTier
 
 MAX_REJECTED: Final = 4 * MAX_FOUND
 """As many as the scans of all tiers can show."""
-AGAIN_SECONDS: Final = 1800.0
+RETRAINED_SECONDS: Final = 1800.0
 """What is trained again without asking: a person who has to look at a gang that is held takes no less."""
 SCAN_SECONDS: Final = 2.0
 """A scan that wasn't answered is asked again, of another member, after this long."""
@@ -106,7 +106,7 @@ def restore_point(
     found = candidates(gang, assignment, rejected)
     if found:
         return found[0]
-    return Undecided.NONE_FOUND if recorded(gang) is not None or steps_made(gang) is not None else None
+    return Undecided.NONE_FOUND if recorded_point(gang) is not None or steps_made(gang) is not None else None
 
 
 def may_have_saved(gang: Gang, assignment: dict[str, str]) -> bool:
@@ -144,11 +144,11 @@ def rejections(
         for one in candidates(gang, assignment, rejected)
         if one.point.step >= step
     ]
-    return highest((*rejected, *more), MAX_REJECTED)
+    return highest_steps((*rejected, *more), MAX_REJECTED)
 
 
-def highest(rejected: tuple[RejectedStep, ...], count: int) -> tuple[RejectedStep, ...]:
-    """So many of them, in their order: the newest step that isn't rejected is tried first, so low steps go first."""
+def highest_steps(rejected: tuple[RejectedStep, ...], count: int) -> tuple[RejectedStep, ...]:
+    """The highest of them, in their order: the newest step that isn't rejected is tried first, so low steps go."""
     if len(rejected) <= count:
         return rejected
     steps = sorted(range(len(rejected)), key=lambda at: (rejected[at].step, at))
@@ -163,10 +163,10 @@ def on_request(
     return rejections(gang, assignment, 0 if asked is None else asked + 1, kept)
 
 
-def recorded(gang: Gang) -> RestorePoint | None:
+def recorded_point(gang: Gang) -> RestorePoint | None:
     """A step that was once complete for every rank; None if no step ever was."""
     status = gang.status
-    entry = checkpoints.remembered(gang, status).completed_step or next(iter(status.recorded_steps), None)
+    entry = checkpoints.remember_steps(gang, status).completed_step or next(iter(status.recorded_steps), None)
     return status.restore_point if entry is None else RestorePoint(step=entry.step, tier=entry.tier)
 
 
@@ -187,10 +187,10 @@ def begins_anew(gang: Gang, ended: float) -> bool:
     """
     status, asked = gang.status, gang.status.restart_from
     first, last = status.first_step, highest_step(gang, status.started_attempt)
-    if asked is not None or recorded(gang) is not None or last is None or first is None:
+    if asked is not None or recorded_point(gang) is not None or last is None or first is None:
         return False
     trained = max(ended, last.time) - first.time
-    is_little = first.attempt == last.attempt and 0 <= trained <= AGAIN_SECONDS
+    is_little = first.attempt == last.attempt and 0 <= trained <= RETRAINED_SECONDS
     return is_little and gang.now >= recovery.granted_until(gang) + 2 * SCAN_SECONDS
 
 
@@ -251,7 +251,7 @@ def _in_tier(gang: Gang, tier: Tier, assignment: dict[str, str]) -> list[Candida
 
 def expected_step(gang: Gang) -> Message:
     """Return why the gang does not start from the beginning."""
-    asked, entry = gang.status.restart_from, recorded(gang)
+    asked, entry = gang.status.restart_from, recorded_point(gang)
     if asked is not None:
         return words.beginning_requested() if asked.step is None else words.step_requested(asked.step)
     if entry is not None:

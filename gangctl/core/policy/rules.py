@@ -21,9 +21,9 @@ from gangctl.api.reasons import Reason
 from gangctl.api.signals import signal_name
 from gangctl.api.stored import roles_hash
 from gangctl.core.facts.evidence import Fault, default
-from gangctl.core.facts.finished import finished
+from gangctl.core.facts.finished import finished_places
 from gangctl.core.facts.gang import Gang
-from gangctl.core.facts.printed import masked
+from gangctl.core.facts.printed import mask_secrets
 from gangctl.words import faults
 from gangsidecar.wire import LOG_LINE
 
@@ -96,7 +96,7 @@ def matches(spec: Spec, rule: Rule, fault: Fault) -> str | None:
         found = next((one for one in fault.lines if one.pattern == rule.on_log.pattern), None)
         if found is None:
             return None
-        reasons.append(faults.log_matches(masked(found.line)[:LOG_LINE], found.pattern))
+        reasons.append(faults.log_matches(mask_secrets(found.line)[:LOG_LINE], found.pattern))
     return faults.rule_matches(reasons) if reasons else None
 
 
@@ -123,12 +123,12 @@ def _code(fault: Fault) -> int | None:
 def has_succeeded(gang: Gang) -> bool:
     """Whether every member that the policy counts has finished in the newest attempt that had workers."""
     policy = gang.spec.success_policy
-    if not finished(gang):
+    if not finished_places(gang):
         return False
     counting = [
         place
         for place, member in gang.places.items()
         if not isinstance(policy, Roles) or member.role.name in policy.roles
     ]
-    done = bool(counting) and finished(gang).issuperset(counting)
+    done = bool(counting) and finished_places(gang).issuperset(counting)
     return done and roles_hash(gang.spec.roles) == gang.status.roles_hash

@@ -55,21 +55,21 @@ from gangctl.api.reasons import Reason
 from gangctl.api.signals import signal_name
 from gangctl.api.status import ENDED, Condition, ConditionType, GangPhase, RoleStatus, Spent, Status
 from gangctl.core.facts.barrier import awaiting_as_one
-from gangctl.core.facts.finished import attempt_with_workers, finished, record, recorded_places
+from gangctl.core.facts.finished import attempt_with_workers, finished_places, finished_record, recorded_places
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.layout import layout
 from gangctl.core.facts.printed import ReadOutput
 from gangctl.core.facts.progress import first_step, highest_step
 from gangctl.core.facts.trace_context import trace_of
 from gangctl.core.policy.hangs import step_gaps
-from gangctl.core.policy.restore import highest
-from gangctl.core.record.incidents import told_of
+from gangctl.core.policy.restore import highest_steps
+from gangctl.core.record.incidents import incident_of_message
 from gangctl.words.message import Message, said_again
 
 # Conditions
 
 
-State = Literal["True", "False", "Unknown"]
+ConditionStatus = Literal["True", "False", "Unknown"]
 Warned = tuple[Reason, Message]
 """The thing that a user should look at, in one word and in a sentence."""
 
@@ -110,7 +110,7 @@ def with_message_again(gang: Gang, status: Status) -> Status:
     again = None if status.said is None else said_again(status.said, update)
     if again is None:
         return status
-    text = _with_trace(gang.job, again, told_of(status))
+    text = _with_trace(gang.job, again, incident_of_message(status))
     kept = {ConditionType.ACCEPTED, *([ConditionType.DEGRADED] if warning(status) else [])}
     told = (each if each.type in kept else changed(each, message=text) for each in status.conditions)
     return with_message(changed(status, conditions=tuple(told)), again)
@@ -142,7 +142,7 @@ def _conditions(
     job: GangJob, status: Status, now: float, reason: Reason | None, degraded: Warned | None, *, refused: str
 ) -> tuple[Condition, ...]:
     phase, generation = status.phase, job.metadata.generation
-    text = _with_trace(job, status.message, told_of(status))
+    text = _with_trace(job, status.message, incident_of_message(status))
     why = reason or PHASE_REASONS.get(phase, Reason.SUBMITTED)
     restarting = phase is GangPhase.GATHERING or (phase is GangPhase.PENDING and status.attempt > 1)
     progressing = phase in {GangPhase.GATHERING, GangPhase.RUNNING} or (phase is GangPhase.PENDING and not refused)
@@ -197,7 +197,7 @@ def hangs(status: Status) -> bool:
 
 
 def _condition(
-    old: Condition | None, kind: ConditionType, *, state: State, why: Reason, text: str, at: tuple[int, float]
+    old: Condition | None, kind: ConditionType, *, state: ConditionStatus, why: Reason, text: str, at: tuple[int, float]
 ) -> Condition:
     return Condition(
         type=kind,
@@ -222,9 +222,9 @@ def _accepted(old: Condition | None, why: Reason, text: str, refused: str, at: t
 # The summary in a status
 
 
-def summarised(gang: Gang, status: Status) -> Status:
+def update_summary(gang: Gang, status: Status) -> Status:
     """The status with the counts for people brought up to date."""
-    held, done = {entry.place: entry.member for entry in status.ranks}, finished(gang)
+    held, done = {entry.place: entry.member for entry in status.ranks}, finished_places(gang)
     roles = tuple(
         RoleStatus(
             name=role,
@@ -238,7 +238,7 @@ def summarised(gang: Gang, status: Status) -> Status:
     return changed(status, roles=roles, ready=f"{ready}/{total}", observed_time=gang.now)
 
 
-def progressed(gang: Gang, status: Status) -> Status:
+def record_progress(gang: Gang, status: Status) -> Status:
     """The status with the highest step that any rank has reported in this attempt, its first one, and the gaps."""
     best, first = highest_step(gang, gang.status.attempt) or status.progress, first_step(gang)
     seen = step_gaps(gang)
@@ -259,8 +259,8 @@ def with_finished_members(gang: Gang, status: Status) -> Status:
     attempt = attempt_with_workers(status)
     if attempt != attempt_with_workers(gang.status):
         return status if status.finished is None else changed(status, finished=None)
-    news = finished(gang) - recorded_places(status, attempt)
-    return changed(status, finished=record(gang)) if news else status
+    news = finished_places(gang) - recorded_places(status, attempt)
+    return changed(status, finished=finished_record(gang)) if news else status
 
 
 def finished_due_at(gang: Gang) -> float:
@@ -274,7 +274,7 @@ def finished_due_at(gang: Gang) -> float:
 
 EARLIER: Final = 1
 """So many of an earlier incident are kept beside the newest."""
-SECONDS: Final = 60.0
+OUTPUT_SECONDS: Final = 60.0
 """After the begin of the incident, a new leader does not look for it any more."""
 _KILLED: Final = signal_name(signal.SIGKILL)
 _ENDS: Final = frozenset(
@@ -292,7 +292,7 @@ _ENDS: Final = frozenset(
 def output_query(gang: Gang, status: Status) -> ReadOutput | None:
     """What is to be read once ``status`` is stored; None if it is known, or the cause is no end of a process."""
     last = _newest(status)
-    if last is None or gang.now > last.time + SECONDS or last.cause.reason not in _ENDS:
+    if last is None or gang.now > last.time + OUTPUT_SECONDS or last.cause.reason not in _ENDS:
         return None
     query, answer = _query(last), gang.observed.output
     if not query.member or _is_known(last) or (answer is not None and answer.query == query):
@@ -442,7 +442,7 @@ SHORT: Final = 120
 """Characters of a sentence of an earlier incident."""
 REMEMBERED: Final = 8
 """Uncharged entries of the ledger and replaced members with nodes to avoid, the newest of each."""
-REJECTED: Final = (128, 64, 32, 16, 8)
+REJECTED_COUNTS: Final = (128, 64, 32, 16, 8)
 """So many rejected steps are kept, one after the other until the status is small enough."""
 
 
@@ -516,7 +516,7 @@ def _charged(status: Status) -> Status:
 
 
 def _rejecting(count: int, status: Status) -> Status:
-    return changed(status, rejected_steps=highest(status.rejected_steps, count))
+    return changed(status, rejected_steps=highest_steps(status.rejected_steps, count))
 
 
 def _avoiding_few(status: Status) -> Status:
@@ -536,6 +536,6 @@ _STEPS: Final[tuple[Callable[[Status], Status], ...]] = (
     awaiting_as_one,
     _charged,
     _avoiding_few,
-    *(partial(_rejecting, count) for count in REJECTED),
+    *(partial(_rejecting, count) for count in REJECTED_COUNTS),
 )
 """What is given up, one after the other."""

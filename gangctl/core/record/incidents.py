@@ -40,7 +40,7 @@ from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.progress import first_step
 from gangctl.core.facts.trace_context import follows_at_once, trace_id, trace_of
 from gangctl.core.policy import recovery
-from gangctl.core.policy.cause import Settlement, judged
+from gangctl.core.policy.cause import Settlement, judge_fault
 from gangctl.core.policy.recovery import assign
 from gangctl.core.record import timings
 from gangctl.words.decisions import signal_kept
@@ -54,7 +54,7 @@ KEPT: Final = 10
 """Incidents in the status, newest first."""
 
 
-def opened(gang: Gang, cause: Cause, level: IncidentLevel, *, planned: bool = False) -> tuple[Incident, ...]:
+def open_incident(gang: Gang, cause: Cause, level: IncidentLevel, *, planned: bool = False) -> tuple[Incident, ...]:
     """The incidents with a new one for the next attempt."""
     attempt = gang.status.attempt + 1
     incident = Incident(
@@ -70,7 +70,7 @@ def opened(gang: Gang, cause: Cause, level: IncidentLevel, *, planned: bool = Fa
     return (incident, *gang.status.incidents)[:KEPT]
 
 
-def told_of(status: Status) -> Incident | None:
+def incident_of_message(status: Status) -> Incident | None:
     """The incident that the status' message is about: it is open, or the attempt began, or ended, by its settling."""
     last = status.incidents[0] if status.incidents else None
     if last is None or last.attempt != status.attempt:
@@ -84,7 +84,7 @@ def is_open(gang: Gang) -> bool:
     return bool(incidents) and incidents[0].attempt == gang.status.attempt and not incidents[0].settled
 
 
-def settled(
+def settle_incident(
     gang: Gang,
     status: Status,
     settlement: Settlement,
@@ -97,13 +97,13 @@ def settled(
     """
     incident = status.incidents[0]
     restarted = settlement.outcome == "Restarted"
-    lost = timings.lost_steps(gang, point) if restarted else None
+    lost = timings.count_lost_steps(gang, point) if restarted else None
     seconds = timings.lost_seconds(gang, lost)
     gathered = timings.gathered_members(gang, assignment)
     closed = changed(
         incident,
         cause=settlement.cause,
-        level=settlement.level if settlement.cause.alike else recovery.highest(incident.level, settlement.level),
+        level=settlement.level if settlement.cause.alike else recovery.highest_level(incident.level, settlement.level),
         charged=settlement.charged,
         settled=True,
         settled_time=gang.now,
@@ -116,7 +116,7 @@ def settled(
         milliseconds=timings.settled_phases(gang, incident, gathered),
         members=timings.members_at_settling(gang, changed(incident, cause=settlement.cause), gathered),
     )
-    member, number = recovery.suspected(settlement.cause)
+    member, number = recovery.suspected_member(settlement.cause)
     entry = LedgerEntry(
         time=gang.now,
         attempt=incident.attempt,
@@ -129,7 +129,7 @@ def settled(
     )
     status = changed(status, incidents=(closed, *status.incidents[1:]))
     in_a_row = recovery.in_a_row(gang, settlement.cause, progressed=entry.progressed)
-    return entered(gang, timings.with_loss(status, seconds), entry, in_a_row) if restarted else status
+    return enter_ledger(gang, timings.with_loss(status, seconds), entry, in_a_row) if restarted else status
 
 
 def _progressed(gang: Gang, settlement: Settlement, point: RestorePoint | None) -> bool | None:
@@ -145,7 +145,7 @@ def _progressed(gang: Gang, settlement: Settlement, point: RestorePoint | None) 
     return True if before is None or point.step > before.step else None
 
 
-def entered(gang: Gang, status: Status, entry: LedgerEntry, in_a_row: int) -> Status:
+def enter_ledger(gang: Gang, status: Status, entry: LedgerEntry, in_a_row: int) -> Status:
     """The status with one more attempt in its ledger and its counts. ``in_a_row``: restarts since the last step."""
     ledger = recovery.ledger_with(gang.spec, status, entry)
     restarts = status.restarts
@@ -159,7 +159,7 @@ def entered(gang: Gang, status: Status, entry: LedgerEntry, in_a_row: int) -> St
     return changed(status, ledger=ledger, restarts=counts)
 
 
-def finished(gang: Gang, status: Status, outcome: Literal["Failed", "Held", "Succeeded", "Suspended"]) -> Status:
+def finish_incident(gang: Gang, status: Status, outcome: Literal["Failed", "Held", "Succeeded", "Suspended"]) -> Status:
     """The status whose open incident, if there is one, came to this end."""
     incidents = status.incidents
     if not incidents or incidents[0].settled:
@@ -176,7 +176,7 @@ def finished(gang: Gang, status: Status, outcome: Literal["Failed", "Held", "Suc
     return changed(status, incidents=(closed, *incidents[1:]))
 
 
-def corrected(gang: Gang, status: Status, fault: Fault) -> Status:
+def correct_cause(gang: Gang, status: Status, fault: Fault) -> Status:
     """The status whose last incident has a stronger cause, learnt soon after write 2.
 
     Its charge is refunded: the same fault opens the next incident, which is charged if a rule says so.
@@ -188,7 +188,7 @@ def corrected(gang: Gang, status: Status, fault: Fault) -> Status:
     late = last.settled_time is None or gang.now > last.settled_time + window
     if late or fault.strength <= max(strength(last.cause), Strength.CONTAINER) or not _explains(gang, last, fault):
         return status
-    better = changed(last, cause=judged(gang.spec, fault), charged=False)
+    better = changed(last, cause=judge_fault(gang.spec, fault), charged=False)
     ledger = tuple(
         changed(
             entry,

@@ -13,10 +13,10 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.status import ENDED, MemberSnapshot, Snapshot
 from gangctl.core.facts.finished import need_no_pod
 from gangctl.core.facts.gang import Gang
-from gangctl.core.facts.layout import Member, Numbering, numbered
+from gangctl.core.facts.layout import Member, Numbering, number_places
 from gangctl.core.facts.world import Observed
-from gangctl.core.record.conditions import progressed, summarised
-from gangctl.core.record.timings import timed
+from gangctl.core.record.conditions import record_progress, update_summary
+from gangctl.core.record.timings import set_timings
 from gangctl.words.decisions import unstored
 from gangsidecar.wire import Phase, Report
 
@@ -29,8 +29,8 @@ def snapshot(now: float, job: GangJob, observed: Observed) -> Snapshot:
     gang = Gang(now, job, observed)
     status = job.status
     if status.phase not in ENDED:
-        status = summarised(gang, progressed(gang, timed(gang, status, more=True)))
-    numbering = numbered(job.spec)
+        status = update_summary(gang, record_progress(gang, set_timings(gang, status, more=True)))
+    numbering = number_places(job.spec)
     places = {holder: place for place, holder in gang.holders.items()}
     members = tuple(_member(gang, member, places, numbering) for member in gang.members.values())
     if observed.unstored:

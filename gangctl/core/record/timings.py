@@ -79,7 +79,7 @@ def settled_phases(gang: Gang, incident: Incident, gathered: Gathered) -> PhaseM
     )
 
 
-def timed(gang: Gang, status: Status, *, more: bool) -> Status:
+def set_timings(gang: Gang, status: Status, *, more: bool) -> Status:
     """The status with the timings of its last incident, as far as the members have reported them.
 
     ``more``: the attempt goes on, so members that haven't reported yet when they started, or made their first step, are
@@ -151,7 +151,7 @@ def _firsts(reports: dict[str, Heard]) -> list[float]:
 # The members of an incident that matter
 
 
-LISTED: Final = 8
+MAX_LISTED: Final = 8
 """Members in an incident."""
 AT_SETTLING: Final = 5
 """Of them at write 2: what is measured later has a place each."""
@@ -160,7 +160,7 @@ AT_START: Final = 6
 EACH: Final = 2
 """The slowest of a phase."""
 
-Part = Literal["Cause", "Replaced", "Slowest"]
+ListedAs = Literal["Cause", "Replaced", "Slowest"]
 What = Literal["Stop", "Replace", "Start", "CheckpointLoad", "FirstStep"]
 Took = tuple[float, float, str]
 """End, begin and member: in the order of time, and the same for the same world."""
@@ -203,9 +203,9 @@ def members_at_settling(gang: Gang, incident: Incident, gathered: Gathered) -> t
     ]
     if cause.member and not found:
         found = [_own_stop(gang, incident)]
-    rest: list[tuple[Part, What, Mapping[str, float], int]] = [
+    rest: list[tuple[ListedAs, What, Mapping[str, float], int]] = [
         ("Slowest", "Stop", gathered.stopped, EACH),
-        ("Replaced", "Replace", gathered.replaced, LISTED),
+        ("Replaced", "Replace", gathered.replaced, MAX_LISTED),
     ]
     for part, what, waited, most in rest:
         room = min(most, AT_SETTLING - len(found))
@@ -245,7 +245,7 @@ def members_at_first_step(gang: Gang, incident: Incident, reports: Mapping[str, 
     for nth in range(EACH):
         found += [("FirstStep", took) for took in _last(steps, EACH)[nth : nth + 1]]
         found += [("CheckpointLoad", took) for took in _last(loads, EACH)[nth : nth + 1]]
-    return _with(gang, incident, found, LISTED)
+    return _with(gang, incident, found, MAX_LISTED)
 
 
 def first_step_at(heard: Heard) -> float | None:
@@ -281,13 +281,13 @@ def _own_stop(gang: Gang, incident: Incident) -> IncidentMember:
     return _listed(incident, "Cause", "Stop", (end, cause.time, cause.member), cause.incarnation, node)
 
 
-def _entry(gang: Gang, incident: Incident, part: Part, what: What, took: Took) -> IncidentMember:
+def _entry(gang: Gang, incident: Incident, part: ListedAs, what: What, took: Took) -> IncidentMember:
     name = took[2]
     pod = gang.pods.get(name)
     return _listed(incident, part, what, took, gang.incarnation(name), "" if pod is None else pod.node)
 
 
-def _listed(incident: Incident, part: Part, what: What, took: Took, incarnation: int, node: str) -> IncidentMember:
+def _listed(incident: Incident, part: ListedAs, what: What, took: Took, incarnation: int, node: str) -> IncidentMember:
     end, begin, name = took
     start = began(incident)
     return IncidentMember(
@@ -322,8 +322,8 @@ MOST_SELDOM: Final = 1000
 """Steps between two reports of a framework that reports very seldom."""
 
 
-def lost_steps(gang: Gang, point: RestorePoint | None) -> int | None:
-    """Steps that the attempt which ran last had made beyond the restore point; None where that is unknown."""
+def count_lost_steps(gang: Gang, point: RestorePoint | None) -> int | None:
+    """Count the steps that the attempt which ran last had made beyond the restore point; None: unknown."""
     if point is None and (gang.spec.checkpoint is None or not gang.spec.checkpoint.tiers):
         return None
     made = highest_step(gang, gang.status.started_attempt)

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 from gangctl.api.status import AwaitedAll
 from gangctl.core.facts.barrier import Blocking, Suspect, is_without_port, port_range
-from gangctl.core.facts.fitness import advice, on_lost_node, reason_of
+from gangctl.core.facts.fitness import on_lost_node, reason_text, start_advice
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.world import Heard, Pod
 from gangctl.core.policy import admission
@@ -29,7 +29,7 @@ from gangctl.core.policy.pods import creatable_at
 from gangctl.words.message import Message
 from gangctl.words.text import LISTED
 from gangctl.words.waits import (
-    State,
+    WaitState,
     earlier_pod,
     every_earlier_pod,
     is_wait,
@@ -42,14 +42,14 @@ from gangsidecar.wire import Phase
 
 FIRST_SECONDS: Final = 4.0
 AGAIN_SECONDS: Final = 30.0
-SHOWN: Final = 3
+MAX_STATES: Final = 3
 """Different things that are said of members; the members of which other things are known are counted."""
 
 
 class _Known(NamedTuple):
     """How far a member has come. Members with the same are named together."""
 
-    state: State
+    state: WaitState
     detail: str = ""
     todo: str = ""
     node_lost: bool = False
@@ -83,7 +83,7 @@ class Known(NamedTuple):
     """Whether waiting alone will hardly end it."""
 
 
-def waiting(gang: Gang, blocking: Blocking, missing: Sequence[str]) -> Waiting:
+def find_waiting(gang: Gang, blocking: Blocking, missing: Sequence[str]) -> Waiting:
     """Return what the barrier waits for. ``missing``: the members that hold the places without a ready member."""
     stops = _stopping(gang, blocking)
     return Waiting(stops, [name for name in missing if name not in stops])
@@ -106,7 +106,7 @@ def says_otherwise(gang: Gang, because: Message) -> bool:
     return not because.is_same(gang.status.said) and admission.creates(gang, gang.status)
 
 
-def known(gang: Gang, found: Waiting) -> Known:
+def known_of_waiting(gang: Gang, found: Waiting) -> Known:
     """Return what is known of those that are waited for, and were named before."""
     groups: dict[_Known, list[tuple[float, str]]] = {}
     for name, look in found.stops.items():
@@ -115,7 +115,7 @@ def known(gang: Gang, found: Waiting) -> Known:
     for name in found.starts:
         what, since = _of_member(gang, name)
         groups.setdefault(what, []).append((since, name))
-    shown = sorted(groups, key=lambda group: not group.is_trouble)[:SHOWN]
+    shown = sorted(groups, key=lambda group: not group.is_trouble)[:MAX_STATES]
     alone = len(groups) == 1
     texts = tuple(
         known_of(
@@ -139,7 +139,7 @@ def _is_trouble(gang: Gang, name: str) -> bool:
     """Whether waiting alone will hardly make a member ready."""
     pod, heard = gang.pods.get(name), gang.heard_by_member.get(name)
     if pod is None:
-        return admission.refused(gang) is not None
+        return admission.pods_refusal(gang) is not None
     if heard is None:
         return _is_unreached(gang, pod) or _cannot_start(pod)
     return is_without_port(gang, name)
@@ -176,13 +176,13 @@ def _stopping(gang: Gang, blocking: Blocking) -> dict[str, Callable[[], tuple[_K
 
 
 def _of_rest(gang: Gang, rest: AwaitedAll) -> tuple[_Known, float]:
-    return _Known(State.NOT_SEEN_TO_END), rest.vanished_time or gang.status.phase_time
+    return _Known(WaitState.NOT_SEEN_TO_END), rest.vanished_time or gang.status.phase_time
 
 
 def _of_worker(gang: Gang, heard: Heard | None) -> tuple[_Known, float]:
     if heard is not None and heard.report.phase in {Phase.STOPPING, Phase.STUCK}:
-        return _Known(State.STOPPING), heard.phase_since
-    return _Known(State.STOP_ORDERED), gang.status.phase_time
+        return _Known(WaitState.STOPPING), heard.phase_since
+    return _Known(WaitState.STOP_ORDERED), gang.status.phase_time
 
 
 def _of_suspect(gang: Gang, suspect: Suspect) -> tuple[_Known, float]:
@@ -191,10 +191,10 @@ def _of_suspect(gang: Gang, suspect: Suspect) -> tuple[_Known, float]:
     if heard is not None and heard.connected:
         return _of_worker(gang, heard)
     lost = pod is not None and on_lost_node(gang, pod)
-    why = reason_of(pod) if pod is not None and _cannot_start(pod) else ""
+    why = reason_text(pod) if pod is not None and _cannot_start(pod) else ""
     if heard is not None:
-        return _Known(State.SILENT, node_lost=lost, cannot_start=why), heard.at
-    return _Known(State.NEVER_HEARD, node_lost=lost, cannot_start=why), gang.observed.listening_since
+        return _Known(WaitState.SILENT, node_lost=lost, cannot_start=why), heard.at
+    return _Known(WaitState.NEVER_HEARD, node_lost=lost, cannot_start=why), gang.observed.listening_since
 
 
 def _in_order(gang: Gang, names: Iterable[str]) -> list[str]:
@@ -213,20 +213,20 @@ def _of_member(gang: Gang, name: str) -> tuple[_Known, float]:
     if heard is None or (not heard.connected and _cannot_start(pod)):
         return _of_start(gang, pod)
     if not heard.connected:
-        return _Known(State.SILENT), heard.at
+        return _Known(WaitState.SILENT), heard.at
     if heard.report.phase is Phase.STOPPING:
-        return _Known(State.STOPPING), heard.phase_since
+        return _Known(WaitState.STOPPING), heard.phase_since
     if is_without_port(gang, name):
-        return _Known(State.NO_FREE_PORT, port_range(gang), is_trouble=True), heard.phase_since
-    return _Known(State.CONNECTED), max(gang.status.phase_time, heard.since)
+        return _Known(WaitState.NO_FREE_PORT, port_range(gang), is_trouble=True), heard.phase_since
+    return _Known(WaitState.CONNECTED), max(gang.status.phase_time, heard.since)
 
 
 def _of_no_pod(gang: Gang, name: str) -> tuple[_Known, float]:
     at = creatable_at(gang.replaced.get(name, gang.status.recreated))
     if at > gang.now:
-        return _Known(State.BACKING_OFF), at
-    refused = admission.refused(gang)
-    return _Known(State.NO_POD, refused or "", is_trouble=refused is not None), gang.status.phase_time
+        return _Known(WaitState.BACKING_OFF), at
+    refused = admission.pods_refusal(gang)
+    return _Known(WaitState.NO_POD, refused or "", is_trouble=refused is not None), gang.status.phase_time
 
 
 def _of_start(gang: Gang, pod: Pod) -> tuple[_Known, float]:
@@ -234,13 +234,13 @@ def _of_start(gang: Gang, pod: Pod) -> tuple[_Known, float]:
     end, listens = pod.sidecar_end, gang.observed.listening_since
     ended = "" if end is None else sidecar_ended(end.at, end.said)
     if _cannot_start(pod):
-        return _Known(State.CANNOT_START, reason_of(pod), advice(pod), is_trouble=True), 0.0
+        return _Known(WaitState.CANNOT_START, reason_text(pod), start_advice(pod), is_trouble=True), 0.0
     if end is not None and _is_unreached(gang, pod):
-        return _Known(State.UNREACHED, end.said, is_trouble=True), end.at
+        return _Known(WaitState.UNREACHED, end.said, is_trouble=True), end.at
     if pod.scheduled_at is None:
-        return _Known(State.UNSCHEDULED), pod.created_at
+        return _Known(WaitState.UNSCHEDULED), pod.created_at
     if pod.started_at is None:
-        return _Known(State.SCHEDULED, pod.starting, ended=ended), pod.scheduled_at
+        return _Known(WaitState.SCHEDULED, pod.starting, ended=ended), pod.scheduled_at
     if pod.started_at < listens:
-        return _Known(State.NEVER_HEARD, ended=ended), listens
-    return _Known(State.STARTED, ended=ended), pod.started_at
+        return _Known(WaitState.NEVER_HEARD, ended=ended), listens
+    return _Known(WaitState.STARTED, ended=ended), pod.started_at

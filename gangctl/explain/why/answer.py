@@ -11,11 +11,11 @@ from typing import Any, Final
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import ENDED, GangPhase
-from gangctl.explain.why.findings import Finding, Kind, amount
-from gangctl.explain.why.restarts import Restarts, restarts
+from gangctl.explain.why.findings import Finding, FindingKind, amount
+from gangctl.explain.why.restarts import RestartHistory, gang_restarts
 from gangctl.explain.why.waiting import findings
 from gangctl.explain.why.walk import Room
-from gangctl.explain.why.world import MissingRight, Surroundings
+from gangctl.explain.why.world import GangSurroundings, MissingRight
 from gangctl.story.document import document, gang_document
 
 INTERRUPTED: Final = "Interrupted"
@@ -23,7 +23,7 @@ INTERRUPTED: Final = "Interrupted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Explanation:
     """Why a gang does not run, or why it restarted."""
 
     gang: Mapping[str, str]
@@ -37,12 +37,12 @@ class Answer:
     runs: bool
     """If it does not run and has not ended, ``findings`` say why."""
     findings: tuple[Finding, ...]
-    restarts: Restarts | None = None
+    restarts: RestartHistory | None = None
     missing_rights: tuple[MissingRight, ...] = ()
     unknown_fields: tuple[str, ...] = ()
 
 
-def answer(job: GangJob, around: Surroundings, now: float, unknown_fields: tuple[str, ...] = ()) -> Answer:
+def answer(job: GangJob, around: GangSurroundings, now: float, unknown_fields: tuple[str, ...] = ()) -> Explanation:
     """Answer for one gang.
 
     Args:
@@ -52,8 +52,8 @@ def answer(job: GangJob, around: Surroundings, now: float, unknown_fields: tuple
         unknown_fields: Fields of the gang that another release wrote and this one can't read.
     """
     status, found = job.status, findings(job, around, now)
-    is_over = any(one.kind is Kind.ENDED for one in found)
-    return Answer(
+    is_over = any(one.kind is FindingKind.ENDED for one in found)
+    return Explanation(
         gang=gang_document(job),
         phase=INTERRUPTED if is_over and status.phase not in ENDED else status.phase or "New",
         since=status.phase_time or job.metadata.creation_timestamp,
@@ -62,13 +62,13 @@ def answer(job: GangJob, around: Surroundings, now: float, unknown_fields: tuple
         message=status.message,
         runs=status.phase is GangPhase.RUNNING and not is_over,
         findings=found,
-        restarts=restarts(job, now),
+        restarts=gang_restarts(job, now),
         missing_rights=around.missing,
         unknown_fields=unknown_fields,
     )
 
 
-def has_ended(answered: Answer) -> bool:
+def has_ended(answered: Explanation) -> bool:
     """Return whether the gang has succeeded or failed, or was interrupted."""
     return answered.phase in {*ENDED, INTERRUPTED}
 

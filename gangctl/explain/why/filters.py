@@ -14,9 +14,10 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Any, Final
 
-from gangctl.core.facts.node_affinity import has_required_affinity, holds, is_selected, matches_any, untolerated
-from gangctl.explain.why.world import Claim, Cluster
-from gangctl.kubernetes.objects import Node, PodAffinityTerm, Taint, WholePod
+from gangctl.core.facts import node_affinity
+from gangctl.core.facts.node_affinity import Taint, has_required_affinity, is_selected, matches_any, untolerated_taints
+from gangctl.explain.why.world import Claim, Inventory
+from gangctl.kubernetes.objects import Node, PodAffinityTerm, WholePod
 
 _IMMEDIATE: Final = "unbound immediate PersistentVolumeClaims"
 _UNSCHEDULABLE: Final = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
@@ -67,7 +68,7 @@ class Neighbours:
     """Key, and values of it of which a node must have one."""
 
 
-def neighbours(pod: WholePod, cluster: Cluster) -> Neighbours:
+def neighbours(pod: WholePod, cluster: Inventory) -> Neighbours:
     """Pod affinity and anti-affinity, the pod's own and that of others against it, for all nodes at once."""
     labels = {node.name: node.labels for node in cluster.nodes}
     placed = [one for there in cluster.pods.values() for one in there]
@@ -89,7 +90,7 @@ def neighbours(pod: WholePod, cluster: Cluster) -> Neighbours:
     return Neighbours(frozenset(blocked), tuple(needed))
 
 
-def refusals(pod: WholePod, node: Node, cluster: Cluster, around: Neighbours) -> list[FilterRefusal]:
+def refusals(pod: WholePod, node: Node, cluster: Inventory, around: Neighbours) -> list[FilterRefusal]:
     """Each filter's refusal, in the scheduler's order; empty if the pod fits on the node now.
 
     Args:
@@ -110,19 +111,19 @@ def refusals(pod: WholePod, node: Node, cluster: Cluster, around: Neighbours) ->
     ]
 
 
-def free(node: Node, there: Iterable[WholePod], resource: str) -> Decimal:
+def free_resources(node: Node, there: Iterable[WholePod], resource: str) -> Decimal:
     """Count what is allocatable and not requested by the pods that are there; below 0 if the node is overcommitted."""
     used = (one.requests.get(resource, Decimal(0)) for one in there)
     return node.allocatable.get(resource, Decimal(0)) - sum(used, Decimal(0))
 
 
 def _cordon(pod: WholePod, node: Node) -> Iterator[FilterRefusal]:
-    if node.cordoned and untolerated(pod.tolerations, (_UNSCHEDULABLE,)):
+    if node.cordoned and untolerated_taints(pod.tolerations, (_UNSCHEDULABLE,)):
         yield FilterRefusal(Filter.NODE_UNSCHEDULABLE, "node(s) were unschedulable", detail="cordoned")
 
 
 def _taints(pod: WholePod, node: Node) -> Iterator[FilterRefusal]:
-    for taint in untolerated(pod.tolerations, node.taints)[:1]:
+    for taint in untolerated_taints(pod.tolerations, node.taints)[:1]:
         said = f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"
         yield FilterRefusal(Filter.TAINT_TOLERATION, said, detail=str(taint))
 
@@ -152,7 +153,7 @@ def _ports(pod: WholePod, there: Iterable[WholePod]) -> Iterator[FilterRefusal]:
 
 def _resources(pod: WholePod, node: Node, there: tuple[WholePod, ...]) -> Iterator[FilterRefusal]:
     for resource, needs in pod.requests.items():
-        left = free(node, there, resource)
+        left = free_resources(node, there, resource)
         if needs > left:
             short = ResourceShortage(resource, needs, left, node.allocatable.get(resource, Decimal(0)))
             said = "Too many pods" if resource == "pods" else f"Insufficient {resource}"
@@ -216,6 +217,7 @@ def _is_meant(term: PodAffinityTerm, pod: WholePod) -> bool:
     try:
         by_label = term.selector.get("matchLabels") or {}
         by_rule = term.selector.get("matchExpressions") or ()
-        return is_selected(by_label, pod.labels) and all(holds(one, pod.labels.get(one["key"])) for one in by_rule)
+        holds = (node_affinity.holds(one, pod.labels.get(one["key"])) for one in by_rule)
+        return is_selected(by_label, pod.labels) and all(holds)
     except (AttributeError, KeyError, TypeError, ValueError):
         return False

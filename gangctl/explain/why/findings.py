@@ -14,7 +14,7 @@ _BINARY: Final = ("Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 _BYTES: Final = frozenset({"memory", "ephemeral-storage"})
 
 
-class Kind(StrEnum):
+class FindingKind(StrEnum):
     """The subject of a finding. Programs read it."""
 
     NOT_SEEN = "NotSeen"
@@ -90,7 +90,7 @@ class NodeRow:
 class Finding:
     """One reason why the gang does not run, or should be looked at."""
 
-    kind: Kind
+    kind: FindingKind
     seen: str
     next: str = ""
     """The next event, if nothing is done."""

@@ -11,14 +11,14 @@ from itertools import groupby
 from typing import Final
 
 from gangctl.explain.why.filters import Filter, FilterRefusal
-from gangctl.explain.why.findings import Finding, Kind, NodeRow, amount, many
+from gangctl.explain.why.findings import Finding, FindingKind, NodeRow, amount, many
 from gangctl.explain.why.walk import Moves, NodeFit, Packing, Room, pack, rooms, scheduler_message, walk
 from gangctl.explain.why.walk import moves as possible_moves
-from gangctl.explain.why.world import Cluster, Surroundings
+from gangctl.explain.why.world import GangSurroundings, Inventory
 from gangctl.kubernetes.objects import WholePod
 from gangctl.words.text import counted, listed
 
-SHOWN: Final = 3
+MAX_PODS: Final = 3
 """Pods on a node that are named."""
 _FIXES: Final[Mapping[Filter, str]] = {
     Filter.NODE_UNSCHEDULABLE: "kubectl uncordon NODE when it may have pods again",
@@ -30,8 +30,8 @@ _FIXES: Final[Mapping[Filter, str]] = {
 }
 
 
-def unscheduled(around: Surroundings, member_of: Mapping[str, str], end: str) -> Iterator[Finding]:
-    """Findings for the gang's pods that have no node.
+def find_unscheduled(around: GangSurroundings, member_of: Mapping[str, str], end: str) -> Iterator[Finding]:
+    """Find out why pods of the gang have no node.
 
     Args:
         around: What was read.
@@ -52,13 +52,13 @@ def _alike(pod: WholePod) -> str:
 
 
 def _finding(
-    pods: Sequence[WholePod], members: tuple[str, ...], cluster: Cluster | None, own: frozenset[str], end: str
+    pods: Sequence[WholePod], members: tuple[str, ...], cluster: Inventory | None, own: frozenset[str], end: str
 ) -> Finding:
     first, since = pods[0], min(pod.created_at for pod in pods)
     has = "has" if len(members) == 1 else "have"
     if first.gates:
         return Finding(
-            kind=Kind.SCHEDULING_GATED,
+            kind=FindingKind.SCHEDULING_GATED,
             seen=f"{many(members)} {has} the scheduling gate {listed(first.gates)}",
             next="no scheduler looks at such a pod until the gate is removed",
             do="look at what sets this gate: a queue or an admission webhook",
@@ -67,7 +67,7 @@ def _finding(
         )
     if cluster is None:
         return Finding(
-            kind=Kind.UNSCHEDULABLE,
+            kind=FindingKind.UNSCHEDULABLE,
             seen=f"{many(members)} {has} no node: {first.unscheduled or 'no scheduler has answered yet'}",
             next=end,
             do="compare what the pods request with the nodes: kubectl describe nodes",
@@ -101,7 +101,7 @@ def _fits(pods: Sequence[WholePod], members: tuple[str, ...], packing: Packing, 
     nodes = listed(sorted({node for _, node in packing.placed}))
     if not first.unscheduled:
         return Finding(
-            kind=Kind.NO_SCHEDULER,
+            kind=FindingKind.NO_SCHEDULER,
             seen=f"no scheduler has looked at {many(members)}, though there is room on {nodes}",
             next="the gang waits until one does",
             do=f"check that the scheduler {first.scheduler or 'default-scheduler'} runs: the template names it",
@@ -110,7 +110,7 @@ def _fits(pods: Sequence[WholePod], members: tuple[str, ...], packing: Packing, 
             unread=first.unread,
         )
     return Finding(
-        kind=Kind.FITS,
+        kind=FindingKind.FITS,
         seen=f"{many(members)} would fit now on {nodes}; the scheduler last said: {first.unscheduled}",
         next="the scheduler tries them again, after a back-off of at most 10 s or when the cluster changes",
         do="if that stays so, look at what is not judged here: " + (listed(first.unread) or "the scheduler's own log"),
@@ -126,7 +126,7 @@ def _judged(
     answers: Sequence[NodeFit],
     found: Sequence[Room],
     own: frozenset[str],
-) -> tuple[str, Kind, str, Moves | None]:
+) -> tuple[str, FindingKind, str, Moves | None]:
     """Return what is wrong, of which kind it is, what to do, and what could move."""
     if not any(one.is_open for one in answers):
         return *_no_node(answers), None
@@ -136,13 +136,13 @@ def _judged(
     large = next((one for one in found if one.needs > one.largest), None)
     if large is not None:
         text = f"{each} {_of(large)}, and no node that would do has more than {amount(large.resource, large.largest)}"
-        return text, Kind.TOO_LARGE, "lower the request, or add nodes that have as much", None
+        return text, FindingKind.TOO_LARGE, "lower the request, or add nodes that have as much", None
     scarce = next((one for one in found if one.needs * len(packing.left) > one.free), None)
     if scarce is not None:
         free, more = amount(scarce.resource, scarce.free), scarce.needs * len(packing.left) - scarce.free
         text = f"{some}{each} {_of(scarce)}, and {free} {_is(free)} free{' beside that' if placed else ' in total'}"
         do = f"add nodes with {amount(scarce.resource, more)} more {scarce.resource}, free some, or lower the request"
-        return text, Kind.NOT_ENOUGH, do, None
+        return text, FindingKind.NOT_ENOUGH, do, None
     figures = "; ".join(
         f"{amount(one.resource, one.free)} {one.resource} free in total, at most {amount(one.resource, one.most)} on "
         "one node"
@@ -150,7 +150,7 @@ def _judged(
     )
     text = f"{some}{each} {listed([_of(one) for one in found])}; enough in total, not on one node: {figures}"
     moves = possible_moves(lacking, answers, packing.after, own)
-    return text, Kind.FRAGMENTED, _defragment(moves, packing), moves
+    return text, FindingKind.FRAGMENTED, _defragment(moves, packing), moves
 
 
 def _defragment(moves: Moves | None, packing: Packing) -> str:
@@ -173,9 +173,9 @@ def _defragment(moves: Moves | None, packing: Packing) -> str:
     )
 
 
-def _no_node(answers: Sequence[NodeFit]) -> tuple[str, Kind, str]:
+def _no_node(answers: Sequence[NodeFit]) -> tuple[str, FindingKind, str]:
     if not answers:
-        return "the cluster has no nodes", Kind.NO_NODE, "add nodes"
+        return "the cluster has no nodes", FindingKind.NO_NODE, "add nodes"
     reasons: dict[Filter, list[str]] = {}
     details: dict[Filter, FilterRefusal] = {}
     for one in answers:
@@ -188,10 +188,10 @@ def _no_node(answers: Sequence[NodeFit]) -> tuple[str, Kind, str]:
         else f"{listed(nodes)}: {details[which].said.removeprefix('node(s) ')} ({details[which].detail})"
         for which, nodes in reasons.items()
     )
-    return f"no node would do, whatever is free: {text}", Kind.NO_NODE, "; ".join(_FIXES[one] for one in reasons)
+    return f"no node would do, whatever is free: {text}", FindingKind.NO_NODE, "; ".join(_FIXES[one] for one in reasons)
 
 
-def _row(answer: NodeFit, found: Sequence[Room], cluster: Cluster) -> NodeRow:
+def _row(answer: NodeFit, found: Sequence[Room], cluster: Inventory) -> NodeRow:
     """A node's line. Figures are those of the first scarce resource; of what else is short, the reason tells."""
     name, why = (
         answer.node.name,
@@ -209,9 +209,9 @@ def _row(answer: NodeFit, found: Sequence[Room], cluster: Cluster) -> NodeRow:
         ((one.requests[resource], one.full_name) for one in there if one.requests.get(resource)),
         key=lambda each: (-each[0], each[1]),
     )
-    shown = [f"{pod} ({amount(resource, size)})" for size, pod in users[:SHOWN]]
-    if len(users) > SHOWN:
-        shown.append(counted(len(users) - SHOWN, "more pod"))
+    shown = [f"{pod} ({amount(resource, size)})" for size, pod in users[:MAX_PODS]]
+    if len(users) > MAX_PODS:
+        shown.append(counted(len(users) - MAX_PODS, "more pod"))
     needs, left_over, all_of_it = (amount(resource, each) for each in (found[0].needs, left, of))
     return NodeRow(name, needs, left_over, all_of_it, why or "fits", ", ".join(shown))
 

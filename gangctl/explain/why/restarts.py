@@ -21,7 +21,7 @@ from gangctl.api.policy import Action, OnReason, PodFailurePolicy, Rule
 from gangctl.api.reasons import Reason
 from gangctl.api.signals import SIGNALS
 from gangctl.core.facts.evidence import Fault, Strength, default, strength
-from gangctl.core.policy.recovery import highest, ledger_in_window, suspected
+from gangctl.core.policy.recovery import highest_level, ledger_in_window, suspected_member
 from gangctl.explain.forecast import judge
 from gangctl.story.incidents import IncidentStory, incident_story
 from gangctl.words.text import counted
@@ -94,7 +94,7 @@ class LastRestart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Restarts:
+class RestartHistory:
     """The restarts of the last twelve hours, and the last incident in detail."""
 
     last: LastRestart
@@ -111,7 +111,7 @@ class Restarts:
     patterns: tuple[Pattern, ...] = ()
 
 
-def restarts(job: GangJob, now: float) -> Restarts | None:
+def gang_restarts(job: GangJob, now: float) -> RestartHistory | None:
     """The restarts of a gang; None if it has had no incident."""
     found = job.status.incidents
     if not found:
@@ -119,7 +119,7 @@ def restarts(job: GangJob, now: float) -> Restarts | None:
     night = [one for one in found if one.time > now - NIGHT_SECONDS] or [found[0]]
     steps = [one.lost_steps for one in night if one.lost_steps is not None]
     lost = [one.lost_seconds for one in night if one.lost_seconds is not None]
-    return Restarts(
+    return RestartHistory(
         last=_last(job, found[0], now),
         count=len(night),
         charged=sum(one.charged for one in night),
@@ -205,7 +205,7 @@ def _level_because(job: GangJob, incident: Incident) -> str:
     repetition (``core/policy/ladder.py``) or of a barrier that could not be reached.
     """
     cause, level, least = incident.cause, incident.level, default(incident.cause.reason).level
-    if level is not highest(level, cause.level, least):
+    if level is not highest_level(level, cause.level, least):
         return _less(incident)
     if level is least:
         return f"that is the default of {cause.reason}"
@@ -229,7 +229,7 @@ def _less(incident: Incident) -> str:
 def _repeated(job: GangJob, incident: Incident) -> str:
     cause, after, checkpoint = incident.cause, job.spec.recovery.replace_after, job.spec.checkpoint
     ledger = ledger_in_window(job.spec, job.status, incident.time)
-    member, number = suspected(cause)
+    member, number = suspected_member(cause)
     before = [one for one in ledger if (one.member, one.incarnation) == (member, number)]
     times = 1 + sum(one.attempt < incident.attempt for one in before)
     if times >= after and strength(cause) is not Strength.REQUEST:

@@ -15,17 +15,17 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.reasons import Reason
 from gangctl.api.status import ENDED, Condition, ConditionType, GangPhase
 from gangctl.core.facts.finished import recorded_places
-from gangctl.core.facts.fitness import advice, reason_of
+from gangctl.core.facts.fitness import reason_text, start_advice
 from gangctl.core.facts.gang import Gang
-from gangctl.core.facts.layout import numbered
+from gangctl.core.facts.layout import number_places
 from gangctl.core.facts.world import Observed, Pod
 from gangctl.core.policy.admission import gives_up_at
 from gangctl.core.policy.deadlines import hold_timeout
 from gangctl.core.policy.recovery import is_failure, row_described
 from gangctl.core.record.conditions import warning
-from gangctl.explain.why.findings import Finding, Kind, many
-from gangctl.explain.why.pending import unscheduled
-from gangctl.explain.why.world import Surroundings
+from gangctl.explain.why.findings import Finding, FindingKind, many
+from gangctl.explain.why.pending import find_unscheduled
+from gangctl.explain.why.world import GangSurroundings
 from gangctl.story.words import interrupted
 from gangctl.words.text import clock_time, counted
 
@@ -39,11 +39,11 @@ _AFTER: Final = (
 """The consequences of a barrier's deadlines, in order."""
 
 
-def findings(job: GangJob, around: Surroundings, now: float) -> tuple[Finding, ...]:
+def findings(job: GangJob, around: GangSurroundings, now: float) -> tuple[Finding, ...]:
     """Return what keeps the gang from running, the first cause first. If it runs, return what should be looked at."""
     if around.interrupted_at is not None and job.status.phase not in ENDED:
         seen, todo = interrupted(job, around.interrupted_at)
-        return (Finding(kind=Kind.ENDED, seen=seen, do=todo, since=around.interrupted_at),)
+        return (Finding(kind=FindingKind.ENDED, seen=seen, do=todo, since=around.interrupted_at),)
     found = _of_phase(Gang(now, job, Observed(pods=around.pods)), around)
     if around.unstored:
         return (_not_stored(job, around.unstored), *found)
@@ -53,11 +53,11 @@ def findings(job: GangJob, around: Surroundings, now: float) -> tuple[Finding, .
     return (*found, _not_led(job)) if rests else (_not_led(job), *found)
 
 
-def _of_phase(gang: Gang, around: Surroundings) -> tuple[Finding, ...]:
+def _of_phase(gang: Gang, around: GangSurroundings) -> tuple[Finding, ...]:
     job, status = gang.job, gang.status
     match status.phase:
         case phase if phase in ENDED:
-            return (Finding(kind=Kind.ENDED, seen=status.message, since=status.completion_time),)
+            return (Finding(kind=FindingKind.ENDED, seen=status.message, since=status.completion_time),)
         case _ if job.metadata.deletion_timestamp is not None:
             return (_deleting(gang),)
         case GangPhase.NEW:
@@ -77,11 +77,11 @@ def _of_phase(gang: Gang, around: Surroundings) -> tuple[Finding, ...]:
 def _finished(gang: Gang) -> Iterator[Finding]:
     """Members that have left while others of their process group go on."""
     done = recorded_places(gang.status, gang.status.attempt)
-    for places in numbered(gang.spec).groups.values():
+    for places in number_places(gang.spec).groups.values():
         left, stay = [one for one in places if one in done], [one for one in places if one not in done]
         if left and stay and gang.status.finished is not None:
             yield Finding(
-                kind=Kind.FINISHED,
+                kind=FindingKind.FINISHED,
                 seen=f"{many(left)} ended with 0, and {many(stay)} {'runs' if len(stay) == 1 else 'run'} on",
                 next=f"attempt {gang.status.attempt} runs until all have ended, or spec.successPolicy is met",
                 do="if that takes long, who runs on may wait for a rank that has left: see "
@@ -91,11 +91,11 @@ def _finished(gang: Gang) -> Iterator[Finding]:
             )
 
 
-def _waits(gang: Gang, around: Surroundings) -> Iterator[Finding]:
+def _waits(gang: Gang, around: GangSurroundings) -> Iterator[Finding]:
     """The waits of the coming attempt: for pods first, then for what they do."""
     if around.pods_known:
         member_of = {pod.name: pod.member for pod in around.pods}
-        yield from unscheduled(around, member_of, _while_pending(gang))
+        yield from find_unscheduled(around, member_of, _while_pending(gang))
         yield from _missing(gang)
         yield from _not_starting(gang, around)
     yield from _degraded(gang)
@@ -124,7 +124,7 @@ def _missing(gang: Gang) -> Iterator[Finding]:
     missing = tuple(holder for holder in gang.holders.values() if holder not in gang.pods)
     if missing:
         yield Finding(
-            kind=Kind.POD_MISSING,
+            kind=FindingKind.POD_MISSING,
             seen=f"{many(missing)} {'has' if len(missing) == 1 else 'have'} no pod yet",
             next="the controller creates it, or tries again up to a minute apart",
             do="kubectl get events and the controller's log show why it can't; see also the gang's message",
@@ -133,20 +133,20 @@ def _missing(gang: Gang) -> Iterator[Finding]:
         )
 
 
-def _not_starting(gang: Gang, around: Surroundings) -> Iterator[Finding]:
+def _not_starting(gang: Gang, around: GangSurroundings) -> Iterator[Finding]:
     """Pods that have a node, and whose worker and sidecar don't both run."""
     groups = defaultdict[tuple[str, str, str], list[Pod]](list)
     for holder in gang.holders.values():
         pod = gang.pods.get(holder)
         if pod is None or pod.started_at is not None or pod.scheduled_at is None or pod.terminated:
             continue
-        said = reason_of(pod) if pod.reason else around.warnings.get(pod.name, "")
-        groups[pod.reason, said, advice(pod) if pod.reason else ""].append(pod)
+        said = reason_text(pod) if pod.reason else around.warnings.get(pod.name, "")
+        groups[pod.reason, said, start_advice(pod) if pod.reason else ""].append(pod)
     seconds = gang.spec.recovery.pod_start_timeout_seconds
     for (reason, said, todo), pods in groups.items():
         members, first = tuple(pod.member for pod in pods), pods[0]
         yield Finding(
-            kind=Kind.IMAGE if reason in _IMAGES else Kind.NOT_STARTING,
+            kind=FindingKind.IMAGE if reason in _IMAGES else FindingKind.NOT_STARTING,
             seen=f"{many(members)} can't start on {first.node or 'its node'}: {escaped(said)}"
             if said
             else f"the containers of {many(members)} are being created on {first.node or 'its node'}",
@@ -158,7 +158,7 @@ def _not_starting(gang: Gang, around: Surroundings) -> Iterator[Finding]:
         )
 
 
-def _not_connected(gang: Gang, around: Surroundings) -> Iterator[Finding]:
+def _not_connected(gang: Gang, around: GangSurroundings) -> Iterator[Finding]:
     """Members with a pod whose sidecar is not connected to the controller."""
     silent = tuple(
         holder
@@ -170,7 +170,7 @@ def _not_connected(gang: Gang, around: Surroundings) -> Iterator[Finding]:
     started = [pod.started_at for member in silent if (pod := gang.pods.get(member)) and pod.started_at is not None]
     has = "its pod, and its sidecar is" if len(silent) == 1 else "their pods, and their sidecars are"
     yield Finding(
-        kind=Kind.NOT_CONNECTED,
+        kind=FindingKind.NOT_CONNECTED,
         seen=f"{many(silent)} {'has' if len(silent) == 1 else 'have'} {has} not connected to the controller",
         next=f"after {gang.spec.recovery.pod_start_timeout_seconds} s without a word the pod is replaced "
         "(recovery.podStartTimeoutSeconds)",
@@ -180,7 +180,7 @@ def _not_connected(gang: Gang, around: Surroundings) -> Iterator[Finding]:
     )
 
 
-def _stopping(gang: Gang, around: Surroundings) -> Iterator[Finding]:
+def _stopping(gang: Gang, around: GangSurroundings) -> Iterator[Finding]:
     """Pods that may still run a worker of an earlier attempt."""
     then = "no worker starts before they have stopped, or count as lost"
     stopping = tuple(
@@ -189,7 +189,7 @@ def _stopping(gang: Gang, around: Surroundings) -> Iterator[Finding]:
     if stopping:
         seconds = gang.spec.recovery.stop_grace_period_seconds
         yield Finding(
-            kind=Kind.STOPPING,
+            kind=FindingKind.STOPPING,
             seen=f"{many(sorted(stopping))} {'stops its worker' if len(stopping) == 1 else 'stop their workers'}",
             next=f"SIGKILL follows SIGTERM after {seconds} s (recovery.stopGracePeriodSeconds)",
             do="let workers end on SIGTERM",
@@ -203,7 +203,7 @@ def _stopping(gang: Gang, around: Surroundings) -> Iterator[Finding]:
         where = f" on {many(nodes)}" if nodes else ""
         gone = [one.vanished_time for one in awaited if one.vanished_time is not None]
         yield Finding(
-            kind=Kind.STOPPING,
+            kind=FindingKind.STOPPING,
             seen=f"an earlier pod of {many(members)}{where} may still run a worker",
             next=f"{then}: lostPodGraceSeconds ({gang.spec.recovery.lost_pod_grace_seconds} s) after they are gone",
             do="if the node is down for good, delete it or taint it with node.kubernetes.io/out-of-service",
@@ -220,7 +220,7 @@ def _back_off(gang: Gang) -> Iterator[Finding]:
         if is_failure(incident.cause):
             why, todo = row_described(gang, gang.status.restarts.without_step), "find out why the attempts end; "
         yield Finding(
-            kind=Kind.BACK_OFF,
+            kind=FindingKind.BACK_OFF,
             seen=f"{why}, so attempt {gang.status.attempt} waits",
             next=f"it starts at {clock_time(until)}",
             do=f"{todo}gangctl restart {gang.job.metadata.name} starts it now",
@@ -228,7 +228,7 @@ def _back_off(gang: Gang) -> Iterator[Finding]:
         )
 
 
-def _barrier(gang: Gang, around: Surroundings) -> Iterator[Finding]:
+def _barrier(gang: Gang, around: GangSurroundings) -> Iterator[Finding]:
     """The attempt gathers, and as far as is known every pod runs: the controller's message says what it waits for."""
     status = gang.status
     pods = [gang.pods.get(holder) for holder in gang.holders.values()]
@@ -245,7 +245,7 @@ def _barrier(gang: Gang, around: Surroundings) -> Iterator[Finding]:
     who = f": {many(unready)} {'is' if len(unready) == 1 else 'are'} not ready" if unready else ""
     seconds = gang.spec.recovery.barrier_timeout_seconds
     yield Finding(
-        kind=Kind.BARRIER,
+        kind=FindingKind.BARRIER,
         seen=f"attempt {status.attempt} waits, {status.ready or 'no'} members are ready{who}; {status.message}",
         next=f"after {seconds} s (recovery.barrierTimeoutSeconds) {_AFTER[min(status.barrier_timeouts, 2)]}",
         do=f"gangctl logs {gang.job.metadata.name} --sidecar shows what a member waits for",
@@ -259,7 +259,7 @@ def _degraded(gang: Gang) -> Iterator[Finding]:
     if found is not None:
         silent = found.reason in _SILENT
         yield Finding(
-            kind=Kind.NOT_CONNECTED if silent else Kind.DEGRADED,
+            kind=FindingKind.NOT_CONNECTED if silent else FindingKind.DEGRADED,
             seen=f"{found.reason}: {found.message}",
             since=found.last_transition_time,
         )
@@ -269,7 +269,7 @@ def _deleting(gang: Gang) -> Finding:
     """The gang is being deleted."""
     pods = len(gang.observed.pods)
     return Finding(
-        kind=Kind.DELETING,
+        kind=FindingKind.DELETING,
         seen=f"the gang is being deleted; {counted(pods, 'pod')} {'is' if pods == 1 else 'are'} left",
         next="it is gone when its pods have ended, and what keeps them (finalizers) lets go",
         do="kubectl get gangjob, pods -o yaml shows finalizers and the end of grace periods, if it takes long",
@@ -280,7 +280,7 @@ def _deleting(gang: Gang) -> Finding:
 def _not_seen(job: GangJob) -> Finding:
     """No controller has seen the gang."""
     return Finding(
-        kind=Kind.NOT_SEEN,
+        kind=FindingKind.NOT_SEEN,
         seen="no controller has seen the gang yet",
         next="nothing happens until one does",
         do="check that gangctl's controller runs, is the leader, and watches this namespace (watchNamespaces)",
@@ -291,7 +291,7 @@ def _not_seen(job: GangJob) -> Finding:
 def _not_led(job: GangJob) -> Finding:
     """No controller answers for the gang."""
     return Finding(
-        kind=Kind.NOT_LED,
+        kind=FindingKind.NOT_LED,
         seen="no controller answers for the gang: this is what was stored last",
         next="its workers train on, and a fault is not noticed",
         do=f"start its controller again: gangctl run FILE continues with gang {job.metadata.name}",
@@ -302,7 +302,7 @@ def _not_led(job: GangJob) -> Finding:
 def _not_stored(job: GangJob, why: str) -> Finding:
     """Its controller can't store what it decides."""
     return Finding(
-        kind=Kind.NOT_STORED,
+        kind=FindingKind.NOT_STORED,
         seen=f"the status can't be stored: {why}",
         next="nothing is restarted, stopped or started until it can, and this answer is older",
         do=f"end what prevents it; gangctl delete {job.metadata.name} works all the same",
@@ -317,20 +317,20 @@ def _suspended(gang: Gang) -> Finding:
     still = f"; {left} still {'ends' if left.startswith('1 ') else 'end'}" if left else ""
     condition = _condition(job, ConditionType.SUSPENDED)
     if job.spec.suspend:
-        seen, do, kind = f"spec.suspend is true{still}", f"gangctl resume {name} goes on", Kind.SUSPENDED
+        seen, do, kind = f"spec.suspend is true{still}", f"gangctl resume {name} goes on", FindingKind.SUSPENDED
         then = "the gang has no pods until that changes; attempt and restore point are kept"
     elif status.given_back:
-        seen, do, kind = f"{status.message}{still}", f"gangctl restart {name} goes on", Kind.SUSPENDED
+        seen, do, kind = f"{status.message}{still}", f"gangctl restart {name} goes on", FindingKind.SUSPENDED
         then = "the gang has no pods until then; attempt and restore point are kept"
     elif condition is not None and condition.reason == Reason.QUEUED:
-        seen, kind = f"{status.message}{still}", Kind.QUEUED
+        seen, kind = f"{status.message}{still}", FindingKind.QUEUED
         then = "its pods are created when the queue admits it; nothing is charged"
         do = (
             f"kubectl describe workloads -n {job.metadata.namespace} shows quota and checks; free quota, raise it, or "
             "name another queue (label kueue.x-k8s.io/queue-name)"
         )
     else:
-        seen, kind, do = f"{status.message}{still}", Kind.SUSPENDED, ""
+        seen, kind, do = f"{status.message}{still}", FindingKind.SUSPENDED, ""
         then = "the gang resumes by itself when its old pods are gone"
     return Finding(kind=kind, seen=seen, next=then, do=do, since=status.phase_time)
 
@@ -344,11 +344,11 @@ def _held(gang: Gang) -> Finding:
     then = f"the pods stay, without workers; {then}" + (" happens until a person goes on" if end is None else "")
     if condition is not None and condition.reason == Reason.NO_RESTORE_POINT:
         do = f"make the step available and run gangctl restart {name}, or choose: --from-step N or --from-beginning"
-        return Finding(kind=Kind.RESTORE_POINT, seen=status.message, next=then, do=do, since=status.phase_time)
+        return Finding(kind=FindingKind.RESTORE_POINT, seen=status.message, next=then, do=do, since=status.phase_time)
     member = status.incidents[0].cause.member if status.incidents else ""
     look = f"gangctl logs {name} {member}" if member else f"gangctl logs {name}"
     do = f"look at the pods ({look}); then gangctl restart {name} goes on from the restore point"
-    return Finding(kind=Kind.HELD, seen=status.message, next=then, do=do, since=status.phase_time)
+    return Finding(kind=FindingKind.HELD, seen=status.message, next=then, do=do, since=status.phase_time)
 
 
 def _refused(job: GangJob) -> Finding | None:
@@ -357,7 +357,7 @@ def _refused(job: GangJob) -> Finding | None:
     if accepted is None or accepted.status != "False":
         return None
     return Finding(
-        kind=Kind.REFUSED,
+        kind=FindingKind.REFUSED,
         seen=accepted.message,
         next="the controller tries again now and then; no deadline counts meanwhile",
         do="correct the template, the quota or the admission webhook that the message names",

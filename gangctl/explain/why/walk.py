@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Final
 
-from gangctl.explain.why.filters import Filter, FilterRefusal, Neighbours, free, neighbours, refusals
-from gangctl.explain.why.world import Cluster
+from gangctl.explain.why.filters import Filter, FilterRefusal, Neighbours, free_resources, neighbours, refusals
+from gangctl.explain.why.world import Inventory
 from gangctl.kubernetes.objects import Node, WholePod
 
-OWN: Final = frozenset({"cpu", "memory", "ephemeral-storage", "pods"})
+NODE_RESOURCES: Final = frozenset({"cpu", "memory", "ephemeral-storage", "pods"})
 """The resources that every node has: a scarce resource of another kind comes first."""
 
 
@@ -50,7 +50,7 @@ class Packing:
     placed: tuple[tuple[WholePod, str], ...]
     """Each with its node."""
     left: tuple[WholePod, ...]
-    after: Cluster
+    after: Inventory
     """The cluster with those that are placed."""
 
 
@@ -71,14 +71,14 @@ class Room:
     """Allocatable on the node that has most."""
 
 
-def walk(pod: WholePod, cluster: Cluster) -> tuple[NodeFit, ...]:
+def walk(pod: WholePod, cluster: Inventory) -> tuple[NodeFit, ...]:
     """Return what each node answers, in the order of the nodes' names."""
     around = neighbours(pod, cluster)
     nodes = sorted(cluster.nodes, key=lambda node: node.name)
     return tuple(NodeFit(node, tuple(refusals(pod, node, cluster, around))) for node in nodes)
 
 
-def first_fit(pod: WholePod, cluster: Cluster, but: str) -> str | None:
+def first_fit(pod: WholePod, cluster: Inventory, but: str) -> str | None:
     """The first node, other than ``but``, on which the pod fits; None if it fits nowhere."""
     around = neighbours(pod, cluster)
     nodes = (node for node in cluster.nodes if node.name != but)
@@ -94,7 +94,7 @@ def scheduler_message(answers: Sequence[NodeFit]) -> str:
     return f"{text}: {reasons}" if reasons else text
 
 
-def pack(pods: Sequence[WholePod], cluster: Cluster) -> Packing:
+def pack(pods: Sequence[WholePod], cluster: Inventory) -> Packing:
     """Place the pods one after the other: each on the node that has least left and still has room."""
     placed: list[tuple[WholePod, str]] = []
     left: list[WholePod] = []
@@ -114,9 +114,9 @@ def pack(pods: Sequence[WholePod], cluster: Cluster) -> Packing:
         if not fitting:
             left.append(pod)
             continue
-        scarce = next((name for name in pod.requests if name not in OWN), "cpu")
+        scarce = next((name for name in pod.requests if name not in NODE_RESOURCES), "cpu")
         there = cluster.pods
-        node = min(fitting, key=lambda one: (free(one, there.get(one.name, ()), scarce), one.name))
+        node = min(fitting, key=lambda one: (free_resources(one, there.get(one.name, ()), scarce), one.name))
         placed.append((pod, node.name))
         cluster = with_pod(cluster, pod, node.name)
     return Packing(tuple(placed), tuple(left), cluster)
@@ -126,19 +126,19 @@ def _asks_for(pod: WholePod) -> WholePod:
     return replace(pod, name="", uid="", created_at=0.0, unscheduled="")
 
 
-def with_pod(cluster: Cluster, pod: WholePod, node: str) -> Cluster:
+def with_pod(cluster: Inventory, pod: WholePod, node: str) -> Inventory:
     """The cluster with the pod on this node."""
     there = (*cluster.pods.get(node, ()), replace(pod, node=node))
     return replace(cluster, pods={**cluster.pods, node: there})
 
 
-def without_pod(cluster: Cluster, pod: WholePod) -> Cluster:
+def without_pod(cluster: Inventory, pod: WholePod) -> Inventory:
     """The cluster without the pod, which has a node."""
     there = tuple(one for one in cluster.pods.get(pod.node, ()) if one.full_name != pod.full_name)
     return replace(cluster, pods={**cluster.pods, pod.node: there})
 
 
-def rooms(pod: WholePod, answers: Sequence[NodeFit], cluster: Cluster) -> tuple[Room, ...]:
+def rooms(pod: WholePod, answers: Sequence[NodeFit], cluster: Inventory) -> tuple[Room, ...]:
     """The resources of which at least one of the open nodes has too little for the pod, devices first.
 
     ``cluster``: as the answers have it.
@@ -152,8 +152,8 @@ def rooms(pod: WholePod, answers: Sequence[NodeFit], cluster: Cluster) -> tuple[
         if refusal.shortage is not None
     }
     found = []
-    for resource in sorted(short, key=lambda name: (name in OWN, name)):
-        left = [max(Decimal(0), free(node, cluster.pods.get(node.name, ()), resource)) for node in nodes]
+    for resource in sorted(short, key=lambda name: (name in NODE_RESOURCES, name)):
+        left = [max(Decimal(0), free_resources(node, cluster.pods.get(node.name, ()), resource)) for node in nodes]
         of = [node.allocatable.get(resource, Decimal(0)) for node in nodes]
         found.append(
             Room(resource, pod.requests[resource], sum(left, Decimal(0)), max(left), sum(of, Decimal(0)), max(of))
@@ -190,7 +190,7 @@ class Moves:
     moves: tuple[Move, ...]
 
 
-def moves(pod: WholePod, answers: Sequence[NodeFit], cluster: Cluster, own: frozenset[str]) -> Moves | None:
+def moves(pod: WholePod, answers: Sequence[NodeFit], cluster: Inventory, own: frozenset[str]) -> Moves | None:
     """Find the fewest pods that would have to move; None if moving pods doesn't help.
 
     Args:
@@ -209,7 +209,7 @@ def _lack(answer: NodeFit) -> Decimal:
     return max(one.shortage.needs - one.shortage.free for one in answer.refusals if one.shortage is not None)
 
 
-def _on(pod: WholePod, answer: NodeFit, cluster: Cluster, own: frozenset[str]) -> Moves | None:
+def _on(pod: WholePod, answer: NodeFit, cluster: Inventory, own: frozenset[str]) -> Moves | None:
     """The moves that make room on one node."""
     node, made = answer.node, list[Move]()
     first = next(one.shortage.resource for one in answer.refusals if one.shortage is not None)
@@ -234,7 +234,7 @@ def _on(pod: WholePod, answer: NodeFit, cluster: Cluster, own: frozenset[str]) -
     return None
 
 
-def _short(pod: WholePod, node: Node, cluster: Cluster) -> tuple[str, Decimal] | tuple[()] | None:
+def _short(pod: WholePod, node: Node, cluster: Inventory) -> tuple[str, Decimal] | tuple[()] | None:
     """The resource of which the node has too little, and how much; () if it has enough; None if it won't do."""
     found = refusals(pod, node, cluster, neighbours(pod, cluster))
     if any(one.filter is not Filter.NODE_RESOURCES_FIT for one in found):
@@ -243,7 +243,7 @@ def _short(pod: WholePod, node: Node, cluster: Cluster) -> tuple[str, Decimal] |
     return () if short is None else (short.resource, short.needs - short.free)
 
 
-def _movable(pod: WholePod, node: Node, cluster: Cluster, own: frozenset[str], stuck: set[str]) -> Iterator[WholePod]:
+def _movable(pod: WholePod, node: Node, cluster: Inventory, own: frozenset[str], stuck: set[str]) -> Iterator[WholePod]:
     for one in cluster.pods.get(node.name, ()):
         is_fixed = one.owner in _STAY or one.uid in own or one.priority > pod.priority or one.deleting
         if not is_fixed and one.full_name not in stuck:

@@ -55,7 +55,7 @@ def read_claim(
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class Inventory:
     """The nodes, and what is on them."""
 
     nodes: tuple[Node, ...]
@@ -78,8 +78,8 @@ class MissingRight:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
-    """What was read for one gang."""
+class GangSurroundings:
+    """The surroundings of one gang, as they were read."""
 
     pods: tuple[Pod, ...] = ()
     """All of the gang."""
@@ -87,7 +87,7 @@ class Surroundings:
     """False if they can't be read."""
     waiting: tuple[WholePod, ...] = ()
     """Those of the gang that have no node and have not ended."""
-    cluster: Cluster | None = None
+    cluster: Inventory | None = None
     """None: no pod waits for a node, there are none (this machine), or they can't be read."""
     members: Mapping[str, MemberSnapshot] = field(default_factory=dict)
     """Member -> what its controller heard of it. Empty where only the controller knows, as on a cluster."""

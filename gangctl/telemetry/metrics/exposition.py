@@ -30,11 +30,11 @@ NAMESPACES: Final = 200
 OTHER_NAMESPACES: Final = "_other"
 """All other namespaces. A namespace cannot have such a name."""
 OTHER_REASON: Final = "Other"
-NODES: Final = 200
+MAX_NODES: Final = 200
 """How many nodes at fault get their own series: the first ones that are seen."""
 OTHER_NODES: Final = "_other"
 """All other nodes. A node cannot have such a name."""
-PHASES: Final = tuple(phase for phase in GangPhase if phase is not GangPhase.NEW)
+GANG_PHASES: Final = tuple(phase for phase in GangPhase if phase is not GangPhase.NEW)
 _REASONS: Final = frozenset(reason.value for reason in Reason)
 
 
@@ -61,18 +61,18 @@ class Nodes:
 
     def label(self, name: str) -> str:
         """The label value of a node."""
-        if name not in self._seen and len(self._seen) >= NODES:
+        if name not in self._seen and len(self._seen) >= MAX_NODES:
             return OTHER_NODES
         self._seen.add(name)
         return name
 
 
-def reason_of(incident: Incident) -> str:
+def cause_label(incident: Incident) -> str:
     """The label value of the reason of its cause."""
-    return known(incident.cause.reason)
+    return known_reason(incident.cause.reason)
 
 
-def known(reason: str) -> str:
+def known_reason(reason: str) -> str:
     """The label value of a reason that a status has: a status may be of another release."""
     return reason if reason in _REASONS else OTHER_REASON
 

@@ -21,7 +21,7 @@ from gangctl.api.gangjob import GangJob, Windowed
 from gangctl.api.status import ENDED, GangPhase, Spent
 from gangctl.cluster import clock
 from gangctl.core.record.conditions import goodput, spent_until, warned_of
-from gangctl.telemetry.metrics.exposition import PHASES, known
+from gangctl.telemetry.metrics.exposition import GANG_PHASES, known_reason
 
 BUCKETS: Final = tuple(Spent.model_fields)
 LOW: Final = 0.8
@@ -30,7 +30,7 @@ _MILLISECONDS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class GangShare:
     """The share of one gang, as of its stored object. Durations are in whole milliseconds, so that sums stay exact."""
 
     namespace: str
@@ -50,12 +50,12 @@ class Share:
     """The reason of its condition Degraded; empty if that isn't True."""
 
 
-def share(namespace: str, job: GangJob) -> Share:
+def share(namespace: str, job: GangJob) -> GangShare:
     """The share of a gang."""
     status = job.status
     since = status.accounted_time or clock.now()
     here, later = (_milliseconds(spent_until(status, since + more)) for more in (0.0, 1.0))
-    return Share(
+    return GangShare(
         namespace=namespace,
         phase=status.phase,
         phase_time=status.phase_time,
@@ -64,7 +64,7 @@ def share(namespace: str, job: GangJob) -> Share:
         growth=tuple(int(after > before) for before, after in zip(here, later, strict=True)),
         accounted=round(since * _MILLISECONDS),
         low_until=_low_until(job),
-        degraded=known(reason) if (reason := warned_of(status)) else "",
+        degraded=known_reason(reason) if (reason := warned_of(status)) else "",
     )
 
 
@@ -91,7 +91,7 @@ class _Tally:
         self._since = [0] * len(BUCKETS)
         """By bucket: the sum of ``accounted`` of the gangs whose time goes to it."""
 
-    def add(self, one: Share, times: int) -> None:
+    def add(self, one: GangShare, times: int) -> None:
         """Add a gang, or take it away (-1)."""
         for at, (spent, grows) in enumerate(zip(one.spent, one.growth, strict=True)):
             self._spent[at] += times * spent
@@ -114,7 +114,7 @@ class _Namespace:
 
     def __init__(self) -> None:
         self.gangs = 0
-        self.since: dict[GangPhase, dict[str, float]] = {phase: {} for phase in PHASES}
+        self.since: dict[GangPhase, dict[str, float]] = {phase: {} for phase in GANG_PHASES}
         """Since when each gang has been in its phase."""
         self.low: dict[str, float] = {}
         """Until when each low budget is low."""
@@ -124,7 +124,7 @@ class _Namespace:
         self.stepped = _Tally()
         """The same, for gangs that have reported a training step."""
 
-    def add(self, uid: str, one: Share) -> None:
+    def add(self, uid: str, one: GangShare) -> None:
         """Add a gang."""
         if one.phase in self.since:
             self.since[one.phase][uid] = one.phase_time
@@ -132,14 +132,14 @@ class _Namespace:
             self.low[uid] = one.low_until
         self._tally(one, 1)
 
-    def remove(self, uid: str, one: Share) -> None:
+    def remove(self, uid: str, one: GangShare) -> None:
         """Remove a gang."""
         if one.phase in self.since:
             del self.since[one.phase][uid]
         self.low.pop(uid, None)
         self._tally(one, -1)
 
-    def _tally(self, one: Share, times: int) -> None:
+    def _tally(self, one: GangShare, times: int) -> None:
         self.gangs += times
         self.degraded[one.degraded] += times
         self.spent.add(one, times)
@@ -152,7 +152,7 @@ class GangMetrics:
 
     def __init__(self, leads: Callable[[], bool]) -> None:
         self._leads = leads
-        self._shares: dict[str, Share] = {}
+        self._shares: dict[str, GangShare] = {}
         """By UID."""
         self._namespaces: defaultdict[str, _Namespace] = defaultdict(_Namespace)
 
@@ -174,7 +174,7 @@ class GangMetrics:
         self._shares.clear()
         self._namespaces.clear()
 
-    def _remove(self, uid: str) -> Share | None:
+    def _remove(self, uid: str) -> GangShare | None:
         one = self._shares.pop(uid, None)
         if one is not None:
             self._namespaces[one.namespace].remove(uid, one)

@@ -14,11 +14,11 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import Incident, IncidentLevel, PhaseMilliseconds
 from gangctl.core.record.incidents import node_faults
-from gangctl.telemetry.metrics.exposition import Nodes, reason_of
+from gangctl.telemetry.metrics.exposition import Nodes, cause_label
 
-SECONDS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
+BUCKETS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
 """From a restart of processes (a second) to a pod that waits for a node (half an hour)."""
-PHASES: Final = tuple(PhaseMilliseconds.model_fields)
+INCIDENT_PHASES: Final = tuple(PhaseMilliseconds.model_fields)
 STARTS: Final = ("Fork", "Exec", "InProcess")
 """How a process was started."""
 TOTAL: Final = "total"
@@ -46,7 +46,7 @@ class IncidentMetrics:
             "gangctl_incident_phase_seconds",
             "Duration of each phase of an incident; total: from the fault to the first training step after it.",
             ["phase", "level"],
-            buckets=SECONDS,
+            buckets=BUCKETS,
             registry=registry,
         )
         self._lost_steps = Counter(
@@ -74,7 +74,7 @@ class IncidentMetrics:
             ["node", "reason"],
             registry=registry,
         )
-        for phase, level in product((*PHASES, TOTAL), IncidentLevel):
+        for phase, level in product((*INCIDENT_PHASES, TOTAL), IncidentLevel):
             self._phases.labels(phase, level.value)
 
     def begin(self, namespace: str) -> None:
@@ -97,10 +97,10 @@ class IncidentMetrics:
             if old != incident:
                 self._count(namespace, old, incident)
         for node, incident in node_faults(before.status, after.status):
-            self._node_faults.labels(self._nodes.label(node), reason_of(incident)).inc()
+            self._node_faults.labels(self._nodes.label(node), cause_label(incident)).inc()
 
     def _count(self, namespace: str, old: Incident | None, new: Incident) -> None:
-        reason = reason_of(new)
+        reason = cause_label(new)
         if old is None:
             self._incidents.labels(namespace).inc()
             # The series starts at zero when the incident begins, so that Prometheus sees the increase.
@@ -121,12 +121,12 @@ class IncidentMetrics:
     def _time(self, known: PhaseMilliseconds, incident: Incident) -> None:
         """Observe each phase once, when its duration is known."""
         times = incident.milliseconds
-        for phase in PHASES:
+        for phase in INCIDENT_PHASES:
             took = getattr(times, phase)
             if took is not None and getattr(known, phase) is None:
                 self._observe(phase, incident, took)
         if times.first_step is not None and known.first_step is None:
-            self._observe(TOTAL, incident, sum(getattr(times, phase) or 0 for phase in PHASES))
+            self._observe(TOTAL, incident, sum(getattr(times, phase) or 0 for phase in INCIDENT_PHASES))
 
     def _observe(self, phase: str, incident: Incident, milliseconds: int) -> None:
         exemplar = {"trace_id": incident.trace_id} if incident.trace_id else None

@@ -13,7 +13,7 @@ from prometheus_client.metrics_core import Metric
 from gangctl import __version__
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import Status
-from gangctl.core.lifecycle.plan import Action
+from gangctl.core.lifecycle.plan import PlannedAction
 from gangctl.core.policy.brake import BrakeState
 from gangctl.telemetry.metrics.exposition import Exposition, Namespaces
 from gangctl.telemetry.metrics.gangs import BUCKETS, GangMetrics
@@ -182,7 +182,7 @@ def _counter(name: str, documentation: str, label: str, counts: Mapping[str, int
 # controllers are right. Only the leader exports which gangs exist (gangs.py). Labels are bounded (labels.py).
 
 
-ACTIONS: Final = tuple(action.__name__ for action in get_args(Action))
+ACTIONS: Final = tuple(action.__name__ for action in get_args(PlannedAction))
 _UNTIL_A_STEP: Final = ("start_up", "recovery")
 _DECIDE_SECONDS: Final = (0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1)
 _CALL_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
@@ -242,7 +242,7 @@ class Metrics:
         else:
             self._count(known, job)
 
-    def decided(self, seconds: float) -> None:
+    def decision_finished(self, seconds: float) -> None:
         """See :class:`~gangctl.telemetry.port.Telemetry`."""
         self._decide.observe(seconds)
 

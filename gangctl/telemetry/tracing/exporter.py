@@ -20,7 +20,7 @@ from gangctl.story.spans import Span
 
 OTLP: Final = "OTEL_EXPORTER_OTLP_"
 PROTOCOL: Final = "http/protobuf"
-REFUSED: Final = tuple(f"OTEL_PYTHON_EXPORTER_OTLP_HTTP_{what}CREDENTIAL_PROVIDER" for what in ("TRACES_", ""))
+REFUSED_NAMES: Final = tuple(f"OTEL_PYTHON_EXPORTER_OTLP_HTTP_{what}CREDENTIAL_PROVIDER" for what in ("TRACES_", ""))
 """Variables of the Python SDK for a session of the user's, which would not treat a redirection as a failure."""
 RESERVED_HEADERS: Final = frozenset({"content-type", "content-length", "content-encoding", "host", "transfer-encoding"})
 """Headers that the exporter sets itself; another value would break every request."""
@@ -89,7 +89,7 @@ class Collector:
     @property
     def shown(self) -> str:
         """The endpoint without its secret parts."""
-        return masked(self.endpoint)
+        return mask_url(self.endpoint)
 
 
 def collector(environment: Mapping[str, str]) -> Collector | None:
@@ -111,12 +111,12 @@ def collector(environment: Mapping[str, str]) -> Collector | None:
         return None
     if not _is_url(endpoint):
         raise SettingError(
-            f"{name} is {masked(endpoint)!r}, not an http:// or https:// URL such as http://collector:4318"
+            f"{name} is {mask_url(endpoint)!r}, not an http:// or https:// URL such as http://collector:4318"
         )
     if "TRACES" not in name:
         parts = urlsplit(endpoint)
         endpoint = parts._replace(path=f"{parts.path.rstrip('/')}/v1/traces", fragment="").geturl()
-    if refused := next((one for one in REFUSED if one in given), None):
+    if refused := next((one for one in REFUSED_NAMES if one in given), None):
         raise SettingError(f"{refused} is set, which is not supported; use {OTLP}HEADERS for credentials")
     if (protocol := _of_traces(given, "PROTOCOL", PROTOCOL)[1]) != PROTOCOL:
         raise SettingError(f"{OTLP}PROTOCOL is {protocol!r}; only {PROTOCOL} (often on port 4318) is supported")
@@ -136,8 +136,8 @@ def collector(environment: Mapping[str, str]) -> Collector | None:
     )
 
 
-def masked(url: str) -> str:
-    """The URL without user, password, query and fragment."""
+def mask_url(url: str) -> str:
+    """Mask user, password, query and fragment of a URL."""
     return re.sub(r"//[^/?#]*@", "//***@", re.split("[?#]", url, maxsplit=1)[0])
 
 

@@ -104,7 +104,7 @@ class IncidentTracer:
         """Export the spans that wait, for a limited time."""
         await self._exporter.close()
 
-    def decided(self, seconds: float) -> None:
+    def decision_finished(self, seconds: float) -> None:
         """Do nothing: rounds are not traced."""
 
     def status_written(self, before: GangJob, after: GangJob, seconds: float) -> None:

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 
 FOLDER_MODE = 0o755
-MOST_BYTES = 1 << 30
+COPY_BYTES = 1 << 30
 """The bytes that one call may copy; the kernel stops at the end of the file."""
 USAGE = """\
 usage: supervisor run FLAGS -- COMMAND [ARGUMENT ...]
@@ -49,7 +49,7 @@ def _run(arguments: list[str]) -> int:
     from gangsidecar.wire import SUPERVISOR_LOG_NAME  # noqa: PLC0415
 
     try:
-        given = settings.parse(arguments)
+        given = settings.parse_settings(arguments)
     except settings.UsageError as error:
         return _misused(str(error))
     log_as(SUPERVISOR_LOG_NAME, given.log)
@@ -61,7 +61,7 @@ def _run(arguments: list[str]) -> int:
 
 def _install(directory: str) -> int:
     try:
-        install(os.path.dirname(os.path.abspath(sys.argv[0])), directory)
+        install_folder(os.path.dirname(os.path.abspath(sys.argv[0])), directory)
     except OSError as error:
         sys.stderr.write(failure(directory, error))
         return 1
@@ -73,7 +73,7 @@ def _misused(problem: str) -> int:
     return 2
 
 
-def install(source: str, directory: str) -> None:
+def install_folder(source: str, directory: str) -> None:
     """Copy what is in the folder ``source`` into ``directory``, which must exist. OSError: it can't be written."""
     for folder, _, names in os.walk(source, onerror=_refuse):
         target = os.path.normpath(os.path.join(directory, os.path.relpath(folder, source)))
@@ -82,14 +82,14 @@ def install(source: str, directory: str) -> None:
             os.chmod(target, FOLDER_MODE)
         for name in names:
             path = os.path.join(folder, name)
-            copy(path, os.path.join(target, name), mode=0o755 if os.access(path, os.X_OK) else 0o644)
+            copy_file(path, os.path.join(target, name), mode=0o755 if os.access(path, os.X_OK) else 0o644)
 
 
-def copy(source: str, target: str, *, mode: int) -> None:
+def copy_file(source: str, target: str, *, mode: int) -> None:
     """Copy one file, in one step. OSError: it can't be written."""
     temporary = f"{target}.{os.getpid()}.tmp"
     with open(source, "rb") as whole, open(temporary, "wb") as half:
-        while os.sendfile(half.fileno(), whole.fileno(), None, MOST_BYTES):
+        while os.sendfile(half.fileno(), whole.fileno(), None, COPY_BYTES):
             pass
     os.chmod(temporary, mode)
     os.replace(temporary, target)

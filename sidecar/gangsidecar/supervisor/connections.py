@@ -33,7 +33,7 @@ LAST_BACKOFF_MS = 200
 """The first start of a gang waits for the sidecars' imports, so the end of these must not be missed for long."""
 QUIET_MS = 5_000
 """A sidecar that is away for so long is worth a line. Before, it starts or is restarted."""
-LONGEST = 1024
+MAX_LINE_BYTES = 1024
 """Bytes of a line that a process says."""
 _CREDENTIALS = struct.Struct("3i")
 """Pid, uid and gid of the sender."""
@@ -164,7 +164,7 @@ class ParkingChannel:
         pid: int,
         process: wire.Process,
         refusal: str,
-        feed: Callable[[machine.Event], None],
+        feed: Callable[[machine.Input], None],
     ) -> None:
         """Listen to ``pid``. ``refusal``: why its command keeps it from parking; empty if it doesn't."""
         ours.setblocking(False)  # noqa: FBT003 - its signature
@@ -244,7 +244,7 @@ class ParkingChannel:
             return
         try:
             piece, ancillary, _, _ = self._socket.recvmsg(
-                LONGEST, socket.CMSG_SPACE(_CREDENTIALS.size), socket.MSG_CMSG_CLOEXEC
+                MAX_LINE_BYTES, socket.CMSG_SPACE(_CREDENTIALS.size), socket.MSG_CMSG_CLOEXEC
             )
         except BlockingIOError:
             return
@@ -255,7 +255,7 @@ class ParkingChannel:
         *lines, self._unread = (self._unread + piece).split(b"\n")
         for line in lines:
             self._take(line)
-        if not piece or len(self._unread) > LONGEST:
+        if not piece or len(self._unread) > MAX_LINE_BYTES:
             self.close()
             self._feed(machine.Parkable(self._process.local_rank, can=False))
 

@@ -29,7 +29,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from gangsidecar.common import now_ms
-from gangsidecar.supervisor.output_search import Lines, LogSearch, StepSearch, TooSlowError, limited
+from gangsidecar.supervisor.output_search import LineSplitter, LogSearch, StepSearch, TooSlowError, run_limited
 
 PIECE = 1 << 16
 REPORT_MS = 200
@@ -140,7 +140,7 @@ class _Search:
         """Look for steps in these lines of a process."""
         if self._search is not None and lines:
             try:
-                limited(SEARCH_SECONDS, partial(self._look, self._search, process, lines))
+                run_limited(SEARCH_SECONDS, partial(self._look, self._search, process, lines))
             except (TooSlowError, RecursionError, MemoryError):
                 self._give_up(f"took more than {SEARCH_SECONDS:g} s for the output; use one that backtracks less")
         if self._search is None and lines:
@@ -177,7 +177,7 @@ class Patterns(NamedTuple):
     """The step of the restore point."""
 
 
-def copy(streams: list[Stream], patterns: Patterns, tell: int) -> None:
+def copy_streams(streams: list[Stream], patterns: Patterns, tell: int) -> None:
     """Copy until each stream has come to its end, search for the patterns, and write to the pipe ``tell``."""
     for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(one, signal.SIG_IGN)  # It ends with its streams.
@@ -191,7 +191,7 @@ def copy(streams: list[Stream], patterns: Patterns, tell: int) -> None:
             steps.look(process, found)
 
     waiting = {stream.source: stream for stream in streams}
-    lines = {stream.source: Lines() for stream in streams}
+    lines = {stream.source: LineSplitter() for stream in streams}
     questions = _Questions()
     poll = select.poll()
     for source in [*waiting, *patterns.questions]:
@@ -206,7 +206,7 @@ def copy(streams: list[Stream], patterns: Patterns, tell: int) -> None:
                 continue
             stream, piece = waiting[source], os.read(source, PIECE)
             if piece:
-                write(stream.sink, piece)
+                write_all(stream.sink, piece)
                 search(stream.process, lines[source].feed(piece))
             else:
                 search(stream.process, lines[source].end())
@@ -242,7 +242,7 @@ class _Questions:
         return True
 
 
-def write(sink: int, piece: bytes) -> None:
+def write_all(sink: int, piece: bytes) -> None:
     """Write all of it. What a full disk, or a reader that has gone, can't take is lost: no worker fails for it."""
     rest = memoryview(piece)
     while rest:

@@ -57,7 +57,7 @@ class Driver:
         self._connection: socket.socket | None = None  # The channel's connection that is being watched.
         self._connect_at = -1
         self._state = self._begin()
-        self._pending: deque[machine.Event] = deque()
+        self._pending: deque[machine.Input] = deque()
         self._draining = False
         self._helpers = ForkedHelpers(self._loop)
         self._workers = Workers(self._loop, settings, self._helpers.pids, self._feed)
@@ -101,11 +101,11 @@ class Driver:
         session = os.urandom(8).hex()
         log("info", "a session begins", session=session, member=identity.member, incarnation=identity.incarnation)
         before = kept.ends, kept.checkpoints, kept.dropped
-        return machine.start(identity, session, now, *before, ran=kept.ran, orphan_ms=self._settings.orphan_ms)
+        return machine.start_session(identity, session, now, *before, ran=kept.ran, orphan_ms=self._settings.orphan_ms)
 
     # Events in, effects out.
 
-    def _feed(self, *events: machine.Event) -> None:
+    def _feed(self, *events: machine.Input) -> None:
         """Step through these events, and through those that their effects cause. Children are reaped before each.
 
         So the machine learns of an end that came before a stop before it learns of the stop: the end is natural.
@@ -122,7 +122,7 @@ class Driver:
             self._step(event)
         self._draining = False
 
-    def _step(self, event: machine.Event) -> None:
+    def _step(self, event: machine.Input) -> None:
         before = self._state
         self._state, effects = machine.step(before, now_ms(), event)
         old, new = before.directive, self._state.directive
@@ -183,7 +183,7 @@ class Driver:
     def _reap(self) -> None:
         for pid, status in processes.reap():
             self._helpers.pids.discard(pid)
-            exited = self._workers.ended(pid, status, by_itself=self._state.stop is None)
+            exited = self._workers.note_end(pid, status, by_itself=self._state.stop is None)
             if exited is not None:
                 log("info", "a process of the worker ended", pid=pid, exit_code=exited.exit_code, signal=exited.signal)
                 self._step(exited)

@@ -25,7 +25,7 @@ from gangsidecar.supervisor import processes
 from gangsidecar.supervisor.event_loop import READ, EventLoop
 
 EXECUTE = b"execute"
-LONGEST = 1 << 16
+MAX_QUESTION_BYTES = 1 << 16
 """Bytes of a question."""
 LOOK_MS = 200
 """The time between two looks at who has been stopped or continued."""
@@ -134,14 +134,14 @@ class Handovers:
     def _read(self, link: socket.socket, pid: int, text: list[bytes], files: list[int], _mask: int) -> None:
         """Read the question; a part of it has come before. Anything else closes the connection."""
         try:
-            piece, ancillary, _, _ = link.recvmsg(LONGEST, ROOM, socket.MSG_CMSG_CLOEXEC)
+            piece, ancillary, _, _ = link.recvmsg(MAX_QUESTION_BYTES, ROOM, socket.MSG_CMSG_CLOEXEC)
         except BlockingIOError:
             return
         except OSError:
             piece, ancillary = b"", []
         files += files_in(ancillary)
         text[0] += piece
-        if piece and not text[0].endswith(b"\n") and len(text[0]) < LONGEST:
+        if piece and not text[0].endswith(b"\n") and len(text[0]) < MAX_QUESTION_BYTES:
             return
         self._loop.forget(link)
         try:
@@ -160,7 +160,7 @@ class Handovers:
         starting = Starting(
             pid,
             _words(pid, "cmdline"),
-            environment(pid),
+            read_environment(pid),
             interpreter,
             numbers=[int(one) for one in numbers.split()],
             files=files,
@@ -222,7 +222,7 @@ def _words(pid: int, name: str) -> list[str]:
         return [os.fsdecode(word) for word in file.read().split(b"\0")[:-1]]
 
 
-def environment(pid: int) -> dict[str, str]:
+def read_environment(pid: int) -> dict[str, str]:
     """Return the environment with which a process was executed. OSError: it is gone, or another user's."""
     found: dict[str, str] = {}
     for entry in _words(pid, "environ"):

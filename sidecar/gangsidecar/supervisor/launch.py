@@ -63,7 +63,7 @@ def expand(text: str, environment: dict[str, str]) -> str:
     return _REFERENCE.sub(value, text)
 
 
-def environment(base: dict[str, str], process: wire.Process, pod: str, client: str, hook: str) -> dict[str, str]:
+def worker_env(base: dict[str, str], process: wire.Process, pod: str, client: str, hook: str) -> dict[str, str]:
     """The supervisor's own environment, the process's on top, and the mark.
 
     In PYTHONPATH the hook for warm starts comes first and the client's folder last, where there are such.
@@ -88,8 +88,8 @@ def write_hosts(path: str, lines: Sequence[str]) -> None:
     os.replace(temporary, path)
 
 
-def begin(env: dict[str, str], local_rank: int) -> MainProcess:
-    """A process that begins an attempt with this environment."""
+def main_process(env: dict[str, str], local_rank: int) -> MainProcess:
+    """The process that begins an attempt with this environment."""
     error_file = env.get(ERROR_FILE, "")
     if error_file:
         remove(error_file)
@@ -108,7 +108,7 @@ def not_executed(command: str, local_rank: int, error: Exception) -> Exited:
     return Exited(local_rank, exit_code=NOT_FOUND if missing else NOT_EXECUTABLE, message=f"{command}: {reason}")
 
 
-def exited(started: MainProcess, status: int) -> Exited:
+def exit_of(started: MainProcess, status: int) -> Exited:
     """The end of a process that was reaped with this wait status."""
     if os.WIFSIGNALED(status):
         signum = os.WTERMSIG(status)

@@ -150,7 +150,7 @@ class PortSearch:
         self._attempt = 0
 
     def _look(self, attempt: int, base: int, count: int) -> tuple[int, ...]:
-        ports = free(base, count, self._pod, attempt)
+        ports = find_free_ports(base, count, self._pod, attempt)
         if not ports:
             self._loop.at(now_ms() + LOOK_AGAIN_MS, partial(self._again, attempt, base, count))
         return ports
@@ -162,8 +162,8 @@ class PortSearch:
                 self._feed(PortsFound(attempt, ports))
 
 
-def free(base: int, count: int, pod: str, attempt: int) -> tuple[int, ...]:
-    """Up to four free ports from ``base .. base + count - 1``.
+def find_free_ports(base: int, count: int, pod: str, attempt: int) -> tuple[int, ...]:
+    """Find up to four free ports from ``base .. base + count - 1``.
 
     The first one tried depends on pod and attempt, so that a late socket of the last attempt, or another gang on the
     same host, does no harm.

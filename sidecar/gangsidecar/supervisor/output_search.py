@@ -4,7 +4,7 @@ A line ends with a newline or, as progress bars have it, a carriage return. Only
 length; bytes that aren't text are searched as replacement characters.
 
 The rule: each pattern of ``podFailurePolicy`` is on its own, and the first line of each counts. A pattern that takes
-too much processor time is given up, and the others go on: it has :data:`SECONDS`, and gets back :data:`SHARE` of the
+too much processor time is given up, and the others go on: it has :data:`BURST`, and gets back :data:`REFILL` of the
 time that passes. So a pattern never holds up the output for longer, and one that is cheap lasts as long as the job.
 """
 
@@ -25,16 +25,16 @@ _DIGITS = 18
 _ENDS = re.compile(rb"[\r\n]+")
 PATTERN_LINE = 4096
 """Bytes of a line that are searched for a pattern of ``podFailurePolicy``."""
-SECONDS = 1.0
+BURST = 1.0
 """Processor time that a pattern may take at once."""
-SHARE = 0.05
+REFILL = 0.05
 """The share of one core that it may take on average."""
 _LEAST = 0.001
 _BEFORE = 20
 """Characters before a match that are kept, where the line is too long to be kept whole."""
 
 
-class Lines:
+class LineSplitter:
     """Cuts one stream into lines."""
 
     def __init__(self) -> None:
@@ -79,15 +79,15 @@ class _Pattern:
     def __init__(self, text: str, compiled: re.Pattern[str]) -> None:
         self.text = text
         self.compiled = compiled
-        self.left = SECONDS
+        self.left = BURST
         self.at = now_ms()
         self.found = ""
 
     def look(self, lines: Sequence[str]) -> None:
         """Look for it. TooSlowError: it has used up its time. RecursionError, MemoryError: it can't be searched for."""
         now = now_ms()
-        self.left, self.at = min(SECONDS, self.left + SHARE * (now - self.at) / 1000), now
-        self.left -= limited(self.left, lambda: self._search(lines))
+        self.left, self.at = min(BURST, self.left + REFILL * (now - self.at) / 1000), now
+        self.left -= run_limited(self.left, lambda: self._search(lines))
         if self.left < _LEAST and not self.found:
             raise TooSlowError
 
@@ -95,7 +95,7 @@ class _Pattern:
         for line in lines:
             match = self.compiled.search(line)
             if match is not None:
-                self.found = shorten(line, match.start(), match.end())
+                self.found = shorten_line(line, match.start(), match.end())
                 return
 
 
@@ -125,7 +125,7 @@ class LogSearch:
             one.look(texts)
         except (TooSlowError, RecursionError, MemoryError):
             if not one.found:
-                self._give_up(one.text, f"took more than {SECONDS:g} s for the output; use one that backtracks less")
+                self._give_up(one.text, f"took more than {BURST:g} s for the output; use one that backtracks less")
                 return False
         if one.found:
             self._report(pattern=one.text, line=one.found)
@@ -135,7 +135,7 @@ class LogSearch:
         self._report(wrong=f"the pattern {printable(text)} of onLog {why}. Until the next attempt, no line matches it")
 
 
-def shorten(line: str, begin: int, end: int) -> str:
+def shorten_line(line: str, begin: int, end: int) -> str:
     """Shorten a line for a report: printable, and of a long line the part with the match."""
     whole = printable(line)
     if len(whole) <= wire.LOG_LINE:
@@ -154,7 +154,7 @@ class TooSlowError(Exception):
     """A search takes too long."""
 
 
-def limited(seconds: float, work: Callable[[], None]) -> float:
+def run_limited(seconds: float, work: Callable[[], None]) -> float:
     """Do the work; return how much processor time it took. TooSlowError: it took longer, and was ended."""
     signal.signal(signal.SIGVTALRM, _raise)
     began = time.thread_time()

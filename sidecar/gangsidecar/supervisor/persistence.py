@@ -30,7 +30,7 @@ from gangsidecar.common import log
 IN_MEMORY = frozenset(("tmpfs", "ramfs", "devtmpfs", "hugetlbfs"))
 """File systems whose content is lost with a boot."""
 _MOUNTS = "/proc/self/mountinfo"
-FILE = 4_096
+TAIL = 4_096
 SAID = 240
 """Characters of what a worker wrote that are reported."""
 _MARK = wire.MARK.encode()
@@ -173,7 +173,7 @@ def leave_words(path: str, ends: tuple[wire.End, ...]) -> None:
     if not words:
         return
     line = words.encode("ascii") + b"\n"
-    _change(path, lambda lines: line + b"".join(_others(lines))[-(FILE - len(line)) :])
+    _change(path, lambda lines: line + b"".join(_others(lines))[-(TAIL - len(line)) :])
 
 
 def forget_message(path: str) -> None:
@@ -215,7 +215,7 @@ def _change(path: str, change: Callable[[list[bytes]], bytes]) -> None:
 
 def _lines(descriptor: int) -> list[bytes]:
     """The lines of the end of the file, as the kubelet reads it."""
-    return os.pread(descriptor, FILE, max(0, os.fstat(descriptor).st_size - FILE)).splitlines(keepends=True)
+    return os.pread(descriptor, TAIL, max(0, os.fstat(descriptor).st_size - TAIL)).splitlines(keepends=True)
 
 
 def _others(lines: list[bytes]) -> list[bytes]:

@@ -246,7 +246,7 @@ def kill_marked(pod: str) -> None:
     (state D); the controller replaces a pod that doesn't report.
     """
     logged_at = 0
-    while left := marked(pod):
+    while left := find_marked(pod):
         if now_ms() - logged_at >= LOG_AGAIN_MS:
             logged_at = now_ms()
             log("warning", "processes of an earlier session are being killed", pids=",".join(map(str, left)))
@@ -254,8 +254,8 @@ def kill_marked(pod: str) -> None:
         time.sleep(0.005)  # they aren't children of this process, so it gets no signal when they are gone
 
 
-def marked(pod: str) -> list[int]:
-    """Processes of workers of this pod, found by the mark in their environment, with everything below them.
+def find_marked(pod: str) -> list[int]:
+    """Find the workers' processes of this pod by the mark in their environment, with all below them.
 
     For the successor of a killed supervisor that was not PID 1. A program that overwrites its own environment (some do,
     to set a title) is found if one of its ancestors is.

@@ -43,13 +43,13 @@ class Searched(NamedTuple):
     question: int
 
 
-Found = wire.Progress | wire.LogMatch
+Notice = wire.Progress | wire.LogMatch
 
 
 class ProgressWatch:
     """Watches the processes of this supervisor's worker, attempt by attempt."""
 
-    def __init__(self, loop: EventLoop, helpers: set[int], then: Callable[[Found], None]) -> None:
+    def __init__(self, loop: EventLoop, helpers: set[int], then: Callable[[Notice], None]) -> None:
         """``helpers``: the pids that belong to no worker. ``then`` gets the progress that was read, and matches."""
         self._loop = loop
         self._helpers = helpers
@@ -71,7 +71,7 @@ class ProgressWatch:
             self._newest = self._starting = _Copy(self._loop, self._helpers, attempt, run, self._take)
             self._copies.append(self._newest)
 
-    def _take(self, found: Found | Searched) -> None:
+    def _take(self, found: Notice | Searched) -> None:
         if not isinstance(found, Searched):
             self._then(found)
 
@@ -136,7 +136,7 @@ class _Copy:
     """The copier of one attempt's output, the pipes from its processes, and the questions whether all is searched."""
 
     def __init__(
-        self, loop: EventLoop, helpers: set[int], attempt: int, run: wire.Run, then: Callable[[Found | Searched], None]
+        self, loop: EventLoop, helpers: set[int], attempt: int, run: wire.Run, then: Callable[[Notice | Searched], None]
     ) -> None:
         self._loop = loop
         self._then = then
@@ -152,7 +152,7 @@ class _Copy:
         restored = None if run.restore is None else run.restore.step
         pattern = "" if run.source is None else run.source.pattern
         search = copier.Patterns(pattern, run.log_patterns, tuple(self._readers), restored)
-        work = partial(copier.copy, self._streams, search)
+        work = partial(copier.copy_streams, self._streams, search)
         self.watcher = Watcher(loop, helpers, attempt, self._take, work, self._readers)
 
     def _open(self) -> None:
@@ -205,7 +205,7 @@ class _Copy:
         except OSError:  # The pipe is full: the newest question in it is answered, and this one in time or not.
             return
 
-    def _take(self, found: Found | Searched) -> None:
+    def _take(self, found: Notice | Searched) -> None:
         if isinstance(found, Searched):
             self._answered = max(self._answered, found.question)
         self._then(found)
@@ -235,7 +235,7 @@ class Watcher:
         loop: EventLoop,
         helpers: set[int],
         attempt: int,
-        then: Callable[[Found | Searched], None],
+        then: Callable[[Notice | Searched], None],
         work: Callable[[int], None],
         keep: Sequence[int] = (),
     ) -> None:

@@ -9,7 +9,7 @@ import os
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from gangsidecar.supervisor.machine import Identity
+from gangsidecar.supervisor.machine import PodIdentity
 from gangsidecar.wire import CACHES_FOLDER, CACHES_VARIABLE, CLIENT_FOLDER, HOOK_FOLDER, PRELOAD_VARIABLE, Compiler
 
 
@@ -21,7 +21,7 @@ class UsageError(Exception):
 class SupervisorSettings:
     """The settings that the pod gives its supervisor."""
 
-    identity: Identity
+    identity: PodIdentity
     command: tuple[str, ...]
     socket: str
     """The unix socket on which the sidecar listens."""
@@ -99,7 +99,7 @@ def help_text() -> str:
     return _HELP.format(flags="\n".join(lines))
 
 
-def parse(arguments: list[str]) -> SupervisorSettings:
+def parse_settings(arguments: list[str]) -> SupervisorSettings:
     """Read what follows ``run``, and the environment. UsageError: something is missing, unknown or wrong."""
     given, command = _parsed(arguments)
     if missing := [f"{name} (or {_FLAGS[name].variable})" for name in _FLAGS if not given[name]]:
@@ -111,7 +111,7 @@ def parse(arguments: list[str]) -> SupervisorSettings:
     path = {name: given[name] if is_set[name] else os.path.join(folder, _BESIDE[name]) for name in _BESIDE}
     hook = os.path.join(os.path.dirname(os.path.abspath(path["--client-dir"])), HOOK_FOLDER)
     return SupervisorSettings(
-        identity=Identity(
+        identity=PodIdentity(
             given["--gang"], given["--member"], _natural(given, "--incarnation"), given["--pod"], given["--address"]
         ),
         command=tuple(command),

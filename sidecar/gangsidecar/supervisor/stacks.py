@@ -32,9 +32,9 @@ SIGNAL = 59
 """The signal at which a process writes its Python stacks, if it catches it: a real-time one that no library takes."""
 FILE = "gang-stacks"
 """The name of the memory file into which it does."""
-LIMIT = 8_000
+MAX_CHARACTERS = 8_000
 """Characters of all; a message has room for a few more."""
-LEAST = 250
+MIN_CHARACTERS = 250
 """Characters of one process: what its first thread does, and its innermost frames."""
 FIRST_THREAD = 90
 """Characters of a line of a thread, and of a mark."""
@@ -97,12 +97,12 @@ def take(of: int, without: set[int], until_ms: int, first: int | None = None) ->
         first: the process to begin with, if one is suspected.
     """
     found = sorted(processes.descendants(of, {*without, os.getpid()}), key=lambda pid: (pid != first, pid))
-    left = LIMIT
+    left = MAX_CHARACTERS
     for at, pid in enumerate(found):
-        if left < LEAST or now_ms() >= until_ms:
+        if left < MIN_CHARACTERS or now_ms() >= until_ms:
             yield f"and {len(found) - at} more processes\n"
             return
-        share = max(LEAST, left // (len(found) - at))
+        share = max(MIN_CHARACTERS, left // (len(found) - at))
         for piece in _process(pid, share, until_ms):
             left -= len(piece)
             yield piece

@@ -19,7 +19,7 @@ from gangsidecar.start.link import WARM_STARTS
 from gangsidecar.supervisor import connections, launch, machine, persistence, processes
 from gangsidecar.supervisor.event_loop import EventLoop
 from gangsidecar.supervisor.machine.stop import why_anew
-from gangsidecar.supervisor.progress_watch import Found, ProgressWatch
+from gangsidecar.supervisor.progress_watch import Notice, ProgressWatch
 from gangsidecar.supervisor.settings import SupervisorSettings
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ HOSTFILE = "hostfile"
 """Beside the socket: address and slots of the attempt's members, as mpirun takes them."""
 UNBUFFERED = {"PYTHONUNBUFFERED": "1"}
 """Set where steps are read from the output: else Python keeps it back until it is some kilobytes."""
-TERMINATION_LOG = "GANG_TERMINATION_LOG"
+TERMINATION_LOG_VARIABLE = "GANG_TERMINATION_LOG"
 """The file in which a worker may write why it fails, as in /dev/termination-log in any container."""
 IMPORTS = "imports"
 """Beside the state file: what the worker has imported, a module a line."""
@@ -44,7 +44,7 @@ class Workers:
     """Starts the worker's processes, as forks of a template where the pod asks for that."""
 
     def __init__(
-        self, loop: EventLoop, settings: SupervisorSettings, helpers: set[int], feed: Callable[[machine.Event], None]
+        self, loop: EventLoop, settings: SupervisorSettings, helpers: set[int], feed: Callable[[machine.Input], None]
     ) -> None:
         """``helpers``: the pids that belong to no worker. ``feed`` takes what processes say about parking."""
         self._loop = loop
@@ -58,7 +58,7 @@ class Workers:
         self._environment = {
             **given,
             **launch.cache_variables(settings.caches, settings.compilers, given),
-            TERMINATION_LOG: settings.termination_log,
+            TERMINATION_LOG_VARIABLE: settings.termination_log,
         }
         """The environment of each process of each attempt."""
         self._hook, listens_at = settings.hook if settings.preload else "", self._warm_socket()
@@ -83,7 +83,7 @@ class Workers:
         """The processes that were started and have not ended."""
         return self._mains
 
-    def start(self, effect: machine.Spawn) -> list[machine.Event]:
+    def start(self, effect: machine.Spawn) -> list[machine.Input]:
         """Start the processes; returns what the machine is to learn."""
         settings = self._settings
         hostfile = os.path.join(self._folder, HOSTFILE)
@@ -95,7 +95,7 @@ class Workers:
         if self._warm is not None:
             self._warm.new_attempt(effect.attempt)
         self.progress.begin(effect.attempt, effect.run)
-        events: list[machine.Event] = []
+        events: list[machine.Input] = []
         ranks: dict[int, int | None] = {}
         base = {**(UNBUFFERED if self.progress.is_searched else {}), **self._environment}
         for process in effect.run.processes:
@@ -117,7 +117,7 @@ class Workers:
         """Start a process; return its pid. OSError, ValueError: it could not be executed."""
         command = launch.expand_command(self._settings.command, env)
         refusal = "" if command == self._plain_command else REFUSAL
-        main = launch.begin(env, process.local_rank)
+        main = launch.main_process(env, process.local_rank)
         output = self.progress.output()
         pid, ours = (connections.spawn_parkable if self._warm is None else self._warm.spawn)(command, env, output)
         self._mains[pid] = main
@@ -127,7 +127,7 @@ class Workers:
     def _go_on(self, attempt: int, process: wire.Process, env: dict[str, str]) -> int:
         """Let a parked process go on; returns its pid. One that can't is killed: it ends in the new attempt."""
         pid = self._pid_of(process.local_rank)
-        self._mains[pid] = launch.begin(env, process.local_rank)
+        self._mains[pid] = launch.main_process(env, process.local_rank)
         if not self._parking[pid].go_on(attempt, process, env):
             log("error", "a process that had parked can't go on and is killed", pid=pid, attempt=attempt)
             processes.send([pid], signal.SIGKILL)
@@ -178,14 +178,14 @@ class Workers:
         """The processes with these local ranks."""
         return {pid for pid, main in self._mains.items() if main.local_rank in local_ranks}
 
-    def ended(self, pid: int, status: int, *, by_itself: bool = True) -> machine.Exited | None:
-        """A child was reaped; returns how it ended if it is a process of the worker."""
+    def note_end(self, pid: int, status: int, *, by_itself: bool = True) -> machine.Exited | None:
+        """Note that a child was reaped; return how it ended if it is a process of the worker."""
         started = self._mains.pop(pid, None)
         if started is not None:
             parked = self._parking.pop(pid)
             parked.close()
             self._takes_part = self._takes_part or parked.has_asked
-            exited = launch.exited(started, status)
+            exited = launch.exit_of(started, status)
             if by_itself:
                 self.progress.process_ended()
                 exited = self._with_its_words(exited)
@@ -217,7 +217,7 @@ class Workers:
         if self._warm is not None:
             self._warm.progressed(progress)
 
-    def _read(self, found: Found) -> None:
+    def _read(self, found: Notice) -> None:
         if isinstance(found, wire.Progress):
             self.progressed(found)
         self._feed(found)
@@ -238,7 +238,7 @@ class Workers:
             log("warning", "the list of the worker's processes can't be written", file=path, reason=error)
 
     def _environment_of(self, base: dict[str, str], process: wire.Process) -> dict[str, str]:
-        return launch.environment(base, process, self._settings.identity.pod, self._settings.client, self._hook)
+        return launch.worker_env(base, process, self._settings.identity.pod, self._settings.client, self._hook)
 
     def _warm_socket(self) -> str:
         """Return the socket at which interpreters ask. Its path has at most 107 bytes."""

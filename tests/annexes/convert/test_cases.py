@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gangctl.api.manifest import load
+from gangctl.api.manifest import load_gangjob
 from gangctl.cli.main import main
 
 CASES = sorted(path for path in (Path(__file__).parent / "cases").iterdir() if path.suffix != ".out")
@@ -34,5 +34,5 @@ def test_a_case_becomes_what_its_file_says(
         expected.write_text(made.replace(str(case), case.name))
     assert made.replace(str(case), case.name) == expected.read_text()
     if code == 0:
-        job = load(said.out, "the result")
+        job = load_gangjob(said.out, "the result")
         assert job.spec.roles

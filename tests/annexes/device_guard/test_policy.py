@@ -17,7 +17,7 @@ from gangctl.annexes.device_guard.policy import (
     SETTLE_SECONDS,
     WINDOW_SECONDS,
     GuardedPod,
-    Memory,
+    GuardState,
 )
 from gangctl.core.facts.world import Device
 
@@ -35,7 +35,7 @@ class World:
     pods: dict[str, GuardedPod] = field(default_factory=dict)
     now: float = START
     fresh: float = START
-    memory: Memory = field(default_factory=lambda: Memory(START - WINDOW_SECONDS))
+    memory: GuardState = field(default_factory=lambda: GuardState(START - WINDOW_SECONDS))
     refusing: set[str] = field(default_factory=set)
     evictions: list[tuple[float, str, str]] = field(default_factory=list)
     """When, the pod's UID, its node."""
@@ -55,15 +55,15 @@ class World:
         """Rounds, as the controller makes them, until one evicts nothing."""
         while True:
             pods = tuple(self.pods.values())
-            self.memory = policy.seen(self.memory, pods, self.now)
-            verdict = policy.decide(self.memory, pods, self.now, self.fresh)
+            self.memory = policy.note_health(self.memory, pods, self.now)
+            verdict = policy.decide_evictions(self.memory, pods, self.now, self.fresh)
             for one, device in verdict.evict:
                 assert device in one.devices
                 self.requests.append((self.now, one.uid))
                 if one.uid in self.refusing:
-                    self.memory = policy.refused(self.memory, one, self.now)
+                    self.memory = policy.note_refusal(self.memory, one, self.now)
                 else:
-                    self.memory = policy.evicted(self.memory, one, self.now)
+                    self.memory = policy.note_eviction(self.memory, one, self.now)
                     self.evictions.append((self.now, one.uid, one.node))
             if not verdict.evict:
                 self.look_again_at, self.waiting = verdict.look_again_at, dict(verdict.waiting)
@@ -80,7 +80,7 @@ class World:
 
     def change_leader(self) -> None:
         """The next leader remembers nothing, and its watches are fresh from now on."""
-        self.memory, self.fresh = Memory(self.now), self.now
+        self.memory, self.fresh = GuardState(self.now), self.now
         self.look()
 
     @property
@@ -182,7 +182,7 @@ def test_a_node_loses_two_pods_a_minute_those_first_that_have_been_unhealthy_the
 
 
 def test_pods_that_wait_for_the_same_moment_are_evicted_in_the_order_of_their_faults() -> None:
-    world = World(memory=Memory(START))
+    world = World(memory=GuardState(START))
     world.put(*(pod(name) for name in "abc"))
     for name in "cba":
         world.health(name, "Unhealthy")
@@ -193,18 +193,18 @@ def test_pods_that_wait_for_the_same_moment_are_evicted_in_the_order_of_their_fa
 
 
 def test_pods_whose_evictions_get_no_answer_do_not_keep_others_waiting_without_end() -> None:
-    memory = Memory(START - WINDOW_SECONDS)
+    memory = GuardState(START - WINDOW_SECONDS)
     pods = tuple(pod(name, health="Unhealthy") for name in "abc")
-    memory = policy.seen(memory, pods, START)
+    memory = policy.note_health(memory, pods, START)
     asked: list[str] = []
     now = START + SETTLE_SECONDS
     for _ in range(2):
-        verdict = policy.decide(memory, pods, now, START)
+        verdict = policy.decide_evictions(memory, pods, now, START)
         for one, _ in verdict.evict:
             asked.append(one.uid)
-            memory = policy.refused(memory, one, now, counts=True)
+            memory = policy.note_refusal(memory, one, now, counts=True)
         now += WINDOW_SECONDS
-        memory = policy.seen(memory, pods, now)
+        memory = policy.note_health(memory, pods, now)
     assert asked == ["a", "b", "c", "a"]
 
 
@@ -248,18 +248,18 @@ def test_a_refusal_is_forgotten_when_the_device_is_healthy_again() -> None:
 
 
 def test_the_api_server_may_ask_for_a_longer_pause() -> None:
-    made = policy.refused(Memory(START), pod("a"), START, at_least=30)
+    made = policy.note_refusal(GuardState(START), pod("a"), START, at_least=30)
     assert made.refusals["a"].again_at == START + 30
 
 
 def test_an_eviction_without_an_answer_counts_for_the_rates() -> None:
-    memory = Memory(START - WINDOW_SECONDS)
+    memory = GuardState(START - WINDOW_SECONDS)
     pods = tuple(pod(f"p{number}", health="Unhealthy") for number in range(NODE_EVICTIONS + 1))
-    memory = policy.seen(memory, pods, START)
+    memory = policy.note_health(memory, pods, START)
     for one in pods[:NODE_EVICTIONS]:
-        memory = policy.refused(memory, one, START + 1, counts=True)
+        memory = policy.note_refusal(memory, one, START + 1, counts=True)
     now = START + SETTLE_SECONDS
-    assert policy.decide(memory, pods, now, START).evict == ()
+    assert policy.decide_evictions(memory, pods, now, START).evict == ()
 
 
 @pytest.mark.parametrize("seed", range(20))

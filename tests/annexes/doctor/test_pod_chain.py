@@ -8,7 +8,7 @@ import pytest
 
 from gangctl.annexes.doctor.links import Inside, Link, LinkName, LinkState, NodeSurroundings, Unread
 from gangctl.annexes.doctor.pod_chain import cuda_link, pod_chain
-from gangctl.kubernetes.objects import Container
+from gangctl.kubernetes.objects import PodContainer
 from tests.annexes.doctor.clusters import GPU, around, condition, gpu_node, not_ready, pod, raw_pod
 
 OK, FAILED, ABSENT, UNKNOWN = LinkState.OK, LinkState.FAILED, LinkState.ABSENT, LinkState.UNKNOWN
@@ -120,7 +120,7 @@ def test_the_health_of_devices_is_as_the_status_tells() -> None:
 def test_cuda_of_the_image_against_the_driver(
     image: str, env: dict[str, str], supported: str, state: LinkState, seen: str
 ) -> None:
-    found = cuda_link(Container(name="main", image=image, env=env), {}, supported, "NVIDIA GPUs")
+    found = cuda_link(PodContainer(name="main", image=image, env=env), {}, supported, "NVIDIA GPUs")
     assert found is not None
     assert found.state is state
     assert seen in found.seen
@@ -128,7 +128,7 @@ def test_cuda_of_the_image_against_the_driver(
 
 @pytest.mark.parametrize("image", ["mine:1", "registry:5000/mine", "mine:focus12", "mine:cu1", "cuda12.4/mine:2"])
 def test_an_image_that_does_not_tell_its_cuda_is_not_guessed(image: str) -> None:
-    assert cuda_link(Container(name="main", image=image), {}, "12.4", "NVIDIA GPUs") is None
+    assert cuda_link(PodContainer(name="main", image=image), {}, "12.4", "NVIDIA GPUs") is None
 
 
 def test_cuda_that_is_not_known_is_unknown_and_says_how_to_look() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gangctl.annexes.doctor.links import LinkName, NodeSurroundings, Unread
-from gangctl.annexes.doctor.survey import Member, pools
+from gangctl.annexes.doctor.survey import PoolNode, pools
 from tests.annexes.doctor.clusters import GPU, GPU_LABELS, node, pod, raw_node, raw_pod
 
 TYPE = "node.kubernetes.io/instance-type"
@@ -13,7 +13,7 @@ TYPE = "node.kubernetes.io/instance-type"
 
 def member(
     name: str, image: str = "plugin:1", count: int = 8, labels: dict[str, str] | None = None, **status: Any
-) -> Member:
+) -> PoolNode:
     """A node of a pool, with its device plugin."""
     plugin = pod(raw_pod("p", name, {"name": "nvidia-device-plugin-ds"}, image))
     made = node(raw_node(name, {GPU: count}, GPU_LABELS | {TYPE: "p5.48xlarge"} | (labels or {}), **status))

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 
 import pytest
 
-from gangclient.memory._keeping import REMEMBERED, Keeper, Ledger, Verdict
+from gangclient.memory._keeping import REMEMBERED, Keeper, Ledger, StepVerdict
 
 T = TypeVar("T", Keeper, Ledger)
 
@@ -20,7 +20,7 @@ class Rank(NamedTuple):
     at: int
     whole: frozenset[int]
     said: tuple[tuple[int, bool], ...]
-    told: tuple[Verdict, ...]
+    told: tuple[StepVerdict, ...]
 
 
 class World(NamedTuple):
@@ -74,14 +74,14 @@ def following(world: World, steps: int, *, mistaken: bool) -> list[World]:
                     one = one._replace(whole=one.whole | {step}, said=(*one.said, (step, True)))
                 else:
                     if takes:
-                        one.keeper.judged(Verdict(step, safe=False))
+                        one.keeper.take_verdict(StepVerdict(step, safe=False))
                     one = one._replace(said=(*one.said, (step, False)))
                 found.append(_with(world, number, one._replace(at=step)))
         if old.said:
             found.append(_heard(world, number))
         if old.told:
             one, verdict = old._replace(keeper=_copied(old.keeper)), old.told[0]
-            one.keeper.judged(verdict)
+            one.keeper.take_verdict(verdict)
             whole = frozenset(step for step in one.whole if not verdict.ends(step))
             found.append(_with(world, number, one._replace(whole=whole, told=old.told[1:])))
     return found
@@ -146,16 +146,16 @@ def test_a_restored_step_is_safe_from_the_beginning() -> None:
     keeper = Keeper(100)
     assert keeper.takes(110)
     assert not keeper.takes(120)
-    keeper.judged(Verdict(110, safe=True))
+    keeper.take_verdict(StepVerdict(110, safe=True))
     assert (keeper.safe, keeper.pending) == (110, None)
 
 
 def test_what_is_remembered_of_dead_steps_is_bounded() -> None:
     keeper, ledger = Keeper(None), Ledger(2)
     for step in range(3 * REMEMBERED):
-        assert ledger.note(0, step, kept=False) == Verdict(step, safe=False)
+        assert ledger.note(0, step, kept=False) == StepVerdict(step, safe=False)
         assert ledger.note(1, step, kept=False) is None, "it is told once"
-        keeper.judged(Verdict(step, safe=False))
+        keeper.take_verdict(StepVerdict(step, safe=False))
     assert len(keeper._dead) == REMEMBERED  # noqa: SLF001 - it has no other sign
     assert len(ledger._judged) == REMEMBERED  # noqa: SLF001
     assert not keeper.takes(3 * REMEMBERED - 1)

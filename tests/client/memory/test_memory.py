@@ -19,7 +19,7 @@ import pytest
 import gangclient
 import gangclient.memory
 from gangclient.memory import _link
-from gangclient.memory._link import Identity, encoded
+from gangclient.memory._link import Identity, encode_line
 from gangclient.memory._parts import put
 from tests.client.memory.ranks import Rank, attempt, changed, held, part, safe, save
 from tests.wait import SECONDS, until
@@ -171,7 +171,7 @@ def test_a_copy_on_its_way_ends_with_the_attempt(tmp_path: Path) -> None:
         sender = socket.create_connection(("127.0.0.1", ranks[1].store.port), timeout=SECONDS)
         announced = part(2, 0)
         hello = {"gang": "uid", "attempt": 2, "rank": 0}
-        sender.sendall(encoded({**hello, "put": [2, 0, 2, len(announced), zlib.crc32(announced)]}))
+        sender.sendall(encode_line({**hello, "put": [2, 0, 2, len(announced), zlib.crc32(announced)]}))
         assert b"wanted" in sender.recv(1000)
         sender.sendall(announced[:-1])
     with sender, attempt(tmp_path, 2, number=3, restored=1) as ranks:
@@ -233,7 +233,7 @@ def test_the_directory_and_the_ranks_send_others_away(tmp_path: Path) -> None:
     with attempt(tmp_path, 2) as ranks:
         save(ranks, 1)
         address = ranks[0].store.directory
-        for garbage in (b"GET / HTTP/1.1\r\n\r\n", b"x" * 200_000, b"[1]\n", encoded({"gang": "other", "rank": 0})):
+        for garbage in (b"GET / HTTP/1.1\r\n\r\n", b"x" * 200_000, b"[1]\n", encode_line({"gang": "other", "rank": 0})):
             for host, port in (address, ("127.0.0.1", ranks[1].store.port)):
                 assert answer(host, port, garbage) == b""
         save(ranks, 2)

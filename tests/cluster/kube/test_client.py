@@ -17,7 +17,7 @@ from gangctl.cluster.errors import Conflict, Retryable, Terminal
 from gangctl.cluster.kube import client as requests
 from gangctl.cluster.kube import credentials
 from gangctl.cluster.kube.client import AlreadyExists, Client, Forbidden, NoAnswer, NotFound, Rejected, ResourceExpired
-from gangctl.cluster.kube.credentials import Credentials, load
+from gangctl.cluster.kube.credentials import Credentials, load_credentials
 from tests.cluster.kube.fakeapi import FakeApi, serving, status
 from tests.wait import until_async
 
@@ -231,11 +231,11 @@ async def test_the_error_of_an_unusable_kubeconfig_names_it(
 ) -> None:
     folder = tmp_path_factory.mktemp("kube")
     with pytest.raises(Terminal, match=r"there is no kubeconfig at .*none"):
-        await load(folder / "none", None)
+        await load_credentials(folder / "none", None)
     wrong = folder / "wrong"
     wrong.write_text("contexts: []\n")
     with pytest.raises(Terminal, match=r"the kubeconfig .*wrong can't be used"):
-        await load(wrong, None)
+        await load_credentials(wrong, None)
     good = folder / "good"
     good.write_text(
         "clusters: [{name: c, cluster: {server: 'http://here:1/'}}]\n"
@@ -244,7 +244,7 @@ async def test_the_error_of_an_unusable_kubeconfig_names_it(
         "current-context: x\n"
     )
     monkeypatch.setenv("KUBECONFIG", str(good))
-    found = await load(None, None)
+    found = await load_credentials(None, None)
     assert (found.server, found.namespace, found.authorization()) == ("http://here:1", "team", "Bearer t")
 
 
@@ -266,13 +266,13 @@ async def test_a_pod_uses_its_service_account_and_reads_its_token_again(
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     with pytest.raises(Terminal, match="is automountServiceAccountToken off"):
-        await load(None, None)
+        await load_credentials(None, None)
     for name, text in {"token": "one\n", "namespace": "gangctl-system", "ca.crt": ""}.items():
         (account / name).write_text(text)
     with pytest.raises(Terminal, match="the pod's service account can't be used"):
-        await load(None, None)
+        await load_credentials(None, None)
     (account / "ca.crt").write_bytes(_authority())
-    found = await load(None, None)
+    found = await load_credentials(None, None)
     assert (found.server, found.namespace) == ("https://[fd00::1]:443", "gangctl-system")
     assert found.authorization() == "Bearer one"
     (account / "token").write_text("two")

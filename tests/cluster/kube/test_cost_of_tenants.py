@@ -21,7 +21,7 @@ from gangctl.api.incident import Stacks
 from gangctl.cluster.kube.injection import sidecar_resources
 from gangctl.cluster.kube.pod_builder import EligibleNodes
 from gangctl.cluster.kube.projections import GANGS, PODS
-from gangctl.core.facts.printed import READ, last_lines, masked
+from gangctl.core.facts.printed import MAX_READ, last_lines, mask_secrets
 from gangctl.core.record.incidents import innermost
 from tests.cluster.kube.objects import NODES, gang, node, pod
 from tests.effort import examples
@@ -126,7 +126,7 @@ WAYS: Final[dict[str, Callable[[str], Callable[[], object]]]] = {
     "last words": lambda text: read_pod(ended(text[:4096])),
     "limits": limits,
     "affinity": lands,
-    "lines": lambda text: lambda: [masked.__wrapped__(one) for one in pieces(text, READ)],
+    "lines": lambda text: lambda: [mask_secrets.__wrapped__(one) for one in pieces(text, MAX_READ)],
     "a log": lambda text: lambda: last_lines(text.encode(), 1, overtaken=False),
     "stacks": lambda text: lambda: innermost(Stacks(member="worker-0", text=f"    {text[:8000]}")),
 }
@@ -149,7 +149,7 @@ def cost(way: str, text: str) -> float:
     tries = []
     for _ in range(3):
         work = WAYS[way](text)
-        masked.cache_clear()
+        mask_secrets.cache_clear()
         tries.append(seconds(work))
     return min(tries) / len(text.encode(errors="replace")) / seconds_of_a_byte()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gangctl.explain.why.world import Cluster
+from gangctl.explain.why.world import Inventory
 from gangctl.kubernetes.objects import Node, WholePod, read_node, read_pod
 from gangctl.kubernetes.schema import RawNode, RawWholePod
 from gangctl.kubernetes.signals import SignalTable
@@ -39,8 +39,8 @@ def pod(name: str, gpus: int | str = 1, *, on: str = "", **spec: Any) -> WholePo
     return read_pod(RawWholePod.model_validate(raw_pod(name, gpus, on=on, **spec)))
 
 
-def cluster(nodes: list[Node], *pods: WholePod, **claims: Any) -> Cluster:
+def cluster(nodes: list[Node], *pods: WholePod, **claims: Any) -> Inventory:
     there: dict[str, tuple[WholePod, ...]] = {}
     for one in pods:
         there[one.node] = (*there.get(one.node, ()), one)
-    return Cluster(tuple(nodes), there, {one.name: one for one in claims.values()})
+    return Inventory(tuple(nodes), there, {one.name: one for one in claims.values()})

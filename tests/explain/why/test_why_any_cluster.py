@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gangctl.explain.why.filters import neighbours, refusals
 from gangctl.explain.why.walk import moves, pack, scheduler_message, walk, with_pod, without_pod
-from gangctl.explain.why.world import Cluster
+from gangctl.explain.why.world import Inventory
 from gangctl.kubernetes.objects import Node, WholePod
 from tests.effort import examples
 from tests.explain.why.clusters import GPU, cluster, node, pod
@@ -56,7 +56,7 @@ def pods(draw: st.DrawFn, name: str, on: str = "") -> WholePod:
 
 
 @st.composite
-def clusters(draw: st.DrawFn) -> Cluster:
+def clusters(draw: st.DrawFn) -> Inventory:
     found = draw(nodes())
     names = [one.name for one in found]
     there = (

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from gangctl.core.facts.world import Pod
-from gangctl.explain.why.findings import Finding, Kind
-from gangctl.explain.why.pending import unscheduled
+from gangctl.explain.why.findings import Finding, FindingKind
+from gangctl.explain.why.pending import find_unscheduled
 from gangctl.explain.why.walk import Moves
-from gangctl.explain.why.world import Cluster, Surroundings
+from gangctl.explain.why.world import GangSurroundings, Inventory
 from gangctl.kubernetes.objects import Node, WholePod
 from tests.explain.why.clusters import GPU, cluster, node, pod
 
@@ -23,10 +23,10 @@ def waiting(count: int, gpus: int, **spec: Any) -> tuple[WholePod, ...]:
     return tuple(pod(f"gang-worker-{at}-0", gpus, **SAID, **spec) for at in range(count))
 
 
-def found(pods: tuple[WholePod, ...], there: Cluster | None) -> Finding:
-    around = Surroundings(waiting=pods, cluster=there)
+def found(pods: tuple[WholePod, ...], there: Inventory | None) -> Finding:
+    around = GangSurroundings(waiting=pods, cluster=there)
     members = {one.name: f"worker-{at}" for at, one in enumerate(pods)}
-    (finding,) = unscheduled(around, members, "the gang waits")
+    (finding,) = find_unscheduled(around, members, "the gang waits")
     return finding
 
 
@@ -47,7 +47,7 @@ def test_enough_in_total_and_not_on_one_node_names_the_nodes_and_what_would_have
         pod("t5", 5, on="node-b"),
     )
     finding = found(waiting(1, 4), there)
-    assert finding.kind is Kind.FRAGMENTED
+    assert finding.kind is FindingKind.FRAGMENTED
     assert finding.seen == (
         f"worker-0 has no node: it needs 4 {GPU}; enough in total, not on one node: 5 {GPU} free in total, at most 3 "
         "on one node"
@@ -72,7 +72,7 @@ def test_the_smallest_pod_that_makes_room_and_fits_elsewhere_would_move() -> Non
         pod("cpu-only", 0, on="node-b"),
     )
     finding = found(waiting(1, 4), there)
-    assert finding.kind is Kind.FRAGMENTED
+    assert finding.kind is FindingKind.FRAGMENTED
     assert moved(finding.moves) == [("lab/small", "node-c")]
     assert "make room on node-b: move lab/small (to node-c)" in finding.do
     assert "lab/small has no controller and would not come back" in finding.do
@@ -100,22 +100,22 @@ def test_of_several_pods_the_largest_move_first_and_each_needs_a_place() -> None
 def test_a_pod_that_stays_is_not_named_as_one_that_could_move(fixed: dict[str, Any]) -> None:
     there = cluster([node("node-a", 4), node("node-b", 2)], pod("stays", 2, on="node-a", **fixed))
     finding = found(waiting(1, 4), there)
-    assert finding.kind is Kind.FRAGMENTED
+    assert finding.kind is FindingKind.FRAGMENTED
     assert finding.moves is None
 
 
 def test_the_gang_s_own_pods_do_not_move() -> None:
     own = Pod(name="gang-worker-1-0", uid="uid-own", member="worker-1", incarnation=0)
     there = cluster([node("node-a", 4), node("node-b", 2)], pod("own", 2, on="node-a"))
-    around = Surroundings(pods=(own,), waiting=waiting(1, 4), cluster=there)
-    (finding,) = unscheduled(around, {}, "")
+    around = GangSurroundings(pods=(own,), waiting=waiting(1, 4), cluster=there)
+    (finding,) = find_unscheduled(around, {}, "")
     assert finding.moves is None
 
 
 def test_less_free_in_total_than_all_pods_need_is_not_a_matter_of_moving() -> None:
     there = cluster(halves(), pod("bert", 5, on="node-a"), pod("t5", 5, on="node-b"))
     finding = found(waiting(2, 4), there)
-    assert finding.kind is Kind.NOT_ENOUGH
+    assert finding.kind is FindingKind.NOT_ENOUGH
     assert finding.seen == f"worker-0 and worker-1 have no node: each needs 4 {GPU}, and 6 are free in total"
     assert finding.do == f"add nodes with 2 more {GPU}, free some, or lower the request"
 
@@ -123,14 +123,14 @@ def test_less_free_in_total_than_all_pods_need_is_not_a_matter_of_moving() -> No
 def test_room_for_some_of_the_pods_is_told_and_what_the_others_lack() -> None:
     there = cluster(halves(), pod("t5", 5, on="node-b"))
     finding = found(waiting(3, 4), there)
-    assert finding.kind is Kind.NOT_ENOUGH
+    assert finding.kind is FindingKind.NOT_ENOUGH
     assert "there is room for 2 of 3; each needs 4" in finding.seen
     assert "3 are free beside that" in finding.seen
 
 
 def test_a_request_that_no_node_can_ever_meet_is_told_at_once() -> None:
     finding = found(waiting(2, 16), cluster(halves()))
-    assert finding.kind is Kind.TOO_LARGE
+    assert finding.kind is FindingKind.TOO_LARGE
     assert f"each needs 16 {GPU}, and no node that would do has more than 8" in finding.seen
     assert finding.do == "lower the request, or add nodes that have as much"
 
@@ -138,7 +138,7 @@ def test_a_request_that_no_node_can_ever_meet_is_told_at_once() -> None:
 def test_nodes_that_would_not_do_do_not_count_as_room() -> None:
     there = cluster([node("node-a", 8, cordoned=True), node("node-b", 2)])
     finding = found(waiting(1, 4), there)
-    assert finding.kind is Kind.TOO_LARGE
+    assert finding.kind is FindingKind.TOO_LARGE
     assert [(one.node, one.free, one.why) for one in finding.nodes] == [
         ("node-a", "", "were unschedulable (cordoned)"),
         ("node-b", "2", f"Insufficient {GPU}"),
@@ -151,7 +151,7 @@ def test_labels_and_taints_that_leave_no_node_are_named_with_what_to_do() -> Non
         [node("node-a"), node("node-b", cordoned=True), node("node-c", labels={"pool": "h100"}, taints=[taint])]
     )
     finding = found(waiting(1, 4, nodeSelector={"pool": "h100"}), there)
-    assert finding.kind is Kind.NO_NODE
+    assert finding.kind is FindingKind.NO_NODE
     assert finding.seen == (
         "worker-0 has no node: no node would do, whatever is free: node-a: didn't match Pod's node affinity/selector "
         "(nodeSelector pool=h100); node-b is cordoned; node-c: had untolerated taint {maintenance: } "
@@ -164,23 +164,23 @@ def test_labels_and_taints_that_leave_no_node_are_named_with_what_to_do() -> Non
 
 def test_pods_that_would_fit_wait_for_the_scheduler_or_for_one_that_does_not_run() -> None:
     finding = found(waiting(2, 4), cluster(halves()))
-    assert finding.kind is Kind.FITS
+    assert finding.kind is FindingKind.FITS
     assert "the scheduler last said: 0/2 nodes are available" in finding.seen
     unseen = (pod("gang-worker-0-0", 4, schedulerName="volcano"),)
     finding = found(unseen, cluster(halves()))
-    assert finding.kind is Kind.NO_SCHEDULER
+    assert finding.kind is FindingKind.NO_SCHEDULER
     assert "check that the scheduler volcano runs" in finding.do
 
 
 def test_a_gate_is_told_before_anything_is_counted() -> None:
     finding = found(waiting(1, 99, schedulingGates=[{"name": "kueue.x-k8s.io/admission"}]), cluster([]))
-    assert finding.kind is Kind.SCHEDULING_GATED
+    assert finding.kind is FindingKind.SCHEDULING_GATED
     assert "kueue.x-k8s.io/admission" in finding.seen
 
 
 def test_without_nodes_the_scheduler_is_quoted() -> None:
     finding = found(waiting(1, 4), None)
-    assert finding.kind is Kind.UNSCHEDULABLE
+    assert finding.kind is FindingKind.UNSCHEDULABLE
     assert finding.seen == "worker-0 has no node: 0/2 nodes are available"
 
 
@@ -191,6 +191,6 @@ def test_what_is_not_looked_at_is_said() -> None:
 
 def test_roles_that_ask_for_different_things_are_findings_of_their_own() -> None:
     small, large = waiting(1, 1), (pod("gang-big-0-0", 16, **SAID),)
-    around = Surroundings(waiting=(*small, *large), cluster=cluster([node("node-a", 0)]))
-    findings = list(unscheduled(around, {}, ""))
+    around = GangSurroundings(waiting=(*small, *large), cluster=cluster([node("node-a", 0)]))
+    findings = list(find_unscheduled(around, {}, ""))
     assert sorted(one.members for one in findings) == [("gang-big-0-0",), ("gang-worker-0-0",)]

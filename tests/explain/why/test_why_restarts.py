@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gangctl.api.gangjob import GangJob
-from gangctl.explain.why.restarts import Pattern, restarts
+from gangctl.explain.why.restarts import Pattern, gang_restarts
 from tests.cli.here import manifest
 from tests.cli.tracecases import BEGAN, cause, incident
 
@@ -31,13 +31,13 @@ def failure(at: int, **more: Any) -> dict[str, Any]:
 
 
 def patterns(*found: dict[str, Any]) -> dict[str, Pattern]:
-    told = restarts(gang(*found), NOW)
+    told = gang_restarts(gang(*found), NOW)
     assert told is not None
     return {one.what: one for one in told.patterns}
 
 
 def test_the_last_restart_is_told_with_cause_decision_phases_and_cost() -> None:
-    told = restarts(gang(incident()), NOW)
+    told = gang_restarts(gang(incident()), NOW)
     assert told is not None
     last = told.last.incident
     assert (last.attempt, last.reason, last.level, last.charged) == (2, "Signal", "Process", True)
@@ -60,14 +60,14 @@ def test_where_a_member_hung_and_which_checkpoints_were_given_up_are_told() -> N
             "status": {**made.status.model_dump(by_alias=True), "rejectedSteps": rejected},
         }
     )
-    told = restarts(job, NOW)
+    told = gang_restarts(job, NOW)
     assert told is not None
     assert "worker-1 was in all_reduce (dist.py:12)" in told.last.incident.evidence
     assert told.last.rejected_steps == ("step 30 of tier shared",)
 
 
 def test_a_gang_without_incidents_has_nothing_to_tell() -> None:
-    assert restarts(gang(), NOW) is None
+    assert gang_restarts(gang(), NOW) is None
 
 
 def test_five_restarts_of_one_member_on_several_nodes_suspect_the_member_and_not_a_node() -> None:
@@ -93,7 +93,7 @@ def test_a_script_that_fails_everywhere_suspects_neither_member_nor_node() -> No
 def test_the_only_node_there_is_is_not_suspected() -> None:
     here = [failure(at, member=f"worker-{at}", node="localhost") for at in (2, 1, 0)]
     assert "node" not in patterns(*here)
-    told = restarts(gang(*here), NOW)
+    told = gang_restarts(gang(*here), NOW)
     assert told is not None
     assert told.last.incident.evidence == ()
 
@@ -122,14 +122,14 @@ def test_that_no_step_lay_between_is_told_only_of_attempts_that_are_known_to_hav
         for at, one in zip((4, 3, 2), progressed, strict=False)
     ]
     status = {**made.model_dump(by_alias=True)["status"], "ledger": ledger}
-    found = restarts(GangJob.model_validate({**made.model_dump(by_alias=True), "status": status}), NOW)
+    found = gang_restarts(GangJob.model_validate({**made.model_dump(by_alias=True), "status": status}), NOW)
     assert found is not None
     assert next(((one.count, one.of) for one in found.patterns if one.what == "noStep"), None) == told
 
 
 def test_restarts_of_yesterday_and_those_by_hand_are_not_counted_with_those_of_tonight() -> None:
     old = {**failure(0), "time": BEGAN - 50_000}
-    told = restarts(gang(failure(2), failure(1), old), NOW)
+    told = gang_restarts(gang(failure(2), failure(1), old), NOW)
     assert told is not None
     assert (told.count, told.charged, told.lost_steps, told.milliseconds, told.first_steps) == (2, 2, 10, 4920, 2)
     by_hand = failure(1, reason="RestartRequested", member="", exitCode=None, message="restartToken was changed")
@@ -137,7 +137,7 @@ def test_restarts_of_yesterday_and_those_by_hand_are_not_counted_with_those_of_t
 
 
 def test_other_rules_are_tried_with_the_controller_s_own_policy() -> None:
-    told = restarts(gang(failure(0)), NOW)
+    told = gang_restarts(gang(failure(0)), NOW)
     assert told is not None
     tried = {(one.action, one.level): one for one in told.last.alternatives}
     assert set(tried) == {("Count", "Pod"), ("Ignore", "Process"), ("FailJob", "Process")}
@@ -150,7 +150,7 @@ def test_other_rules_are_tried_with_the_controller_s_own_policy() -> None:
 def test_what_the_rule_that_matched_has_done_is_no_alternative() -> None:
     rule = {"name": "mine", "action": "FailJob", "onExitCodes": {"operator": "In", "values": [1]}}
     failed = {**failure(0, rule="mine", action="FailJob", why="exit code 1 is in [1]"), "outcome": "Failed"}
-    told = restarts(gang(failed, rules=[rule]), NOW)
+    told = gang_restarts(gang(failed, rules=[rule]), NOW)
     assert told is not None
     assert told.last.rule == "mine: exit code 1 is in [1]"
     assert "FailJob" not in {one.action for one in told.last.alternatives}
@@ -166,7 +166,7 @@ def test_what_the_rule_that_matched_has_done_is_no_alternative() -> None:
     ],
 )
 def test_a_rule_matches_by_what_the_cause_is(found: dict[str, Any], matcher: str) -> None:
-    told = restarts(gang(failure(0, **found)), NOW)
+    told = gang_restarts(gang(failure(0, **found)), NOW)
     assert told is not None
     assert all(matcher in one.rule for one in told.last.alternatives)
     assert told.last.alternatives
@@ -174,7 +174,7 @@ def test_a_rule_matches_by_what_the_cause_is(found: dict[str, Any], matcher: str
 
 @pytest.mark.parametrize("reason", ["RestartRequested", "RestorePointMissing", "FromTheFuture"])
 def test_a_cause_that_no_rule_can_match_has_no_alternatives(reason: str) -> None:
-    told = restarts(gang(failure(0, reason=reason, exitCode=None)), NOW)
+    told = gang_restarts(gang(failure(0, reason=reason, exitCode=None)), NOW)
     assert told is not None
     assert told.last.alternatives == ()
 
@@ -191,7 +191,7 @@ def because(found: dict[str, Any], *before: int, **spec: Any) -> str:
     ledger = [{**BLAMES, "time": BEGAN - 60 + at, "attempt": at} for at in before]
     job["status"]["ledger"] = ledger
     job["spec"] = {**job["spec"], **spec}
-    told = restarts(GangJob.model_validate(job), NOW)
+    told = gang_restarts(GangJob.model_validate(job), NOW)
     assert told is not None
     return told.last.level_because
 

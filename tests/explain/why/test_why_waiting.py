@@ -10,9 +10,9 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.status import MemberSnapshot
 from gangctl.core.facts.world import Pod, StartFailure
 from gangctl.explain.why.answer import answer
-from gangctl.explain.why.findings import Finding, Kind
+from gangctl.explain.why.findings import Finding, FindingKind
 from gangctl.explain.why.waiting import findings
-from gangctl.explain.why.world import Surroundings
+from gangctl.explain.why.world import GangSurroundings
 from tests.cli.here import manifest
 from tests.cli.tracecases import cause, incident
 from tests.explain.why.clusters import pod as seen
@@ -42,13 +42,13 @@ def heard(at: int, **more: Any) -> MemberSnapshot:
     return MemberSnapshot.model_validate({"member": f"worker-{at}", "attempt": 1, **known, **more})
 
 
-def one(gang: GangJob, around: Surroundings | None = None) -> Finding:
-    (found,) = findings(gang, around or Surroundings(), NOW)
+def one(gang: GangJob, around: GangSurroundings | None = None) -> Finding:
+    (found,) = findings(gang, around or GangSurroundings(), NOW)
     return found
 
 
-def running(*pods: Pod) -> Surroundings:
-    return Surroundings(pods=pods)
+def running(*pods: Pod) -> GangSurroundings:
+    return GangSurroundings(pods=pods)
 
 
 STARTED = {"started_at": SINCE + 5}
@@ -56,7 +56,7 @@ STARTED = {"started_at": SINCE + 5}
 
 def test_a_gang_that_no_controller_has_seen_says_so() -> None:
     found = one(job(""))
-    assert found.kind is Kind.NOT_SEEN
+    assert found.kind is FindingKind.NOT_SEEN
     assert found.since == SINCE
     assert "watchNamespaces" in found.do
 
@@ -64,11 +64,11 @@ def test_a_gang_that_no_controller_has_seen_says_so() -> None:
 @pytest.mark.parametrize(
     ("spec", "status", "kind", "seen", "do"),
     [
-        ({"suspend": True}, {}, Kind.SUSPENDED, "spec.suspend is true", "gangctl resume demo goes on"),
+        ({"suspend": True}, {}, FindingKind.SUSPENDED, "spec.suspend is true", "gangctl resume demo goes on"),
         (
             {},
             {"givenBack": True, "message": "suspended: a replacement pod was not ready within 60 s"},
-            Kind.SUSPENDED,
+            FindingKind.SUSPENDED,
             "a replacement pod was not ready within 60 s",
             "gangctl restart demo goes on",
         ),
@@ -78,15 +78,15 @@ def test_a_gang_that_no_controller_has_seen_says_so() -> None:
                 "message": "it waits for admission by queue q (insufficient quota for nvidia.com/gpu)",
                 "conditions": [condition("Suspended", "True", "Queued", "")],
             },
-            Kind.QUEUED,
+            FindingKind.QUEUED,
             "insufficient quota for nvidia.com/gpu",
             "kubectl describe workloads -n research",
         ),
-        ({}, {"message": "the roles have changed"}, Kind.SUSPENDED, "the roles have changed", ""),
+        ({}, {"message": "the roles have changed"}, FindingKind.SUSPENDED, "the roles have changed", ""),
     ],
 )
 def test_a_suspended_gang_says_who_suspended_it_and_the_way_on(
-    spec: dict[str, Any], status: dict[str, Any], kind: Kind, seen: str, do: str
+    spec: dict[str, Any], status: dict[str, Any], kind: FindingKind, seen: str, do: str
 ) -> None:
     found = one(job("Suspended", spec, **status))
     assert found.kind is kind
@@ -98,7 +98,7 @@ def test_a_suspended_gang_says_who_suspended_it_and_the_way_on(
 def test_a_held_gang_says_why_and_the_way_out_and_when_it_fails() -> None:
     spec = {"recovery": {"onExhausted": "Hold", "holdTimeoutSeconds": 600}}
     found = one(job("Held", spec, message="held: the budget is used up", incidents=[incident()]))
-    assert found.kind is Kind.HELD
+    assert found.kind is FindingKind.HELD
     assert found.seen == "held: the budget is used up"
     assert "the gang fails (recovery.holdTimeoutSeconds)" in found.next
     assert found.do == (
@@ -110,7 +110,7 @@ def test_a_held_gang_says_why_and_the_way_out_and_when_it_fails() -> None:
 def test_a_gang_held_for_want_of_a_restore_point_says_how_to_choose_one() -> None:
     text = "held: no restore point that every rank can load was found: step 50 was complete in tier shared"
     found = one(job("Held", message=text, conditions=[condition("Ready", "False", "NoRestorePoint", text)]))
-    assert found.kind is Kind.RESTORE_POINT
+    assert found.kind is FindingKind.RESTORE_POINT
     assert found.seen == text
     assert "--from-step N or --from-beginning" in found.do
 
@@ -118,13 +118,13 @@ def test_a_gang_held_for_want_of_a_restore_point_says_how_to_choose_one() -> Non
 def test_pods_that_the_cluster_refuses_are_told_with_the_cluster_s_words_alone() -> None:
     said = "the cluster refuses the gang's pods: exceeded quota"
     found = one(job("Pending", conditions=[condition("Accepted", "False", "TemplateRefused", said)]))
-    assert found.kind is Kind.REFUSED
+    assert found.kind is FindingKind.REFUSED
     assert found.seen == said
 
 
 def test_pods_that_are_not_created_yet_are_named() -> None:
     found = one(job("Pending"), running(pod(0, **STARTED)))
-    assert found.kind is Kind.POD_MISSING
+    assert found.kind is FindingKind.POD_MISSING
     assert found.members == ("worker-1",)
 
 
@@ -132,7 +132,7 @@ def test_an_image_that_cannot_be_pulled_is_told_with_the_kubelet_s_words() -> No
     failure = StartFailure("ImagePullBackOff", "rpc error: not found")
     pods = [pod(at, reason="ImagePullBackOff", detail="rpc error: not found", start_failure=failure) for at in (0, 1)]
     found = one(job("Pending"), running(*pods))
-    assert found.kind is Kind.IMAGE
+    assert found.kind is FindingKind.IMAGE
     assert found.seen == "worker-0 and worker-1 can't start on node-a: ImagePullBackOff: rpc error: not found"
     assert found.do == "check the image's name, its registry and imagePullSecrets"
     assert found.members == ("worker-0", "worker-1")
@@ -140,20 +140,20 @@ def test_an_image_that_cannot_be_pulled_is_told_with_the_kubelet_s_words() -> No
 
 def test_a_volume_that_does_not_mount_is_told_with_the_newest_warning() -> None:
     said = 'FailedMount: MountVolume.SetUp failed for volume "data": not found'
-    around = Surroundings(pods=(pod(0), pod(1, **STARTED)), warnings={"demo-worker-0-0": said})
+    around = GangSurroundings(pods=(pod(0), pod(1, **STARTED)), warnings={"demo-worker-0-0": said})
     found = one(job("Pending"), around)
-    assert found.kind is Kind.NOT_STARTING
+    assert found.kind is FindingKind.NOT_STARTING
     assert found.seen == f"worker-0 can't start on node-a: {said}"
     assert "containers of worker-0 are being created" in one(job("Pending"), running(pod(0), pod(1, **STARTED))).seen
 
 
 def test_a_sidecar_that_is_not_connected_is_named_with_since_when() -> None:
-    around = Surroundings(
+    around = GangSurroundings(
         pods=(pod(0, **STARTED), pod(1, **STARTED)),
         members={"worker-0": heard(0), "worker-1": heard(1, connected=False, phase="")},
     )
     found = findings(job("Gathering"), around, NOW)[0]
-    assert found.kind is Kind.NOT_CONNECTED
+    assert found.kind is FindingKind.NOT_CONNECTED
     assert found.members == ("worker-1",)
     assert found.since == SINCE + 5
     assert "gangctl logs demo worker-1 --sidecar" in found.do
@@ -163,15 +163,17 @@ def test_where_only_the_controller_knows_its_condition_tells_who_is_not_heard() 
     said = "worker-0 and worker-1 run, and no pod of the gang has been heard since 12:00"
     degraded = condition("Degraded", "True", "NoMemberConnects", said)
     found = findings(job("Pending", conditions=[degraded]), running(pod(0, **STARTED), pod(1, **STARTED)), NOW)
-    assert found[0].kind is Kind.NOT_CONNECTED
+    assert found[0].kind is FindingKind.NOT_CONNECTED
     assert said in found[0].seen
 
 
 def test_a_barrier_says_for_whom_it_waits_and_what_follows() -> None:
     pods = (pod(0, **STARTED), pod(1, **STARTED))
-    around = Surroundings(pods=pods, members={"worker-0": heard(0), "worker-1": heard(1, phase="Loading", attempt=0)})
+    around = GangSurroundings(
+        pods=pods, members={"worker-0": heard(0), "worker-1": heard(1, phase="Loading", attempt=0)}
+    )
     found = one(job("Gathering", ready="1/2", message="it gathers"), around)
-    assert found.kind is Kind.BARRIER
+    assert found.kind is FindingKind.BARRIER
     assert found.seen == "attempt 1 waits, 1/2 members are ready: worker-1 is not ready; it gathers"
     assert found.next.endswith("the members that are missing then get new pods")
     assert found.since == SINCE
@@ -180,20 +182,20 @@ def test_a_barrier_says_for_whom_it_waits_and_what_follows() -> None:
 
 
 def test_a_worker_that_stops_and_an_earlier_pod_that_may_run_one_hold_the_barrier() -> None:
-    around = Surroundings(
+    around = GangSurroundings(
         pods=(pod(0, **STARTED), pod(1, **STARTED)),
         members={"worker-0": heard(0, phase="Stopping"), "worker-1": heard(1)},
     )
     awaited = [{"member": "worker-1", "incarnation": 0, "pod": "old", "node": "node-x", "vanishedTime": SINCE}]
     kinds = [(each.kind, each.members) for each in findings(job("Gathering", awaited=awaited), around, NOW)]
-    assert kinds[:2] == [(Kind.STOPPING, ("worker-0",)), (Kind.STOPPING, ("worker-1",))]
+    assert kinds[:2] == [(FindingKind.STOPPING, ("worker-0",)), (FindingKind.STOPPING, ("worker-1",))]
 
 
 def test_a_back_off_says_until_when_and_how_to_end_it() -> None:
     waits = incident(outcome="Open", settled=False, settledTime=None, backOffTime=NOW + 8, attempt=4)
     gang = job("Gathering", attempt=4, incidents=[waits], restarts={"withoutStep": 3})
     found = findings(gang, running(pod(0, **STARTED), pod(1, **STARTED)), NOW)[0]
-    assert found.kind is Kind.BACK_OFF
+    assert found.kind is FindingKind.BACK_OFF
     assert found.seen == "the last 3 restarts reported no step, so attempt 4 waits"
     assert "gangctl restart demo starts it now" in found.do
 
@@ -203,23 +205,23 @@ def test_members_that_have_left_while_others_run_on_are_named() -> None:
         return {"attempt": 2, "time": NOW - 60, "roles": [{"name": "worker", "indexes": indexes}]}
 
     found = one(job("Running", attempt=2, finished=done("1")))
-    assert (found.kind, found.members, found.since) == (Kind.FINISHED, ("worker-1",), NOW - 60)
+    assert (found.kind, found.members, found.since) == (FindingKind.FINISHED, ("worker-1",), NOW - 60)
     assert found.seen == "worker-1 ended with 0, and worker-0 runs on"
-    assert findings(job("Running", attempt=2, finished=done("0-1")), Surroundings(), NOW) == ()
-    assert findings(job("Running", attempt=3, finished=done("1")), Surroundings(), NOW) == ()
+    assert findings(job("Running", attempt=2, finished=done("0-1")), GangSurroundings(), NOW) == ()
+    assert findings(job("Running", attempt=3, finished=done("1")), GangSurroundings(), NOW) == ()
 
 
 def test_a_gang_that_runs_has_only_what_should_be_looked_at() -> None:
-    assert findings(job("Running"), Surroundings(), NOW) == ()
+    assert findings(job("Running"), GangSurroundings(), NOW) == ()
     degraded = condition("Degraded", "True", "DeviceDegraded", "rank 1 takes about 20 % longer")
     found = one(job("Running", conditions=[degraded]))
-    assert found.kind is Kind.DEGRADED
+    assert found.kind is FindingKind.DEGRADED
     assert found.seen == "DeviceDegraded: rank 1 takes about 20 % longer"
 
 
 def test_a_gang_that_has_ended_says_how() -> None:
     found = one(job("Failed", message="exit code 1; the budget is used up", completionTime=NOW))
-    assert (found.kind, found.seen) == (Kind.ENDED, "exit code 1; the budget is used up")
+    assert (found.kind, found.seen) == (FindingKind.ENDED, "exit code 1; the budget is used up")
 
 
 def test_a_gang_that_is_deleted_says_what_is_left() -> None:
@@ -227,31 +229,31 @@ def test_a_gang_that_is_deleted_says_what_is_left() -> None:
     made = gang.model_dump(by_alias=True, exclude_none=True)
     made["metadata"]["deletionTimestamp"] = NOW
     found = one(GangJob.model_validate(made), running(pod(0)))
-    assert found.kind is Kind.DELETING
+    assert found.kind is FindingKind.DELETING
     assert "1 pod is left" in found.seen
 
 
 def test_a_status_that_can_not_be_stored_comes_first() -> None:
-    found = findings(job("Running"), Surroundings(unstored="the disk is full"), NOW)
-    assert [each.kind for each in found] == [Kind.NOT_STORED]
+    found = findings(job("Running"), GangSurroundings(unstored="the disk is full"), NOW)
+    assert [each.kind for each in found] == [FindingKind.NOT_STORED]
     assert "the disk is full" in found[0].seen
 
 
 def test_without_a_controller_that_comes_first_unless_the_gang_rests_anyway() -> None:
-    around = Surroundings(is_led=False)
-    assert [each.kind for each in findings(job("Running"), around, NOW)] == [Kind.NOT_LED]
+    around = GangSurroundings(is_led=False)
+    assert [each.kind for each in findings(job("Running"), around, NOW)] == [FindingKind.NOT_LED]
     held = findings(job("Held", message="held: x"), around, NOW)
-    assert [each.kind for each in held] == [Kind.HELD, Kind.NOT_LED]
-    assert [each.kind for each in findings(job("Failed"), around, NOW)] == [Kind.ENDED]
+    assert [each.kind for each in held] == [FindingKind.HELD, FindingKind.NOT_LED]
+    assert [each.kind for each in findings(job("Failed"), around, NOW)] == [FindingKind.ENDED]
 
 
 def test_pods_without_a_node_say_until_when_the_gang_waits() -> None:
     unplaced = {"node": "", "scheduled_at": None}
-    around = Surroundings(
+    around = GangSurroundings(
         pods=(pod(0, **unplaced), pod(1, **STARTED)), waiting=(seen("demo-worker-0-0", 1),), cluster=None
     )
     found = one(job("Pending"), around)
-    assert (found.kind, found.members) == (Kind.UNSCHEDULABLE, ("worker-0",))
+    assert (found.kind, found.members) == (FindingKind.UNSCHEDULABLE, ("worker-0",))
     assert "without limit" in found.next
     limited = job("Pending", {"recovery": {"schedulingTimeoutSeconds": 600}})
     assert one(limited, around).next.endswith("the gang is failed (recovery.schedulingTimeoutSeconds)")

@@ -9,9 +9,9 @@ from gangsidecar import wire
 from gangsidecar.supervisor import machine
 from gangsidecar.supervisor.machine import (
     Exited,
-    Identity,
     Parkable,
     Parked,
+    PodIdentity,
     PortsFound,
     Started,
     State,
@@ -27,7 +27,7 @@ from gangsidecar.wire import (
     Verb,
 )
 
-IDENTITY = Identity(gang="g1", member="worker-0", incarnation=0, pod="p1", address="10.0.0.1")
+IDENTITY = PodIdentity(gang="g1", member="worker-0", incarnation=0, pod="p1", address="10.0.0.1")
 
 
 GRACE = 1_000
@@ -38,10 +38,10 @@ class Driver:
 
     def __init__(self, state: State | None = None) -> None:
         self.now = 1_000
-        self.state = state or machine.start(IDENTITY, "s1", self.now)
+        self.state = state or machine.start_session(IDENTITY, "s1", self.now)
         self.effects: list[machine.Effect] = []
 
-    def feed(self, *events: machine.Event, after: int = 0) -> list[machine.Effect]:
+    def feed(self, *events: machine.Input, after: int = 0) -> list[machine.Effect]:
         self.now += after
         self.effects = []
         for event in events:

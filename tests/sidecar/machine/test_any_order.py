@@ -38,7 +38,7 @@ from gangsidecar.wire import (
 from tests.sidecar.machine.machines import IDENTITY, Driver, finish, hold, run
 
 
-def events() -> st.SearchStrategy[tuple[int, machine.Event | None]]:
+def events() -> st.SearchStrategy[tuple[int, machine.Input | None]]:
     attempts = st.integers(0, 4)
     directives = st.one_of(
         st.builds(hold, attempts, isolation_ms=st.sampled_from([None, 500])),
@@ -54,7 +54,7 @@ def events() -> st.SearchStrategy[tuple[int, machine.Event | None]]:
         ),
         st.builds(finish, attempts),
     )
-    others: st.SearchStrategy[machine.Event | None] = st.one_of(
+    others: st.SearchStrategy[machine.Input | None] = st.one_of(
         st.builds(Exited, st.integers(0, 2), st.integers(0, 3)),
         st.builds(Checkpoint, st.just("ram"), st.integers(0, 9), st.integers(0, 1), attempts),
         st.builds(Dropped, st.just("ram"), st.integers(0, 9), st.integers(0, 1), attempts),
@@ -78,15 +78,15 @@ PARKABLE = (hold(1), PortsFound(1, ()), run(1, processes=2), Parkable(0), Parkab
 """Some sequences begin with a worker that parks: drawn events alone come there too rarely."""
 
 
-def sequences() -> st.SearchStrategy[list[tuple[int, machine.Event | None]]]:
-    begun: list[tuple[int, machine.Event | None]] = [(1, event) for event in PARKABLE]
+def sequences() -> st.SearchStrategy[list[tuple[int, machine.Input | None]]]:
+    begun: list[tuple[int, machine.Input | None]] = [(1, event) for event in PARKABLE]
     return st.tuples(st.integers(0, len(begun)), st.lists(events(), max_size=60)).map(lambda d: begun[: d[0]] + d[1])
 
 
 @settings(max_examples=400, deadline=None)
 @given(sequences())
-def test_no_order_of_events_breaks_the_invariants(sequence: list[tuple[int, machine.Event | None]]) -> None:
-    state = machine.start(IDENTITY, "s1", 0)
+def test_no_order_of_events_breaks_the_invariants(sequence: list[tuple[int, machine.Input | None]]) -> None:
+    state = machine.start_session(IDENTITY, "s1", 0)
     now, spawned, alive, terminated, attempt, done = 0, set[int](), False, False, 0, False
     for after, event in sequence:
         now += after
@@ -140,7 +140,7 @@ def test_no_order_of_events_breaks_the_invariants(sequence: list[tuple[int, mach
 @settings(max_examples=100, deadline=None)
 @given(sequences())
 def test_a_supervisor_without_a_controller_ends_after_any_events(
-    sequence: list[tuple[int, machine.Event | None]],
+    sequence: list[tuple[int, machine.Input | None]],
 ) -> None:
     driver = Driver()
     for after, event in sequence:

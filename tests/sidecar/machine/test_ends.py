@@ -99,7 +99,7 @@ def test_ends_of_the_newest_two_attempts_are_kept_and_at_most_64() -> None:
 def test_what_an_earlier_session_kept_is_reported_with_its_age() -> None:
     end = wire.End(attempt=4, local_rank=0, age_ms=300, exit_code=1)
     kept = Checkpoint("ram", 5, 0, 4, "/x")
-    driver = Driver(machine.start(IDENTITY, "s2", 1_000, (end,), (kept,)))
+    driver = Driver(machine.start_session(IDENTITY, "s2", 1_000, (end,), (kept,)))
     driver.now += 20
     assert driver.report.ends == (replace(end, age_ms=320),)
     assert driver.report.checkpoints == (kept,)

@@ -54,7 +54,7 @@ def test_a_session_that_is_ready_at_another_attempt_refuses_a_run() -> None:
 
 
 def test_a_later_session_of_the_pod_does_not_start_the_attempt_again() -> None:
-    driver = Driver(machine.start(IDENTITY, "s2", 1_000, ran=3))
+    driver = Driver(machine.start_session(IDENTITY, "s2", 1_000, ran=3))
     driver.feed(hold(3), PortsFound(3, ()))
     assert driver.feed(run(3, "s2")) == []
     driver.feed(hold(4), PortsFound(4, ()))

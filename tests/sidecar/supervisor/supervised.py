@@ -265,7 +265,7 @@ class Member:
         if self.process is not None:
             self.process.kill()
             self.process.wait()
-        while left := processes.marked(self.pod):
+        while left := processes.find_marked(self.pod):
             processes.send(left, signal.SIGKILL)
 
 

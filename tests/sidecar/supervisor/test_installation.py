@@ -113,4 +113,4 @@ def test_an_installation_imports_nothing_of_the_supervisor(archive: Path, shared
 def test_a_source_that_cant_be_read_is_an_error(tmp_path: Path, shared: Path) -> None:
     """An empty installation would be noticed only by the worker's container, as a file that is not there."""
     with pytest.raises(FileNotFoundError):
-        __main__.install(str(tmp_path / "none"), str(shared))
+        __main__.install_folder(str(tmp_path / "none"), str(shared))

@@ -78,7 +78,7 @@ def test_a_worker_that_forks_all_the_time_is_killed(member: Member) -> None:
     )
     wait_for(member.file("ready").exists)
     member.hold(2, grace_ms=50)
-    assert processes.marked(member.pod) == []
+    assert processes.find_marked(member.pod) == []
 
 
 def test_a_worker_under_sigstop_can_handle_sigterm(member: Member) -> None:
@@ -99,7 +99,7 @@ def test_the_supervisor_forwards_signals_to_the_worker(member: Member) -> None:
 
 def test_a_new_supervisor_kills_what_a_killed_one_left_before_it_reports(member: Member) -> None:
     old = member.train(*shell("setsid sleep 1000 & exec sleep 1000"))
-    left = wait_for(lambda: len(found := processes.marked(member.pod)) >= 2 and found)
+    left = wait_for(lambda: len(found := processes.find_marked(member.pod)) >= 2 and found)
     os.kill(member.pid, signal.SIGKILL)
     member.wait()
     assert any(map(is_alive, left))
@@ -148,7 +148,7 @@ def test_pid_1_reaps_and_kills_everything_in_its_namespace(member: Member, archi
     member.sidecar.accept()
     member.run(member.hold(1))
     wait_for(member.file("ready").exists)
-    before = wait_for(lambda: len(found := processes.marked(member.pod)) >= 3 and found)
+    before = wait_for(lambda: len(found := processes.find_marked(member.pod)) >= 3 and found)
     assert member.hold(2, grace_ms=100).ends[0].signal == signal.SIGKILL
     assert not any(map(is_alive, before))
     member.finish(2)

@@ -126,7 +126,7 @@ def test_the_template_ends_with_the_supervisor(warm: Warm) -> None:
     warm.run()
     warm.member.finish(warm.attempt)
     wait_for(partial(is_gone, template))
-    assert processes.marked(warm.member.pod) == []
+    assert processes.find_marked(warm.member.pod) == []
 
 
 def test_a_template_that_was_killed_is_made_again_after_the_next_first_step(warm: Warm) -> None:
@@ -249,7 +249,7 @@ def test_the_child_of_a_supervisor_that_was_killed_runs_nothing(warm: Warm, *, a
     os.kill(warm.member.pid, signal.SIGKILL)  # It has asked for the fork; else the template answers only now.
     os.kill(template, signal.SIGCONT)
     wait_for(lambda: not is_alive(template))
-    wait_for(lambda: processes.marked(warm.member.pod) == [])
+    wait_for(lambda: processes.find_marked(warm.member.pod) == [])
     assert _reports(warm) == []
 
 

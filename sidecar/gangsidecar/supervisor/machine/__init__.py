@@ -38,16 +38,16 @@ from gangsidecar.supervisor.machine import directives, stop, worker
 from gangsidecar.supervisor.machine.events import (
     Effect,
     Effects,
-    Event,
     Exited,
     FindPorts,
-    Identity,
+    Input,
     Kill,
     KillTree,
     LookForRestore,
     Park,
     Parkable,
     Parked,
+    PodIdentity,
     PortsFound,
     Quit,
     Refuse,
@@ -66,7 +66,7 @@ from gangsidecar.supervisor.machine.events import (
     TreeGone,
     WarmStarted,
 )
-from gangsidecar.supervisor.machine.state import GRACE_MS, Result, State, Stop, report, start
+from gangsidecar.supervisor.machine.state import GRACE_MS, Result, State, Stop, report, start_session
 from gangsidecar.wire import Phase
 
 _HANDLERS: dict[type, Callable[[State, int, Any], Result]] = {
@@ -75,21 +75,21 @@ _HANDLERS: dict[type, Callable[[State, int, Any], Result]] = {
     RestoreSeen: directives.restore_seen,
     RestoreMissing: directives.restore_missing,
     StacksTaken: stop.stacks_taken,
-    Started: worker.started,
+    Started: worker.record_start,
     WarmStarted: worker.warm_started,
-    Exited: worker.exited,
+    Exited: worker.record_exit,
     TreeGone: worker.tree_gone,
     Parkable: stop.parkable,
-    Parked: stop.parked,
+    Parked: stop.record_parking,
     Terminate: worker.terminate,
-    wire.Ping: worker.ping,
+    wire.Ping: worker.record_ping,
     **dict.fromkeys(get_args(wire.FrameworkMessage), worker.framework_call),
     wire.LogMatch: worker.log_matched,
 }
 """A Tick has none: it only lets the due timers run."""
 
 
-def step(state: State, now_ms: int, event: Event) -> Result:
+def step(state: State, now_ms: int, event: Input) -> Result:
     """Return the state after the event, and the effects. Never raises; an event without meaning changes nothing.
 
     Due timers come before the event, so a late ping doesn't undo an isolation. They come after the news that a process

@@ -23,7 +23,7 @@ from gangsidecar.supervisor.machine.events import (
     Spawn,
 )
 from gangsidecar.supervisor.machine.state import Result, State, enter, lease_ends
-from gangsidecar.supervisor.machine.stop import announce, end_parked, finish, is_searched, shorten
+from gangsidecar.supervisor.machine.stop import announce, end_parked, finish, is_searched, shorten_stop
 from gangsidecar.wire import Phase, Verb
 
 
@@ -48,7 +48,7 @@ def directive(state: State, now_ms: int, new: wire.Directive) -> Result:
     if state.stop is None:
         state, effects = announce(state, now_ms, new)
     else:
-        state = shorten(replace(state, stop=replace(state.stop, since=now_ms)), new)
+        state = shorten_stop(replace(state, stop=replace(state.stop, since=now_ms)), new)
     if state.phase is not Phase.STUCK:
         state = enter(state, now_ms, Phase.STOPPING)
     return state, (*effects, Send())
@@ -129,7 +129,7 @@ def _again(state: State, old: wire.Directive, new: wire.Directive) -> State:
     kept = replace(
         old, grace_ms=new.grace_ms, isolation_ms=new.isolation_ms, orphan_ms=new.orphan_ms, fencing=new.fencing
     )
-    return shorten(replace(state, directive=kept, orphan_ms=new.orphan_ms), new)
+    return shorten_stop(replace(state, directive=kept, orphan_ms=new.orphan_ms), new)
 
 
 def _run(state: State, now_ms: int, new: wire.Directive) -> Result:
@@ -169,7 +169,7 @@ def _spawn(state: State, now_ms: int, attempt: int, run: wire.Run) -> Result:
     needless = tuple(Kill(local_rank) for local_rank, _ in state.parked if local_rank not in asked)
     history = replace(state.history, progress=None, load=None, restart=None)
     if run.checkpointed:
-        history = histories.restored(history, None if run.restore is None else run.restore.step)
+        history = histories.forget_later_steps(history, None if run.restore is None else run.restore.step)
     spawned = replace(
         enter(state, now_ms, Phase.RUNNING),
         history=history,

@@ -8,7 +8,7 @@ from gangsidecar import wire
 
 
 @dataclass(frozen=True)
-class Identity:
+class PodIdentity:
     """The pod of the supervisor, and the gang and member that it belongs to."""
 
     gang: str
@@ -114,7 +114,7 @@ class Tick:
     """The time of :func:`deadline` has come."""
 
 
-Event = (
+Input = (
     wire.Directive
     | wire.Ping
     | wire.FrameworkMessage

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from gangsidecar import wire
 
-Registration = TypeVar("Registration", wire.Checkpoint, wire.Dropped)
+CheckpointReport = TypeVar("CheckpointReport", wire.Checkpoint, wire.Dropped)
 
 END_ATTEMPTS = 2
 MESSAGE = 240
@@ -114,7 +114,7 @@ def drop_checkpoint(history: History, dropped: wire.Dropped) -> History:
     return replace(history, checkpoints=kept, dropped=tuple(sorted(newest, key=_newest_first)))
 
 
-def restored(history: History, step: int | None) -> History:
+def forget_later_steps(history: History, step: int | None) -> History:
     """Forget the checkpoints above the step that a restart goes back to: their future has not happened (None: all)."""
     last = -1 if step is None else step
     return replace(
@@ -216,13 +216,13 @@ def progress(history: History, now_ms: int) -> wire.Progress | None:
     return now if last is None else replace(now, behind=replace(last, age_ms=max(0, now_ms - steps.behind_at)))
 
 
-def suspected(history: History, attempt: int) -> int | None:
+def suspected_process(history: History, attempt: int) -> int | None:
     """The process of the rank that the others have left behind in this attempt; None if none is known."""
     steps = history.progress
     return None if steps is None or steps.attempt != attempt or steps.behind is None else steps.behind.pid
 
 
-def loaded(history: History, now_ms: int) -> wire.Loaded | None:
+def loading_report(history: History, now_ms: int) -> wire.Loaded | None:
     """The loading of the restore point with its age at ``now_ms``."""
     load = history.load
     return None if load is None else replace(load.loaded, age_ms=max(0, now_ms - load.at))
@@ -242,11 +242,11 @@ def _longest(one: int | None, other: int | None) -> int | None:
     return max((each for each in (one, other) if each is not None), default=None)
 
 
-def _newest_first(one: Registration) -> tuple[int, str, int]:
+def _newest_first(one: CheckpointReport) -> tuple[int, str, int]:
     return -one.step, one.tier, one.rank
 
 
-def _by_turns(found: Iterable[Registration]) -> list[tuple[int, Registration]]:
+def _by_turns(found: Iterable[CheckpointReport]) -> list[tuple[int, CheckpointReport]]:
     """The newest of each rank in each tier, then the second newest of each, and so on, with their turns."""
     turns: dict[tuple[str, int], int] = {}
     numbered = []

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from gangsidecar import wire
 from gangsidecar.supervisor.machine import history as histories
-from gangsidecar.supervisor.machine.events import Effects, Identity
+from gangsidecar.supervisor.machine.events import Effects, PodIdentity
 from gangsidecar.supervisor.machine.history import History
 from gangsidecar.wire import Phase
 
@@ -37,9 +37,9 @@ class Stop:
 
 @dataclass(frozen=True)
 class State:
-    """Everything that a supervisor knows. Hashable; only :func:`start` and :func:`step` make one."""
+    """Everything that a supervisor knows. Hashable; only :func:`start_session` and :func:`step` make one."""
 
-    identity: Identity
+    identity: PodIdentity
     session: str
     orphan_ms: int
     pinged_at: int
@@ -97,8 +97,8 @@ class State:
 Result = tuple[State, Effects]
 
 
-def start(
-    identity: Identity,
+def start_session(
+    identity: PodIdentity,
     session: str,
     now_ms: int,
     ends: tuple[wire.End, ...] = (),
@@ -159,7 +159,7 @@ def report(state: State, now_ms: int, seq: int) -> wire.Report:
         phase_age_ms=max(0, now_ms - state.phase_since),
         stop_ms=state.stop_ms,
         killed_ms=state.killed_ms,
-        loaded=histories.loaded(state.history, now_ms),
+        loaded=histories.loading_report(state.history, now_ms),
         fencing=0 if state.directive is None else state.directive.fencing,
         sent_ms=now_ms,
         warm_start=state.warm_start,

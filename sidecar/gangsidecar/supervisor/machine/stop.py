@@ -46,7 +46,7 @@ from gangsidecar.supervisor.machine.events import (
     StacksTaken,
     TakeStacks,
 )
-from gangsidecar.supervisor.machine.history import suspected
+from gangsidecar.supervisor.machine.history import suspected_process
 from gangsidecar.supervisor.machine.state import GRACE_MS, Result, State, Stop, enter, lease_ends
 from gangsidecar.wire import Phase, Verb
 
@@ -128,7 +128,7 @@ def announce(state: State, now_ms: int, directive: wire.Directive) -> Result:
         return begun, effects
     by_ms = now_ms + min(STACKS_MS, (stop.kill_at - now_ms) // 2)
     if directive.stacks and by_ms > now_ms:
-        look = TakeStacks(state.ran, by_ms, suspected(state.history, state.ran))
+        look = TakeStacks(state.ran, by_ms, suspected_process(state.history, state.ran))
         return replace(begun, stop=replace(stop, taking=True, signal_at=by_ms)), (look,)
     return _announce(begun, now_ms)
 
@@ -177,8 +177,8 @@ def signal_tree(state: State, _now_ms: int) -> Result:
     return replace(state, stop=None if stop is None else replace(stop, signal_at=None)), (Signal(int(SIGTERM), spared),)
 
 
-def shorten(state: State, directive: wire.Directive) -> State:
-    """A directive that arrives during a stop can only bring SIGKILL nearer."""
+def shorten_stop(state: State, directive: wire.Directive) -> State:
+    """Shorten a stop for a directive that arrives meanwhile: it can only bring SIGKILL nearer."""
     stop = state.stop
     if stop is None:
         return state
@@ -247,8 +247,8 @@ def _signalled(state: State, local_rank: int) -> Result:
     return state, (SignalOne(int(SIGTERM), local_rank),) if is_signalled else ()
 
 
-def parked(state: State, now_ms: int, event: Parked) -> Result:
-    """A process has parked, if it was asked to in this very stop and SIGKILL was not sent."""
+def record_parking(state: State, now_ms: int, event: Parked) -> Result:
+    """Record that a process has parked, if it was asked to in this very stop and SIGKILL was not sent."""
     stop = state.stop
     main = next((one for one in state.mains if one[0] == event.local_rank), None)
     if main is None or stop is None or stop.killed_at is not None:

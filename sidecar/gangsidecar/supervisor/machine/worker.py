@@ -28,8 +28,8 @@ from gangsidecar.supervisor.machine.stop import (
 from gangsidecar.wire import Phase
 
 
-def started(state: State, now_ms: int, event: Started) -> Result:
-    """The age of Running counts from the last start of a process."""
+def record_start(state: State, now_ms: int, event: Started) -> Result:
+    """Record the start of a process: the age of Running counts from the last."""
     if state.phase is not Phase.RUNNING:
         return state, ()
     return replace(state, phase_since=now_ms, warm_start=event.warm_start), (Send(),)
@@ -42,7 +42,7 @@ def warm_started(state: State, _now_ms: int, event: WarmStarted) -> Result:
     return replace(state, warm_start=event.warm_start), (Send(),)
 
 
-def exited(state: State, now_ms: int, event: Exited) -> Result:
+def record_exit(state: State, now_ms: int, event: Exited) -> Result:
     """Record how a process ended. One that had parked belongs to no attempt: it is only no longer there."""
     if any(local_rank == event.local_rank for local_rank, _ in state.parked):
         return drop_parked(state, event.local_rank), ()
@@ -105,8 +105,8 @@ def terminate(state: State, now_ms: int, _event: Terminate) -> Result:
     return state, (Send(),)
 
 
-def ping(state: State, now_ms: int, event: wire.Ping) -> Result:
-    """The controller is there. The lease counts from the report that it got, not from when its ping arrives.
+def record_ping(state: State, now_ms: int, event: wire.Ping) -> Result:
+    """Record that the controller is there. The lease counts from the report that it got, not from its ping.
 
     A time to come is that of a session before the machine was restarted.
     """

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from gangctl.cluster.errors import Retryable, Terminal
-from gangctl.cluster.kube.certificates import CertificateBundle, CertificateRotator, rotate
+from gangctl.cluster.kube.certificates import CertificateBundle, CertificateRotator, rotate_bundle
 from gangctl.cluster.kube.client import Client
 from tests.cluster.kube.auth.bundles import NAMES, fresh
 from tests.cluster.kube.fakeapi import FakeApi, status
@@ -91,7 +91,7 @@ async def test_broken_certificates_in_gangctls_own_secret_are_replaced_and_other
         (replace(fresh(), ca=b""), "ca.crt has no certificate that sidecars could trust"),
         (replace(fresh(), ca=fresh().ca), "sidecars don't accept tls.crt"),
         (fresh(timedelta(days=100)), "sidecars don't accept tls.crt"),
-        (rotate(CertificateBundle(), ("another.name",), datetime.now(UTC))[0], "sidecars don't accept tls.crt"),
+        (rotate_bundle(CertificateBundle(), ("another.name",), datetime.now(UTC))[0], "sidecars don't accept tls.crt"),
     ],
 )
 async def test_an_unusable_secret_of_a_user_is_reported_and_never_written(

@@ -15,7 +15,7 @@ from gangctl.cluster.kube.workload import (
     PodSetPlace,
     Priority,
     new_workload,
-    placed,
+    place_pod,
     status_change,
     workload_name,
 )
@@ -141,13 +141,13 @@ def test_a_pod_gets_the_nodes_of_its_flavors_and_what_checks_add() -> None:
     toleration = {"key": "pool", "operator": "Exists"}
     flavor = KubeFlavor("u", "big", {"pool": "big"}, (toleration,))
     update = {"name": "worker", "nodeSelector": {"zone": "z1"}, "labels": {"a": "theirs", "b": "c"}}
-    pod = placed(POD, PodSetPlace(("big",), (update,)), {"big": flavor}.get)
+    pod = place_pod(POD, PodSetPlace(("big",), (update,)), {"big": flavor}.get)
     assert pod["spec"]["nodeSelector"] == {"disk": "ssd", "pool": "big", "zone": "z1"}
     assert pod["spec"]["tolerations"] == [{"operator": "Exists", "key": "spot"}, toleration]
     assert pod["metadata"]["labels"] == {"a": "mine", "b": "c"}
     assert POD["spec"]["nodeSelector"] == {"disk": "ssd"}
     with pytest.raises(LookupError, match="small"):
-        placed(POD, PodSetPlace(("small",)), {"big": flavor}.get)
+        place_pod(POD, PodSetPlace(("small",)), {"big": flavor}.get)
 
 
 def test_an_evicted_workload_admits_nothing_though_its_condition_says_so() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gangctl.cluster.errors import Retryable
-from gangctl.cluster.kube.election import ADDRESS, lease_object, parse_lease
+from gangctl.cluster.kube.election import ADDRESS_ANNOTATION, lease_object, parse_lease
 
 
 def test_a_write_keeps_foreign_fields_and_counts_new_holders_only() -> None:
@@ -23,7 +23,7 @@ def test_a_write_keeps_foreign_fields_and_counts_new_holders_only() -> None:
     over = parse_lease(json.dumps(stored).encode())
     same = lease_object(over, "a", 15, "wss://a", 1e9)
     assert same["metadata"]["labels"] == {"team": "ml"}
-    assert same["metadata"]["annotations"] == {"note": "x", ADDRESS: "wss://a"}
+    assert same["metadata"]["annotations"] == {"note": "x", ADDRESS_ANNOTATION: "wss://a"}
     assert same["metadata"]["resourceVersion"] == "7", "it locks the write"
     assert same["spec"] == {
         **stored["spec"],

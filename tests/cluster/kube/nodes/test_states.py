@@ -11,7 +11,7 @@ NOW = 1000.0
 
 def see(states: NodeStates, *shown: ShownSignal, at: float = NOW, cordoned: bool = False) -> bool:
     """The node shows this."""
-    return states.seen("n", shown, at, cordoned=cordoned)
+    return states.update("n", shown, at, cordoned=cordoned)
 
 
 def xid(time: float | None = None, reason: str = "") -> ShownSignal:
@@ -58,9 +58,9 @@ def test_a_node_that_shows_nothing_has_no_state() -> None:
     assert states.states == {}
     see(states, cordoned=True)
     assert states.states == {"n": NodeState(cordoned=True)}
-    assert states.gone("n")
+    assert states.remove("n")
     assert states.states == {}
-    assert not states.gone("n")
+    assert not states.remove("n")
     see(states, xid())
     assert since(states) == [0.0], "it is another node of the same name"
 

@@ -10,19 +10,19 @@ from gangctl.core.facts.world import NodeAnswer, Shortage
 from gangctl.kubernetes.signals import (
     MAX_WORDS,
     NodeCondition,
-    Row,
     ShownSignal,
+    SignalRow,
     SignalTable,
     default_rows,
-    page,
     rows_with,
+    signals_page,
 )
 
 ROOT = Path(__file__).parents[4]
 
 
 def shown(
-    row: Row, table: SignalTable, *, status: str | None = None, effect: str = "NoSchedule"
+    row: SignalRow, table: SignalTable, *, status: str | None = None, effect: str = "NoSchedule"
 ) -> tuple[ShownSignal, ...]:
     """What a node shows that has the signal of this row."""
     if row.condition is not None:
@@ -39,7 +39,7 @@ def shown(
 
 
 @pytest.mark.parametrize("row", default_rows(), ids=lambda row: row.name)
-def test_each_row_is_found_and_says_who_sets_it_what_it_means_and_where_that_is_written(row: Row) -> None:
+def test_each_row_is_found_and_says_who_sets_it_what_it_means_and_where_that_is_written(row: SignalRow) -> None:
     found = shown(row, SignalTable(default_rows()))
     assert [(one.name, one.answer) for one in found] == ([] if row.answer == "Off" else [(row.name, row.answer)])
     assert all((row.set_by, row.means, row.source))
@@ -147,4 +147,4 @@ def test_what_a_node_says_is_bounded_and_can_not_move_the_cursor() -> None:
 
 
 def test_the_page_in_docs_is_up_to_date() -> None:
-    assert (ROOT / "docs/reference/node-signals.md").read_text(encoding="utf-8") == page(), "make generate"
+    assert (ROOT / "docs/reference/node-signals.md").read_text(encoding="utf-8") == signals_page(), "make generate"

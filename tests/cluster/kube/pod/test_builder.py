@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from gangctl.cluster.errors import Terminal
 from gangctl.cluster.kube.injection import RESERVED_VARIABLES, SUPERVISOR, escape_dollars
-from gangctl.cluster.kube.pod_builder import build
+from gangctl.cluster.kube.pod_builder import build_pod
 from gangctl.core.policy.pods import CreatePod
 from gangsidecar.supervisor.launch import expand
 from tests.cluster.kube.pod.podcases import CASES, CONTACT, MINIMAL, SETTINGS, SPARES, VARIABLES, Case, job
@@ -23,7 +23,7 @@ FOLDER = Path(__file__).parent / "golden"
 
 
 def built(case: Case) -> dict[str, Any]:
-    return build(case.job, case.create, SETTINGS, CONTACT, restart_all=case.restart_all)
+    return build_pod(case.job, case.create, SETTINGS, CONTACT, restart_all=case.restart_all)
 
 
 def template(**spec: Any) -> Case:

@@ -151,7 +151,7 @@ async def test_a_pod_of_another_uid_is_left_alone_and_a_failure_is_tried_again()
 
 
 async def test_pods_that_are_refused_for_good_delay_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contact, "AT_ONCE", 2)
+    monkeypatch.setattr(contact, "MAX_REQUESTS", 2)
 
     async def refusing(request: web.Request) -> web.StreamResponse | None:
         refused = request.method == "PATCH" and "worker-9" not in request.path

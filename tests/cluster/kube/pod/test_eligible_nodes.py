@@ -6,7 +6,8 @@ import pytest
 import yaml
 
 from gangctl.cluster.kube.pod_builder import EligibleNodes, may_land
-from gangctl.kubernetes.objects import Node, Taint
+from gangctl.core.facts.node_affinity import Taint
+from gangctl.kubernetes.objects import Node
 from tests.cluster.kube.pod.podcases import job
 
 TAINT = Taint("dedicated", "old", "NoSchedule")

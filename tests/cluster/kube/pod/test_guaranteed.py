@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gangctl.cluster.kube.injection import sidecar_resources
-from gangctl.cluster.kube.pod_builder import build
+from gangctl.cluster.kube.pod_builder import build_pod
 from gangctl.core.policy.pods import CreatePod
 from tests.cluster.kube.pod.podcases import CONTACT, SETTINGS, job
 
@@ -71,7 +71,7 @@ def test_a_pod_with_resources_of_its_own_has_their_class() -> None:
 def sidecar(**spec: Any) -> dict[str, Any]:
     template = {"spec": {"containers": [{"name": "main", "image": "i", "command": ["a"], "resources": WHOLE}], **spec}}
     made = job(json.dumps([{"name": "worker", "template": template}]))
-    found: dict[str, Any] = build(made, CreatePod("worker-0", 0), SETTINGS, CONTACT, restart_all=True)
+    found: dict[str, Any] = build_pod(made, CreatePod("worker-0", 0), SETTINGS, CONTACT, restart_all=True)
     return dict(found["spec"]["initContainers"][0])
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gangctl.cluster.errors import Terminal
-from gangctl.cluster.kube.pod_builder import build
+from gangctl.cluster.kube.pod_builder import build_pod
 from gangctl.core.policy.pods import CreatePod
 from tests.cluster.kube.pod.podcases import CASES, CONTACT, SETTINGS, Case, job
 
@@ -21,7 +21,7 @@ def built(**spec: Any) -> dict[str, Any]:
     beside = spec.pop("containers", [])
     roles = [{"name": "worker", "template": {"spec": {**spec, "containers": [worker, *beside]}}}]
     made = Case("", job(json.dumps(roles)), CreatePod("worker-0", 0))
-    found: dict[str, Any] = build(made.job, made.create, SETTINGS, CONTACT, restart_all=True)["spec"]
+    found: dict[str, Any] = build_pod(made.job, made.create, SETTINGS, CONTACT, restart_all=True)["spec"]
     return found
 
 
@@ -85,7 +85,7 @@ def test_a_mount_that_is_no_mapping_is_refused_with_its_path() -> None:
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_a_containers_own_programs_are_read_only_and_what_only_gangctl_writes_has_a_limit(case: Case) -> None:
-    spec = build(case.job, case.create, SETTINGS, CONTACT, restart_all=case.restart_all)["spec"]
+    spec = build_pod(case.job, case.create, SETTINGS, CONTACT, restart_all=case.restart_all)["spec"]
     writers = {
         mount["name"]: one["name"]
         for one in (*spec["initContainers"], *spec["containers"])

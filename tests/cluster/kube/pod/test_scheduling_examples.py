@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from gangctl.api.gangjob import GangJob
-from gangctl.cluster.kube.pod_builder import build
+from gangctl.cluster.kube.pod_builder import build_pod
 from gangctl.core.policy.pods import CreatePod
 from tests.cluster.kube.pod.podcases import CONTACT, SETTINGS
 
@@ -31,7 +31,7 @@ def pods(name: str) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
         for at in range(role.replicas)
         for later in (0, 4)
     ]
-    return [build(job, one, SETTINGS, CONTACT, restart_all=True) for one in created], documents.get("PodGroup")
+    return [build_pod(job, one, SETTINGS, CONTACT, restart_all=True) for one in created], documents.get("PodGroup")
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from gangctl.api.gangjob import GangJob
-from gangctl.cluster.kube.pod_builder import build
-from gangctl.core.facts.layout import numbered
+from gangctl.cluster.kube.pod_builder import build_pod
+from gangctl.core.facts.layout import number_places
 from gangctl.core.policy.pods import CreatePod
 from tests.cluster.kube.pod.podcases import CONTACT, SETTINGS
 
@@ -23,11 +23,11 @@ def test_the_service_selects_the_pods_of_rank_0_only_by_a_port_that_the_probe_as
     document = yaml.safe_load((EXAMPLES / f"replica-{replica}.yaml").read_text())
     document["metadata"] |= {"namespace": "default", "uid": "0aa2c5b4-8c1d-4b0e-9d5e-7d6f3f1f2a11"}
     job = GangJob.model_validate(document)
-    assert numbered(job.spec).ranks == {"front-0": (0,), "back-0": (1,)}
+    assert number_places(job.spec).ranks == {"front-0": (0,), "back-0": (1,)}
     selected = []
     for member in ("front-0", "back-0"):
         for incarnation in (0, 4):
-            pod = build(job, CreatePod(member, incarnation), SETTINGS, CONTACT, restart_all=True)
+            pod = build_pod(job, CreatePod(member, incarnation), SETTINGS, CONTACT, restart_all=True)
             if SERVICE["spec"]["selector"].items() <= pod["metadata"]["labels"].items():
                 selected.append((member, incarnation))
                 (worker,) = [one for one in pod["spec"]["containers"] if one["name"] == "server"]

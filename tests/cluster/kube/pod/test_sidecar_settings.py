@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from gangctl.cluster.kube.pod_builder import build
+from gangctl.cluster.kube.pod_builder import build_pod
 from gangctl.cluster.kube.settings import KubeSettings
 from gangctl.core.policy.pods import CreatePod
 from tests.cluster.kube.pod.podcases import CONTACT, MINIMAL, SETTINGS, job
 
 
 def spec(settings: KubeSettings, roles: str = MINIMAL) -> dict[str, Any]:
-    found: dict[str, Any] = build(job(roles), CreatePod("worker-0", 0), settings, CONTACT, restart_all=True)["spec"]
+    found: dict[str, Any] = build_pod(job(roles), CreatePod("worker-0", 0), settings, CONTACT, restart_all=True)["spec"]
     return found
 
 

@@ -14,7 +14,7 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.status import Status
 from gangctl.cluster.errors import ClusterError, Terminal
 from gangctl.cluster.kube import worker_output
-from gangctl.cluster.kube.worker_output import WorkerOutput
+from gangctl.cluster.kube.worker_output import KubeletLogReader
 from gangctl.core.facts.printed import Printed, ReadOutput
 from tests.cluster.kube.fakeapi import FakeApi, serving, status
 from tests.cluster.kube.objects import gang
@@ -34,7 +34,7 @@ class Logs:
     """The logs of a container and of the one before, as the API server answers."""
 
     api: FakeApi
-    output: WorkerOutput
+    output: KubeletLogReader
     job: GangJob
     now: list[str | Refused] = field(default_factory=list)
     """The answers, one after the other; the last one again and again."""
@@ -64,7 +64,7 @@ async def logs(
     job = changed(GangJob.model_validate(gang()), status=Status(started_attempt=started))
     stored: Callable[[str], GangJob | None] = {job.metadata.uid: job}.get
     async with serving() as (api, client):
-        found = Logs(api, WorkerOutput(client, stored, enabled=enabled), job, list(now), before)
+        found = Logs(api, KubeletLogReader(client, stored, enabled=enabled), job, list(now), before)
         api.faults.append(found.answer)
         yield found
 
@@ -119,7 +119,7 @@ async def test_a_missing_right_is_an_error_with_the_servers_words() -> None:
 
 
 async def test_a_log_that_is_too_large_is_not_kept_in_memory() -> None:
-    async with logs("x" * (worker_output.BYTES + 1)) as found:
+    async with logs("x" * (worker_output.MAX_ANSWER_BYTES + 1)) as found:
         with pytest.raises(ClusterError):
             await found.printed()
 

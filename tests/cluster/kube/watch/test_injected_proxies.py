@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gangctl.cluster.kube.pod_builder import build
+from gangctl.cluster.kube.pod_builder import build_pod
 from gangctl.core.policy.pods import CreatePod
 from tests.cluster.kube.pod.podcases import CONTACT, SETTINGS, job
 from tests.cluster.kube.watch.test_projections import at, ended, read, running, waiting
@@ -28,7 +28,7 @@ ROLES = f"""
 
 def injected(*, native: bool) -> dict[str, Any]:
     """The pod as it is stored: iptables first, then the proxy, as an init container or as one beside the worker."""
-    made = build(job(ROLES), CreatePod("worker-0", 0), SETTINGS, CONTACT, restart_all=True)
+    made = build_pod(job(ROLES), CreatePod("worker-0", 0), SETTINGS, CONTACT, restart_all=True)
     proxy = {"name": "istio-proxy", "image": "proxyv2", **({"restartPolicy": "Always"} if native else {})}
     spec = made["spec"]
     spec["initContainers"][:0] = [{"name": "istio-init", "image": "proxyv2"}, *([proxy] if native else [])]
