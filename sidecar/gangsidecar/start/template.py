@@ -8,7 +8,8 @@ left to it (``random``, ``ssl``, ``threading``, ``logging``).
 Both sides send lines of JSON. The supervisor asks, and the template or its child answers::
 
     {"preload": [name, ...], "beside": true}             {"failed": [name and error, ...], "obstacle": "", "by": "",
-                                                          "interpreter": what makes others like it}
+                                                          "interpreter": what makes others like it,
+                                                          "executable": its path}
     {"fork": {name: value, ...}, "command": [word, ...]} {"pid": 4321, "obstacle": "", "by": ""}
     {"go": true}
 
@@ -127,6 +128,7 @@ class Template:
             obstacle=found or obstacles.shares_memory(self._before),
             by=by,
             interpreter=interpreter(),
+            executable=sys.executable,
         )
 
     def _has_forked(

@@ -14,6 +14,10 @@ container's memory is short, and when it has hindered a fork in a way that would
 was learnt before the module that is to blame can be preloaded still: the modules are in the order in which their
 imports were done.
 
+What an earlier session of the pod has learnt, or a peer (``import_lists.py``), is imported before the first start. If
+that comes meanwhile, the worker is executed, but its interpreters wait for the template before they read their program:
+it imports what they would, and has begun earlier.
+
 What is learnt is the imports of the interpreters that still run when the template is made: those of ``pip install``
 aren't among them.
 """
@@ -39,6 +43,7 @@ from gangsidecar.start.link import ONLY_TEMPLATE, WARM_STARTS, receive, send, se
 from gangsidecar.supervisor import connections, kernel, processes
 from gangsidecar.supervisor.event_loop import READ, EventLoop
 from gangsidecar.supervisor.handover import EXECUTE, Handovers, Starting
+from gangsidecar.supervisor.import_lists import ImportLists, Known, same
 from gangsidecar.supervisor.persistence import remove
 
 ARCHIVE = (
@@ -54,6 +59,8 @@ WITHOUT_STEPS_MS = 60_000
 """A worker that reports no step is taken to have imported what it needs after this long."""
 READY_MS = 900_000
 """A template that still imports after this long is given up."""
+WAIT_MS = 60_000
+"""So long after a start, interpreters wait for a template that imports what they would."""
 LOOK_MS = 5_000
 """The time between two looks at the memory that is left."""
 ROOM_BYTES = 512 << 20
@@ -99,6 +106,7 @@ class WarmSettings(NamedTuple):
     """The file to which forks append their imports; executed interpreters have one each, with a pid added."""
     socket: str
     """The path at which interpreters ask."""
+    lists: ImportLists
 
 
 class _Executed(NamedTuple):
@@ -123,7 +131,10 @@ class WarmStart:
         self._template: Template | None = None
         self._made = 0  # How many templates were made.
         self._trained = 0  # The newest attempt that has made a step.
-        self._wished: set[str] = set()  # The modules that the template was asked to import.
+        self._wished: dict[str, None] = {}  # The modules that the template was asked to import, in order.
+        self._list: wire.Imports | None = None  # What was known before the first start.
+        self._known: Known | None = None  # The same, or what was learnt since.
+        self._wait_until = 0  # Interpreters wait for the template until then.
         self._blamed: set[str] = set()  # Modules that a template can't import, of those that the worker imports.
         self._no_template = FIRST_START
         self._of_attempts: set[str] = set()  # Variables that differ between attempts or processes.
@@ -134,8 +145,32 @@ class WarmStart:
 
     def begin(self) -> None:
         """The supervisor has begun: nothing trains here yet."""
+        kept = self._settings.lists.load() if self._settings.preload == AUTO else None
+        if kept is not None:
+            self.know(kept)
         self._preload(beside=False)
         self._look()
+
+    def know(self, imports: wire.Imports) -> None:
+        """Make a template of what the worker imported before, here or in a peer, unless there was a start already.
+
+        What was learnt here counts, before what any peer has learnt.
+        """
+        given, before = self._settings, self._list
+        if given.preload != AUTO or self.report.attempt or self._made >= TEMPLATES:
+            return
+        if before is not None and (before.pod == given.lists.pod or same(before, imports)):
+            return
+        commands = parse_python(imports.command), parse_python(given.command)
+        known = given.lists.read(imports, *commands, given.environment)
+        if known is None:
+            return
+        if self._template is not None:
+            self._template.end("a newer list of what the worker imports has come")
+            self._template = None
+            self._wished.clear()
+        self._list, self._known = imports, known
+        self._preload(beside=imports.beside)
 
     def new_attempt(self, attempt: int) -> None:
         """The processes that are started next are of a new attempt."""
@@ -147,7 +182,9 @@ class WarmStart:
             not_imported = "" if self._settings.preload == AUTO else template.not_imported
             self.report = replace(self.report, template_bytes=template.bytes, not_imported=not_imported)
         self._loop.at(now_ms() + WITHOUT_STEPS_MS, partial(self._trains, attempt))
-        if template is not None and template.obstacle == IMPORTING and not template.beside:
+        self._wait_until = now_ms() + WAIT_MS
+        self._loop.at(self._wait_until, self.handovers.answer_again)
+        if template is not None and template.obstacle == IMPORTING and not template.beside and self._list is None:
             template.end(TOO_SLOW)  # It would take the time from the start. Another is made after the first step.
 
     def spawn(
@@ -175,17 +212,19 @@ class WarmStart:
         self._count(forked=1)
         return forked
 
-    def _answer(self, starting: Starting) -> bytes | int:
+    def _answer(self, starting: Starting) -> bytes | int | None:
         answer = self._decided(starting)
         # Not at once: what is fed reaps children, and a fork that has ended already isn't known yet.
         self._loop.at(now_ms(), lambda: self._news(self.report))
         return answer
 
-    def _decided(self, starting: Starting) -> bytes | int:
-        """Fork the program of an interpreter that asks, or have it run its program itself."""
+    def _decided(self, starting: Starting) -> bytes | int | None:
+        """Fork the program of an interpreter that asks, or have it run its program itself; None: it waits."""
         python, template = parse_python(starting.words), self._template
         if python is None:
             return EXECUTE
+        if self._is_worth_waiting(starting):
+            return None
         if template is None:
             forked: Forked | str = self._no_template
         elif template.interpreter != starting.interpreter:
@@ -228,6 +267,11 @@ class WarmStart:
             self._template.end("the supervisor ends")
 
     @property
+    def offer(self) -> str:
+        """What the worker imports, as a line for the controller; empty if that isn't known, or peers need not know."""
+        return self._settings.lists.offer
+
+    @property
     def _learns(self) -> bool:
         """Return whether what the worker imports is of interest."""
         return self._settings.preload == AUTO and self._made < TEMPLATES and os.path.exists(ARCHIVE)
@@ -239,7 +283,19 @@ class WarmStart:
             report,
             forked=report.forked + forked,
             executed=report.executed + executed,
-            obstacle=obstacle or before,
+            obstacle=(obstacle or before) if report.executed + executed else "",
+        )
+
+    def _is_worth_waiting(self, starting: Starting) -> bool:
+        """Return whether the template imports what this interpreter would, and at full speed."""
+        template, known = self._template, self._list
+        return (
+            template is not None
+            and known is not None
+            and template.obstacle == IMPORTING
+            and not template.beside
+            and repr(known.command[0]) in starting.interpreter
+            and now_ms() < self._wait_until
         )
 
     def _count_executed(self, pid: int, obstacle: str) -> None:
@@ -263,6 +319,23 @@ class WarmStart:
         if attempt == self.report.attempt != self._trained:
             self._trained = attempt
             self._preload(beside=True)
+            self._has_learnt()
+
+    def _template_changed(self) -> None:
+        template = self._template
+        if self._known is not None and not self._trained and template is not None and template.is_over:
+            self._known, template.is_useless = None, False  # What is learnt here may be imported all the same.
+        self.handovers.answer_again()
+        self._has_learnt()
+
+    def _has_learnt(self) -> None:
+        """Keep what is imported, and offer it to others, if the worker trains and a template has imported it."""
+        template, given = self._template, self._settings
+        is_proven = self._trained == self.report.attempt > 0
+        if template is None or template.obstacle or given.preload != AUTO or not is_proven:
+            return
+        self._known = Known(template.python, template.environment, list(self._wished))
+        given.lists.keep(self._known, template.executable, given.environment)
 
     def _look(self) -> None:
         """Give the template's memory back before the container's limit is reached."""
@@ -286,14 +359,14 @@ class WarmStart:
         if template is None:
             template = self._template = self._make()
         if template is not None:
-            self._wished.update(names)
+            self._wished.update(dict.fromkeys(names))
             template.preload(names, beside=beside)
             self._loop.at(now_ms() + READY_MS, partial(_expect_ready, template))
 
     def _make(self) -> Template | None:
         """Start a template for the kind of interpreter that was executed last, or say why there is none."""
         given, living = self._settings, self._living()
-        last = self._executed[living[-1]] if living else None
+        last = self._executed[living[-1]] if living else self._known
         python = last.python if last is not None else parse_python(given.command)
         left = kernel.memory_left()
         if python is None:
@@ -308,7 +381,8 @@ class WarmStart:
         environment.update((name, given.environment[name]) for name in self._of_attempts & given.environment.keys())
         environment.pop(WARM_STARTS, None)
         try:
-            template = Template(self._loop, python, given.imports if given.preload == AUTO else "", environment)
+            imports = given.imports if given.preload == AUTO else ""
+            template = Template(self._loop, python, imports, environment, self._template_changed)
         except (OSError, ValueError) as error:
             self._no_template = f"the template can't be started: {error}"
             return None
@@ -322,7 +396,7 @@ class WarmStart:
         living = self._living()
         kind = self._executed[living[-1]].interpreter if living else ""
         alike = [self._imports(pid) for pid in living if self._executed[pid].interpreter == kind]
-        recorded: dict[str, None] = {}
+        recorded: dict[str, None] = dict.fromkeys(self._known.modules if self._known and not living else ())
         for path in [*alike, self._settings.imports]:
             try:
                 with open(path, encoding="ascii", errors="replace") as file:
@@ -340,10 +414,24 @@ def _expect_ready(template: Template) -> None:
 class Template:
     """One process that has imported what the worker imports."""
 
-    def __init__(self, loop: EventLoop, python: PythonCommand, imports: str, environment: dict[str, str]) -> None:
-        """Start it, or raise OSError. ``imports``: the file to which its forks append theirs; empty: nowhere."""
+    def __init__(
+        self,
+        loop: EventLoop,
+        python: PythonCommand,
+        imports: str,
+        environment: dict[str, str],
+        changed: Callable[[], None],
+    ) -> None:
+        """Start it, or raise OSError. ``imports``: the file to which its forks append theirs; empty: nowhere.
+
+        ``changed`` is called soon after it is ready, and after its end.
+        """
         self._loop = loop
+        self._changed = changed
+        self.python = python
+        self.environment = environment
         self.words = python.interpreter
+        self.executable = ""
         self.interpreter = ""  # What others of its kind say of themselves; empty until it is ready.
         self._connection, its_end = socket.socketpair()
         self._connection.settimeout(ANSWER_SECONDS)  # The supervisor must never wait for it.
@@ -425,6 +513,7 @@ class Template:
         log("info", "the template ends", pid=self.pid, reason=why)
         self._loop.forget(self._connection)
         self._connection.close()
+        self._loop.at(now_ms(), self._changed)
         if not self._is_reaped:  # Else the pid may belong to another process by now.
             processes.send([self.pid], signal.SIGKILL)
 
@@ -454,6 +543,8 @@ class Template:
         else:
             self.obstacle, self.bytes = "", kernel.memory_of(self.pid)
             self.interpreter = str(answer.get("interpreter", ""))
+            self.executable = str(answer.get("executable", ""))
+            self._loop.at(now_ms(), self._changed)
             self.not_imported = ", ".join(map(str, answer.get("failed", ())))[:LONGEST]
             size = self.bytes >> 20
             log("info", "the template is ready", pid=self.pid, mebibytes=size, not_imported=self.not_imported)

@@ -33,6 +33,8 @@ TERMINATION_LOG = "GANG_TERMINATION_LOG"
 """The file in which a worker may write why it fails, as in /dev/termination-log in any container."""
 IMPORTS = "imports"
 """Beside the state file: what the worker has imported, a module a line."""
+KNOWN_IMPORTS = "known-imports"
+"""Beside the state file: the same for the next session, of a template that has imported it."""
 GONE = "its process had ended, or had not parked in time"
 REFUSAL = (
     "its command has a variable of the attempt, such as $(RANK), and a process that goes on keeps its command line; "
@@ -217,6 +219,16 @@ class Workers:
         if self._warm is not None:
             self._warm.progressed(progress)
 
+    def know(self, imports: wire.Imports) -> None:
+        """A peer's worker imports this."""
+        if self._warm is not None:
+            self._warm.know(imports)
+
+    @property
+    def offer(self) -> str:
+        """What the worker imports, as a line for the controller; empty if that isn't known, or peers need not know."""
+        return "" if self._warm is None else self._warm.offer
+
     def _read(self, found: Found) -> None:
         if isinstance(found, wire.Progress):
             self.progressed(found)
@@ -246,13 +258,16 @@ class Workers:
         return path if len(os.fsencode(path)) < 100 else self._settings.socket + "-warm"  # noqa: PLR2004
 
     def _warm_start(self, helpers: set[int], listens_at: str) -> WarmStart:
-        from gangsidecar.supervisor.warm_start import WarmSettings, WarmStart  # noqa: PLC0415 - memory: few pods need it
+        from gangsidecar.supervisor.import_lists import ImportLists  # noqa: PLC0415 - memory: few pods need it
+        from gangsidecar.supervisor.warm_start import WarmSettings, WarmStart  # noqa: PLC0415
 
+        who = self._settings.identity
         settings = WarmSettings(
             preload=self._settings.preload,
             command=self._settings.command,
             environment=self._plain,
             imports=os.path.join(self._folder, IMPORTS),
             socket=listens_at,
+            lists=ImportLists(os.path.join(self._folder, KNOWN_IMPORTS), who.gang, who.member, who.pod),
         )
         return WarmStart(self._loop, settings, helpers, lambda report: self._feed(machine.WarmStarted(report)))
