@@ -68,14 +68,16 @@ class ImportLists:
             return
         self._own = own
         try:
-            wire.decode(text := wire.encode(own))
+            text = wire.encode(own)
+            wire.decode(text)
+            if len(text) > wire.MAX_IMPORTS_BYTES:
+                return
+            self.offer = text if self._offers else ""
             with open(f"{self._path}.tmp", "w", encoding="ascii") as file:
                 file.write(text)
             os.replace(f"{self._path}.tmp", self._path)
         except (OSError, wire.WireError) as error:
             log("warning", "what the worker imports can't be kept for the next session", reason=error)
-        else:
-            self.offer = text if self._offers else ""
 
     def load(self) -> wire.Imports | None:
         """Return the list of this pod's earlier sessions; None if there is none that can be used."""
@@ -122,9 +124,9 @@ class ImportLists:
         return f"the variable {name!r:.100} isn't for it to set" if (name := next(pairs, None)) is not None else ""
 
 
-def same(one: wire.Imports | None, other: wire.Imports) -> bool:
+def same(one: wire.Imports, other: wire.Imports) -> bool:
     """Return whether both lead to the same template."""
-    return one is not None and replace(one, pod="", beside=False) == replace(other, pod="", beside=False)
+    return replace(one, pod="", beside=False) == replace(other, pod="", beside=False)
 
 
 def _alike(own: Sequence[str], other: Sequence[str]) -> bool:

@@ -267,11 +267,6 @@ class WarmStart:
             self._template.end("the supervisor ends")
 
     @property
-    def offer(self) -> str:
-        """What the worker imports, as a line for the controller; empty if that isn't known, or peers need not know."""
-        return self._settings.lists.offer
-
-    @property
     def _learns(self) -> bool:
         """Return whether what the worker imports is of interest."""
         return self._settings.preload == AUTO and self._made < TEMPLATES and os.path.exists(ARCHIVE)

@@ -23,6 +23,7 @@ from gangsidecar.supervisor.progress_watch import Found, ProgressWatch
 from gangsidecar.supervisor.settings import SupervisorSettings
 
 if TYPE_CHECKING:
+    from gangsidecar.supervisor.import_lists import ImportLists
     from gangsidecar.supervisor.warm_start import WarmStart
 
 HOSTFILE = "hostfile"
@@ -72,6 +73,7 @@ class Workers:
         self._mains: dict[int, launch.MainProcess] = {}
         self._message = ""  # The termination message as it was read last.
         self.progress = ProgressWatch(loop, helpers, self._read)
+        self._lists: ImportLists | None = None
         self._warm = self._warm_start(helpers, listens_at) if settings.preload else None
 
     def begin(self) -> None:
@@ -227,7 +229,7 @@ class Workers:
     @property
     def offer(self) -> str:
         """What the worker imports, as a line for the controller; empty if that isn't known, or peers need not know."""
-        return "" if self._warm is None else self._warm.offer
+        return "" if self._lists is None else self._lists.offer
 
     def _read(self, found: Found) -> None:
         if isinstance(found, wire.Progress):
@@ -262,12 +264,13 @@ class Workers:
         from gangsidecar.supervisor.warm_start import WarmSettings, WarmStart  # noqa: PLC0415
 
         who = self._settings.identity
+        self._lists = ImportLists(os.path.join(self._folder, KNOWN_IMPORTS), who.gang, who.member, who.pod)
         settings = WarmSettings(
             preload=self._settings.preload,
             command=self._settings.command,
             environment=self._plain,
             imports=os.path.join(self._folder, IMPORTS),
             socket=listens_at,
-            lists=ImportLists(os.path.join(self._folder, KNOWN_IMPORTS), who.gang, who.member, who.pod),
+            lists=self._lists,
         )
         return WarmStart(self._loop, settings, helpers, lambda report: self._feed(machine.WarmStarted(report)))

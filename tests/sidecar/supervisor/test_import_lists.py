@@ -282,6 +282,11 @@ def test_a_long_list_is_cut_to_its_first_modules(tmp_path: Path) -> None:
     assert kept is not None
     assert list(kept.modules) == modules[: len(kept.modules)]
     assert json.loads(lists.offer) == json.loads((tmp_path / "known").read_text())
+    before = lists.offer
+    lists.keep(
+        Known(PythonCommand(["python3"], ["train.py"]), {"LC_ALL": "\N{SNOWMAN}" * 5000}, modules), "/python3", {}
+    )
+    assert lists.offer == before, "the controller would refuse what is longer"
 
 
 @pytest.mark.parametrize("name", ["LD_LIBRARY_PATH", "LANG", "LC_ALL", "MALLOC_ARENA_MAX", "PYTHONPATH"])
