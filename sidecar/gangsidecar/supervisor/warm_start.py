@@ -76,6 +76,7 @@ NO_PYTHON = "nothing has run a script or a module with Python yet (python SCRIPT
 NO_HOOK = "with -I, -E or -S Python doesn't ask for a fork, and what it imports isn't known: name modules in preload"
 OTHER_PYTHON = "the interpreter or its flags differ from those of the template"
 TOO_SLOW = "the template was not ready in time"
+NOT_YET = "before the command has begun, not all can be imported that it has imported elsewhere"
 IMPORTING = "the template is still importing"
 LONGEST = 500
 """Characters of what a template says: what a module or a thread is called may have any length."""
@@ -131,7 +132,7 @@ class WarmStart:
         self._template: Template | None = None
         self._made = 0  # How many templates were made.
         self._trained = 0  # The newest attempt that has made a step.
-        self._wished: dict[str, None] = {}  # The modules that the template was asked to import, in order.
+        self._wished: set[str] = set()  # The modules that the template was asked to import.
         self._list: wire.Imports | None = None  # What was known before the first start.
         self._known: Known | None = None  # The same, or what was learnt since.
         self._wait_until = 0  # Interpreters wait for the template until then.
@@ -316,9 +317,14 @@ class WarmStart:
             self._preload(beside=True)
             self._has_learnt()
 
+    @property
+    def _is_borrowing(self) -> bool:
+        """Return whether a template is made of what was known before the first start."""
+        return self._known is not None and not self._trained
+
     def _template_changed(self) -> None:
         template = self._template
-        if self._known is not None and not self._trained and template is not None and template.is_over:
+        if self._is_borrowing and template is not None and template.is_over:
             self._known, template.is_useless = None, False  # What is learnt here may be imported all the same.
         self.handovers.answer_again()
         self._has_learnt()
@@ -329,7 +335,7 @@ class WarmStart:
         is_proven = self._trained == self.report.attempt > 0
         if template is None or template.obstacle or given.preload != AUTO or not is_proven:
             return
-        self._known = Known(template.python, template.environment, list(self._wished))
+        self._known = Known(template.python, template.environment, template.imported)
         given.lists.keep(self._known, template.executable, given.environment)
 
     def _look(self) -> None:
@@ -354,7 +360,8 @@ class WarmStart:
         if template is None:
             template = self._template = self._make()
         if template is not None:
-            self._wished.update(dict.fromkeys(names))
+            self._wished.update(names)
+            template.needs_all = self._is_borrowing
             template.preload(names, beside=beside)
             self._loop.at(now_ms() + READY_MS, partial(_expect_ready, template))
 
@@ -392,7 +399,7 @@ class WarmStart:
         kind = self._executed[living[-1]].interpreter if living else ""
         alike = [self._imports(pid) for pid in living if self._executed[pid].interpreter == kind]
         recorded: dict[str, None] = dict.fromkeys(self._known.modules if self._known and not living else ())
-        for path in [*alike, self._settings.imports]:
+        for path in [] if self._is_borrowing else [*alike, self._settings.imports]:
             try:
                 with open(path, encoding="ascii", errors="replace") as file:
                     recorded.update(dict.fromkeys(line.rstrip("\n") for line in file))
@@ -446,7 +453,9 @@ class Template:
         self.is_useless = False  # Another template would come to the same end.
         self.obstacle = IMPORTING  # Why it can't fork now; empty if it can.
         self.blamed = ""  # The module whose import was the obstacle.
+        self.imported: list[str] = []  # Of the modules that it was asked for, in order.
         self.not_imported = ""  # Modules that could not be imported, with their errors.
+        self.needs_all = False  # It can't be forked if there are such.
         self.bytes = 0  # Memory that it alone uses.
         loop.watch(self._connection, READ, self._read)
 
@@ -527,6 +536,9 @@ class Template:
             text, _ = receive(self._connection)
             answer = _parsed(text)
             obstacle = str(answer["obstacle"]) if text else ""
+            self.not_imported = ", ".join(map(str, answer.get("failed", ())))[:LONGEST]
+            if self.needs_all and self.not_imported and not obstacle:
+                obstacle = f"{NOT_YET}: {self.not_imported}"
         except (OSError, ValueError, KeyError) as error:
             self.end(f"the template can't be understood: {error!r}", for_good=True)
             return
@@ -540,7 +552,7 @@ class Template:
             self.interpreter = str(answer.get("interpreter", ""))
             self.executable = str(answer.get("executable", ""))
             self._loop.at(now_ms(), self._changed)
-            self.not_imported = ", ".join(map(str, answer.get("failed", ())))[:LONGEST]
+            self.imported += map(str, answer.get("imported", ()))
             size = self.bytes >> 20
             log("info", "the template is ready", pid=self.pid, mebibytes=size, not_imported=self.not_imported)
 

@@ -16,11 +16,11 @@ from gangsidecar import wire
 from gangsidecar.start import obstacles
 from gangsidecar.supervisor import processes
 from gangsidecar.supervisor.import_lists import EARLY, ImportLists, Known
-from gangsidecar.supervisor.warm_start import IMPORTING, PythonCommand, parse_python
+from gangsidecar.supervisor.warm_start import IMPORTING, NOT_YET, PythonCommand, parse_python
 from gangsidecar.supervisor.workers import KNOWN_IMPORTS
 from gangsidecar.wire import Imports, Phase, Progress, Report
 from tests.sidecar.supervisor.supervised import wait_for
-from tests.sidecar.supervisor.test_handover import forked, started
+from tests.sidecar.supervisor.test_handover import LAUNCHER, forked, started
 from tests.sidecar.supervisor.warm import Warm, template_ends
 
 if TYPE_CHECKING:
@@ -129,6 +129,24 @@ def test_a_list_is_offered_again_to_a_sidecar_that_comes_back_and_by_one_member_
         assert isinstance(message, Report)
 
 
+def test_a_list_has_only_what_the_template_could_import(warm: Warm) -> None:
+    warm.install("picky", "import os; assert os.environ['RANK']")
+    warm.script.write_text("import picky\n" + warm.script.read_text())
+    begin(warm)
+    modules = learnt(warm).modules
+    assert "decimal" in modules
+    assert "picky" not in modules
+
+
+def test_a_start_before_not_all_is_installed_says_so(warm: Warm) -> None:
+    begin(warm)
+    warm.member.sidecar.send(known(warm, "decimal", "no_such_module"))
+    template_ends(warm)
+    warm.order()
+    started(warm, executed=1)
+    assert warm.told.obstacle.startswith(f"{NOT_YET}: no_such_module (ModuleNotFoundError: ")
+
+
 @COMMANDS
 def test_a_worker_that_starts_meanwhile_waits_for_the_template(warm: Warm, command: tuple[str, ...]) -> None:
     warm.install("blocks", BLOCKS)
@@ -139,6 +157,19 @@ def test_a_worker_that_starts_meanwhile_waits_for_the_template(warm: Warm, comma
     assert warm.told.obstacle == IMPORTING or warm.told.executed == 0
     warm.member.file("go").touch()
     forked(warm)
+    assert warm.report() == HELLO
+    assert (warm.told.executed, warm.told.obstacle) == (0, "")
+
+
+def test_a_launcher_and_its_ranks_wait_for_the_template_as_well(warm: Warm) -> None:
+    warm.install("blocks", BLOCKS)
+    launcher = warm.script.with_name("launch.py")
+    launcher.write_text(LAUNCHER)
+    warm.member.start("sh", "-c", f"exec {sys.executable} {launcher} {warm.script}", preload="Auto")
+    warm.member.sidecar.send(known(warm, "decimal", "blocks"))
+    warm.order()
+    warm.member.file("go").touch()
+    forked(warm, 3)
     assert warm.report() == HELLO
     assert (warm.told.executed, warm.told.obstacle) == (0, "")
 
@@ -173,8 +204,9 @@ def test_a_worker_that_waits_is_executed_when_the_template_is_gone(warm: Warm) -
         "import threading; threading.Thread(target=threading.Event().wait, daemon=True).start()",
         "import os; rank = os.environ.get('RANK')",
         "import os; os._exit(3)",
+        "import no_such_module",
     ],
-    ids=["a thread", "the rank", "an end"],
+    ids=["a thread", "the rank", "an end", "not installed yet"],
 )
 def test_what_is_learnt_here_is_imported_if_what_a_peer_has_learnt_can_not_be(warm: Warm, harm: str) -> None:
     warm.install("harms", harm)
