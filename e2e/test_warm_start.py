@@ -121,6 +121,23 @@ def test_a_killed_rank_restarts_all_ranks_as_forks(forked: list[Forked], cluster
         assert f"forked from a template: {one.ranks} of {one.ranks}." in gangctl("trace", one)
 
 
+@pytest.mark.nightly
+def test_a_spare_that_is_promoted_starts_its_first_worker_as_a_fork(submit: Submit, shared_dir: Path) -> None:
+    made = document("auto", shared_dir)
+    made["spec"]["roles"][0]["spares"] = 1
+    shared_dir.chmod(0o777)
+    one = Forked(submit(made), shared_dir, MEMBERS)
+    one.gang.runs(1)
+    one.steps(1)
+    one.uids = one.gang.uids()
+    until("every member and the spare have a template", one.is_ready, every=0.5)
+    one.gang.kubectl("delete", "pod", one.gang.pods()["worker-1"]["metadata"]["name"], "-n", one.gang.namespace)
+    one.gang.runs(2)
+    one.steps(2)
+    incident = one.gang.until("how they were started", lambda status: told(status["incidents"][0]))
+    assert (incident["warmStart"]["forked"], incident["warmStart"]["executed"]) == (MEMBERS, 0)
+
+
 def told(incident: dict[str, Any]) -> dict[str, Any] | None:
     """The incident, if it says how workers were started."""
     return incident if "warmStart" in incident else None

@@ -125,7 +125,7 @@ class ForkStart(Model):
 
     type: Literal["Fork"] = "Fork"
     preload: Preload = Field(default_factory=AutoPreload)
-    """What the template imports. With Auto, the first start of a pod is not forked."""
+    """What the template imports. With Auto, the first start of a pod is forked if its imports are known."""
 
 
 Start = Annotated[

@@ -17,6 +17,7 @@ from aiohttp import web
 from gangctl.api.gangjob import GangJob
 from gangctl.cluster.port import MemberIdentity
 from gangctl.controller.gate import Gate
+from gangctl.controller.imports import imports_text
 from gangsidecar import wire
 
 CLOSE_SECONDS: Final = 1.0
@@ -87,6 +88,8 @@ class Connection:
         self._directive: _Sent | None = None
         self._scan: tuple[wire.Scan, float] | None = None
         """The last scan, and when it was sent."""
+        self._imports: tuple[str, bytes] | None = None
+        """The session that got a list of imports last, and the list."""
 
     def send(self, message: wire.Directive | wire.Ping | wire.Scan) -> None:
         """Send the message soon. It replaces a message of its kind that still waits.
@@ -132,6 +135,13 @@ class Connection:
             return
         self._scan = scan, now
         self.send(scan)
+
+    def send_imports(self, session: str, packed: bytes, *, beside: bool) -> None:
+        """Send this list of imports soon, unless this session has it already. ``beside``: the gang trains."""
+        if self._imports != (session, packed):
+            self._imports = session, packed
+            self._waiting[wire.Imports.__name__] = imports_text(packed, self._revision, beside=beside)
+            self._wakeup.set()
 
     def close_soon(self, frame: CloseFrame) -> None:
         """Ask for the connection to be closed; the first frame counts."""

@@ -4,8 +4,9 @@ The rule: this process speaks as the leader only while :attr:`Gate.is_open`, whi
 A standby answers 503 with the leader's address. An unknown token is answered 401, or 503 if the same token may be
 accepted in a moment. No token must get into an answer or into the log.
 
-A sidecar sends reports of its own member, and its own pod's answers to scans. Any other message closes its connection,
-must not touch another connection, and is forgotten. What is larger than a real report must not even be decoded.
+A sidecar sends reports of its own member, its own pod's answers to scans, and what its worker imports. Any other
+message closes its connection, must not touch another connection, and is forgotten. What is larger than a real report
+must not even be decoded.
 
 All refusals are counted, and so few are logged that a flood does not flood the log.
 """
@@ -143,7 +144,9 @@ CONTROL: Final = frozenset({WSMsgType.PING, WSMsgType.PONG})
 """Frames of WebSocket itself: the answers to the controller's own pings. A sidecar sends no pings."""
 
 
-def parse_message(frame: WSMessage, sender: MemberIdentity, *, was_asked: bool) -> wire.Report | wire.Scanned:
+def parse_message(
+    frame: WSMessage, sender: MemberIdentity, *, was_asked: bool
+) -> wire.Report | wire.Scanned | wire.Imports:
     """Read the message in a frame that came from ``sender``. ``was_asked``: it may be the answer to a scan.
 
     Raises:
@@ -169,6 +172,13 @@ def parse_message(frame: WSMessage, sender: MemberIdentity, *, was_asked: bool) 
             if message.pod != sender.pod:
                 text = f"an answer to a scan from another pod: {message.pod!r:.40}"
                 raise MessageError(ConnectionRefusal.WRONG_IDENTITY, text)
+            return message
+        case wire.Imports():
+            if (message.gang, message.pod) != (sender.gang, sender.pod):
+                text = f"a list of imports of another pod: {message.pod!r:.40}"
+                raise MessageError(ConnectionRefusal.WRONG_IDENTITY, text)
+            if len(frame.data) > wire.MAX_IMPORTS_BYTES:
+                raise MessageError(ConnectionRefusal.MALFORMED, f"a list of imports of {len(frame.data)} bytes")
             return message
         case _:
             kind = type(message).__name__

@@ -23,6 +23,7 @@ import aiohttp
 from aiohttp import web
 
 from gangctl.api.gangjob import GangJob
+from gangctl.api.status import GangPhase
 from gangctl.cluster import clock
 from gangctl.cluster.port import MemberIdentity
 from gangctl.controller.connection import CloseFrame, Connection, Connections, DirectiveOf
@@ -37,6 +38,7 @@ from gangctl.controller.gate import (
     RefusalLog,
     parse_message,
 )
+from gangctl.controller.imports import ImportLists
 from gangctl.controller.intake import FLOODS, Intake
 from gangctl.controller.listener import listen
 from gangctl.controller.reports import ReportChange, ReportStore, StaleReason
@@ -85,6 +87,7 @@ class Hub:
         self._wake = wake
         self._wake_later = wake_later
         self._reports = ReportStore()
+        self._imports = ImportLists()
         self.connections = Connections()
         self.intake = Intake()
         self._jobs: dict[str, tuple[GangJob, DirectiveOf]] = {}
@@ -124,6 +127,7 @@ class Hub:
         self.connections.clear()
         self._jobs.clear()
         self._reports = ReportStore()
+        self._imports = ImportLists()
 
     async def keep_alive(self) -> None:
         """Ping every sidecar, and notice silent supervisors, until cancelled."""
@@ -177,6 +181,7 @@ class Hub:
         """The gang is gone: forget it, and close its connections."""
         self._jobs.pop(gang, None)
         self._reports.forget(gang)
+        self._imports.forget(gang)
         for connection in self.connections.of(gang):
             connection.close_soon(CloseFrame(aiohttp.WSCloseCode.GOING_AWAY, "the gang is gone"))
 
@@ -270,6 +275,9 @@ class Hub:
             case wire.Scanned():
                 if self._reports.add_scanned(sender.gang, message, clock.now()) is not ReportChange.NONE:
                     self._wake(sender.gang)
+            case wire.Imports():
+                self._imports.add(sender, message)
+                in_slices(self.connections.of(sender.gang), self._give_imports)
         return None
 
     def _take_report(self, connection: Connection, report: wire.Report) -> None:
@@ -284,6 +292,7 @@ class Hub:
             self.stale[StaleReason.OLDER_ATTEMPT] += 1
         self._ping(connection, at_once=is_first)
         self._direct(connection)
+        self._give_imports(connection)
         if change is ReportChange.STATE:
             self._wake(report.gang)
         elif change is ReportChange.STEP:
@@ -306,6 +315,16 @@ class Hub:
             connection.send_directive(stored[0], report, stored[1])
         except wire.WireError as error:
             log.error("%s: its directive can't be sent: %s", who.member, error)  # noqa: TRY400 - no traceback needed
+
+    def _give_imports(self, connection: Connection) -> None:
+        """Send what the workers of its role import to a supervisor that has run none yet, if that is known."""
+        who = connection.identity
+        report, stored = self._reports.report(who.gang, who.pod), self._jobs.get(who.gang)
+        if report is None or report.ran or not (connection.has_reported and self._gate.is_open):
+            return
+        if (packed := self._imports.of(who)) is not None:
+            trains = stored is not None and stored[0].status.phase is GangPhase.RUNNING
+            connection.send_imports(report.session, packed, beside=trains)
 
     def _disconnect(self, who: MemberIdentity) -> None:
         if self._reports.disconnect(who.gang, who.pod):

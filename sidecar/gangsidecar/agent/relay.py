@@ -64,6 +64,7 @@ class Relay:
         self._reports = 0
         self._readers: Counter[int] = Counter()
         self._scanned: str | None = None
+        self._imports: str | None = None
 
     # The controller's side.
 
@@ -77,7 +78,7 @@ class Relay:
                 self.gate = attempt_gate.with_directive(self.gate, message, now_ms())
             case wire.Scan():
                 self._scan = line
-            case wire.Ping():
+            case wire.Ping() | wire.Imports():
                 pass
             case _:
                 raise wire.WireError(f"a {type(message).__name__} doesn't come from a controller")
@@ -105,6 +106,10 @@ class Relay:
         """The answer to a scan, once."""
         scanned, self._scanned = self._scanned, None
         return scanned
+
+    def imports_after(self, sent: str | None) -> str | None:
+        """The newest list of what the worker imports; None = there is none, or it is what was sent."""
+        return None if self._imports == sent else self._imports
 
     # The supervisor's side.
 
@@ -139,6 +144,8 @@ class Relay:
             case wire.Scanned():
                 self._scan = None
                 self._scanned = line
+            case wire.Imports():
+                self._imports = line
             case _:
                 raise wire.WireError(f"a {type(message).__name__} doesn't come from a supervisor")
         self.changes.notify()

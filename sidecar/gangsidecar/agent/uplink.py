@@ -227,15 +227,18 @@ async def _relay_both_ways(socket: aiohttp.ClientWebSocketResponse, relay: Relay
 
 async def _send_reports(socket: aiohttp.ClientWebSocketResponse, relay: Relay, revision: int) -> None:
     """Send each report at once; while the controller is slow, only the newest."""
-    sent = 0
+    sent, known = 0, None
     while True:
-        report, scanned = relay.report_after(sent, revision), relay.take_scanned()
+        report, scanned, imports = relay.report_after(sent, revision), relay.take_scanned(), relay.imports_after(known)
         if report is not None:
             sent, text = report
             await socket.send_str(text)
         if scanned is not None:
             await socket.send_str(scanned)
-        if report is None and scanned is None:
+        if imports is not None:
+            known = imports
+            await socket.send_str(imports)
+        if report is None and scanned is None and imports is None:
             await relay.changes.wait()
 
 

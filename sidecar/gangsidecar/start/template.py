@@ -7,8 +7,10 @@ left to it (``random``, ``ssl``, ``threading``, ``logging``).
 
 Both sides send lines of JSON. The supervisor asks, and the template or its child answers::
 
-    {"preload": [name, ...], "beside": true}             {"failed": [name and error, ...], "obstacle": "", "by": "",
-                                                          "interpreter": what makes others like it}
+    {"preload": [name, ...], "beside": true}             {"failed": [name and error, ...], "imported": [name, ...],
+                                                          "obstacle": "", "by": "",
+                                                          "interpreter": what makes others like it,
+                                                          "executable": its path}
     {"fork": {name: value, ...}, "command": [word, ...]} {"pid": 4321, "obstacle": "", "by": ""}
     {"go": true}
 
@@ -127,9 +129,11 @@ class Template:
         send(
             self._connection,
             failed=list(self._failed.values())[:10],
+            imported=[name for name in names if name in sys.modules],
             obstacle=found or obstacles.shares_memory(self._before),
             by=by,
             interpreter=interpreter(),
+            executable=sys.executable,
         )
 
     def _has_forked(

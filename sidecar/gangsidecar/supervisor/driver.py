@@ -44,7 +44,7 @@ LAST_LOOK_AGAIN_MS = 64
 
 _FORWARDED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
 _CAUGHT = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, *_FORWARDED)
-_RECEIVED = {wire.Directive, wire.Ping, wire.Scan, *get_args(wire.FrameworkMessage)}
+_RECEIVED = {wire.Directive, wire.Ping, wire.Scan, wire.Imports, *get_args(wire.FrameworkMessage)}
 
 
 class Driver:
@@ -65,6 +65,7 @@ class Driver:
         self._scans = Scans(self._helpers, settings.identity.pod, self._send)
         self._seq = 0
         self._news = True
+        self._offered: tuple[socket.socket | None, str] = None, ""  # The newest offer, and where it was sent.
         self._unsaved = bool(self._state.history.ends)
         self._keeper = Persistence(settings.state, settings.termination_log)
         self._end_by: int | None = None
@@ -265,6 +266,8 @@ class Driver:
         self._channel.understood()
         if isinstance(message, wire.Scan):
             self._scans.take(message)
+        elif isinstance(message, wire.Imports):
+            self._workers.know(message)
         else:
             if isinstance(message, wire.Progress):
                 self._workers.progressed(message)
@@ -286,6 +289,10 @@ class Driver:
             self._seq += 1
             self._news = False
             self._send(wire.encode(machine.report(self._state, now, self._seq)))
+        offer = self._connection, self._workers.offer
+        if all(offer) and offer != self._offered and not self._channel.waiting:
+            self._offered = offer
+            self._send(offer[1])
         if self._unsaved:
             self._unsaved = False
             report = machine.report(self._state, now, self._seq)

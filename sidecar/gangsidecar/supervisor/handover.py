@@ -1,9 +1,9 @@
 """Let a Python that starts anywhere below a worker's command run its program in a fork of the template.
 
 A hook (``gangsidecar/start/hook``) asks before the interpreter reads its program; the file beside it has the messages.
-The interpreter then stands in for the fork: its launcher sees its pid, it passes signals on, and it ends as the fork
-ends. The rule: a program runs once. The interpreter runs it itself unless it has read ``forked``; and the fork ends
-with its stand-in, even if that never reads it.
+The answer may wait for a template that still imports. Then the interpreter stands in for the fork: its launcher sees
+its pid, it passes signals on, and it ends as the fork ends. The rule: a program runs once. The interpreter runs it
+itself unless it has read ``forked``; and the fork ends with its stand-in, even if that never reads it.
 
 The fork is a child of the supervisor and leads a session of its own, so it is stopped, killed and waited for as every
 process of a worker is. A stop asks the fork alone: its stand-in would ask it a second time.
@@ -60,10 +60,11 @@ class _StandIn:
 class Handovers:
     """Answers interpreters, and keeps each stand-in and its fork together."""
 
-    def __init__(self, loop: EventLoop, path: str, answer: Callable[[Starting], bytes | int]) -> None:
-        """Listen at ``path``. ``answer`` returns a line, or the pid of a fork that runs."""
+    def __init__(self, loop: EventLoop, path: str, answer: Callable[[Starting], bytes | int | None]) -> None:
+        """Listen at ``path``. ``answer`` returns a line, the pid of a fork that runs, or None: not yet."""
         self._loop = loop
         self._answer = answer
+        self._waiting: dict[socket.socket, Starting] = {}  # Those that have no answer yet.
         self._stand_ins: dict[int, _StandIn] = {}  # By the pids of their forks.
         self._looks = False  # A look at who has been stopped is due.
         self._server = socket.socket(socket.AF_UNIX)
@@ -84,6 +85,11 @@ class Handovers:
     def close(self) -> None:
         """Answer no more."""
         self._close(self._server)
+
+    def answer_again(self) -> None:
+        """Answer those that wait."""
+        for link in list(self._waiting):
+            self._take_again(link)
 
     @property
     def stand_ins(self) -> set[int]:
@@ -146,33 +152,52 @@ class Handovers:
         self._loop.forget(link)
         try:
             if text[0].endswith(b"\n"):
-                self._take(link, pid, os.fsdecode(text[0][:-1]), files)
+                self._take(link, _starting(pid, os.fsdecode(text[0][:-1]), files))
         except (OSError, ValueError) as error:
             log("warning", "a Python of the worker can't be started warm", pid=pid, reason=error)
         finally:
-            for file in files:
-                os.close(file)
-            if pid not in self.stand_ins:
-                link.close()
+            self._let_go(link, pid, files)
 
-    def _take(self, link: socket.socket, pid: int, text: str, files: list[int]) -> None:
-        numbers, blocked, interpreter = text.split("|", 2)
-        starting = Starting(
-            pid,
-            _words(pid, "cmdline"),
-            read_environment(pid),
-            interpreter,
-            numbers=[int(one) for one in numbers.split()],
-            files=files,
-            blocked=[int(one) for one in blocked.split()],
-        )
-        if len(starting.numbers) != len(files):
-            raise ValueError("not all of its open files came")
+    def _take_again(self, link: socket.socket, _mask: int = 0) -> None:
+        """Answer one that has waited, if it hasn't ended."""
+        starting = self._waiting.pop(link)
+        self._loop.forget(link)
+        try:
+            said = link.recv(1)  # A signal has come, so it can't wait; or it has ended.
+        except BlockingIOError:
+            said = None
+        except OSError:
+            said = b""
+        try:
+            if said is None:
+                self._take(link, starting)
+            elif said:
+                link.send(EXECUTE + b"\n")
+        except (OSError, ValueError) as error:
+            log("warning", "a Python of the worker can't be started warm", pid=starting.pid, reason=error)
+        finally:
+            self._let_go(link, starting.pid, starting.files)
+
+    def _let_go(self, link: socket.socket, pid: int, files: list[int]) -> None:
+        """Close what is needed no more."""
+        if link in self._waiting:
+            return
+        for file in files:
+            os.close(file)
+        if pid not in self.stand_ins:
+            link.close()
+
+    def _take(self, link: socket.socket, starting: Starting) -> None:
+        """Answer, or have it wait. OSError: it has ended."""
         answer = self._answer(starting)
+        if answer is None:
+            self._waiting[link] = starting
+            self._loop.watch(link, READ, partial(self._take_again, link))
+            return
         if isinstance(answer, bytes):
             link.send(answer + b"\n")
             return
-        self._stand_ins[answer] = _StandIn(link, pid)
+        self._stand_ins[answer] = _StandIn(link, starting.pid)
         self._look_later()
         self._loop.watch(link, READ, partial(self._pass_on, answer))
         try:
@@ -215,6 +240,23 @@ class Handovers:
     def _close(self, link: socket.socket) -> None:
         self._loop.forget(link)
         link.close()
+
+
+def _starting(pid: int, text: str, files: list[int]) -> Starting:
+    """Read the question of this process. OSError: it is gone; ValueError: it makes no sense."""
+    numbers, blocked, interpreter = text.split("|", 2)
+    starting = Starting(
+        pid,
+        _words(pid, "cmdline"),
+        read_environment(pid),
+        interpreter,
+        numbers=[int(one) for one in numbers.split()],
+        files=files,
+        blocked=[int(one) for one in blocked.split()],
+    )
+    if len(starting.numbers) != len(files):
+        raise ValueError("not all of its open files came")
+    return starting
 
 
 def _words(pid: int, name: str) -> list[str]:

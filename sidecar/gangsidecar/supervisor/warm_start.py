@@ -14,6 +14,10 @@ container's memory is short, and when it has hindered a fork in a way that would
 was learnt before the module that is to blame can be preloaded still: the modules are in the order in which their
 imports were done. A fork that makes no first step in time counts against all forks (:mod:`.fork_trust`).
 
+What an earlier session of the pod has learnt, or a peer (``import_lists.py``), is imported before the first start. If
+that comes meanwhile, the worker is executed, but its interpreters wait for the template before they read their program:
+it imports what they would, and has begun earlier.
+
 What is learnt is the imports of the interpreters that still run when the template is made: those of ``pip install``
 aren't among them.
 """
@@ -40,6 +44,7 @@ from gangsidecar.supervisor import connections, kernel, processes
 from gangsidecar.supervisor.event_loop import READ, EventLoop
 from gangsidecar.supervisor.fork_trust import ForkTrust
 from gangsidecar.supervisor.handover import EXECUTE, Handovers, Starting
+from gangsidecar.supervisor.import_lists import ImportLists, Known, same
 from gangsidecar.supervisor.persistence import remove
 
 ARCHIVE = (
@@ -55,6 +60,8 @@ WITHOUT_STEPS_MS = 60_000
 """A worker that reports no step is taken to have imported what it needs after this long."""
 READY_MS = 900_000
 """A template that still imports after this long is given up."""
+WAIT_MS = 60_000
+"""So long after a start, interpreters wait for a template that imports what they would."""
 LOOK_MS = 5_000
 """The time between two looks at the memory that is left."""
 ROOM_BYTES = 512 << 20
@@ -70,6 +77,7 @@ NO_PYTHON = "nothing has run a script or a module with Python yet (python SCRIPT
 NO_HOOK = "with -I, -E or -S Python doesn't ask for a fork, and what it imports isn't known: name modules in preload"
 OTHER_PYTHON = "the interpreter or its flags differ from those of the template"
 TOO_SLOW = "the template was not ready in time"
+NOT_YET = "before the command has begun, not all can be imported that it has imported elsewhere"
 IMPORTING = "the template is still importing"
 LONGEST = 500
 """Characters of what a template says: what a module or a thread is called may have any length."""
@@ -100,6 +108,7 @@ class WarmSettings(NamedTuple):
     """The file to which forks append their imports; executed interpreters have one each, with a pid added."""
     socket: str
     """The path at which interpreters ask."""
+    lists: ImportLists
 
 
 class _Executed(NamedTuple):
@@ -125,6 +134,9 @@ class WarmStart:
         self._made = 0  # How many templates were made.
         self._trained = 0  # The newest attempt that has made a step.
         self._wished: set[str] = set()  # The modules that the template was asked to import.
+        self._list: wire.Imports | None = None  # What was known before the first start.
+        self._known: Known | None = None  # The same, or what was learnt since.
+        self._wait_until = 0  # Interpreters wait for the template until then.
         self._blamed: set[str] = set()  # Modules that a template can't import, of those that the worker imports.
         self._no_template = FIRST_START
         self._of_attempts: set[str] = set()  # Variables that differ between attempts or processes.
@@ -138,8 +150,32 @@ class WarmStart:
 
     def begin(self) -> None:
         """The supervisor has begun: nothing trains here yet."""
+        kept = self._settings.lists.load() if self._settings.preload == AUTO else None
+        if kept is not None:
+            self.know(kept)
         self._preload(beside=False)
         self._look()
+
+    def know(self, imports: wire.Imports) -> None:
+        """Make a template of what the worker imported before, here or in a peer, unless there was a start already.
+
+        What was learnt here counts, before what any peer has learnt.
+        """
+        given, before = self._settings, self._list
+        if given.preload != AUTO or self.report.attempt or self._made >= TEMPLATES:
+            return
+        if before is not None and (before.pod == given.lists.pod or same(before, imports)):
+            return
+        commands = parse_python(imports.command), parse_python(given.command)
+        known = given.lists.read(imports, *commands, given.environment)
+        if known is None:
+            return
+        if self._template is not None:
+            self._template.end("a newer list of what the worker imports has come")
+            self._template = None
+            self._wished.clear()
+        self._list, self._known = imports, known
+        self._preload(beside=imports.beside)
 
     def new_attempt(self, attempt: int) -> None:
         """The processes that are started next are of a new attempt."""
@@ -156,7 +192,9 @@ class WarmStart:
         self._loop.at(now_ms() + WITHOUT_STEPS_MS, partial(self._trains, attempt))
         if self._trust.limit is not None:
             self._loop.at(now_ms() + self._trust.limit, partial(self._expect_step, attempt))
-        if template is not None and template.obstacle == IMPORTING and not template.beside:
+        self._wait_until = now_ms() + WAIT_MS
+        self._loop.at(self._wait_until, self.handovers.answer_again)
+        if template is not None and template.obstacle == IMPORTING and not template.beside and self._list is None:
             template.end(TOO_SLOW)  # It would take the time from the start. Another is made after the first step.
 
     def spawn(
@@ -203,17 +241,19 @@ class WarmStart:
             return template.obstacle or OTHER_PYTHON
         return template.fork(python.target, environment, output, starting)
 
-    def _answer(self, starting: Starting) -> bytes | int:
+    def _answer(self, starting: Starting) -> bytes | int | None:
         answer = self._decided(starting)
         # Not at once: what is fed reaps children, and a fork that has ended already isn't known yet.
         self._loop.at(now_ms(), lambda: self._news(self.report))
         return answer
 
-    def _decided(self, starting: Starting) -> bytes | int:
-        """Fork the program of an interpreter that asks, or have it run its program itself."""
+    def _decided(self, starting: Starting) -> bytes | int | None:
+        """Fork the program of an interpreter that asks, or have it run its program itself; None: it waits."""
         python, template = parse_python(starting.words), self._template
         if python is None:
             return EXECUTE
+        if self._is_worth_waiting(starting):
+            return None
         if self._others:
             self._count(executed=-self._others)
             self._others = 0
@@ -287,7 +327,19 @@ class WarmStart:
             report,
             forked=report.forked + forked,
             executed=report.executed + executed,
-            obstacle=obstacle or before,
+            obstacle=(obstacle or before) if report.executed + executed else "",
+        )
+
+    def _is_worth_waiting(self, starting: Starting) -> bool:
+        """Return whether the template imports what this interpreter would, and at full speed."""
+        template, known = self._template, self._list
+        return (
+            template is not None
+            and known is not None
+            and template.obstacle == IMPORTING
+            and not (template.beside or self._trust.objection)
+            and repr(known.command[0]) in starting.interpreter
+            and now_ms() < self._wait_until
         )
 
     def _count_forked(self, pid: int, executed: int = 0) -> None:
@@ -315,6 +367,28 @@ class WarmStart:
         if attempt == self.report.attempt != self._trained:
             self._trained = attempt
             self._preload(beside=True)
+            self._has_learnt()
+
+    @property
+    def _is_borrowing(self) -> bool:
+        """Return whether a template is made of what was known before the first start."""
+        return self._known is not None and not self._trained
+
+    def _template_changed(self) -> None:
+        template = self._template
+        if self._is_borrowing and template is not None and template.is_over:
+            self._known, template.is_useless = None, False  # What is learnt here may be imported all the same.
+        self.handovers.answer_again()
+        self._has_learnt()
+
+    def _has_learnt(self) -> None:
+        """Keep what is imported, and offer it to others, if the worker trains and a template has imported it."""
+        template, given = self._template, self._settings
+        is_proven = self._trained == self.report.attempt > 0
+        if template is None or template.obstacle or given.preload != AUTO or not is_proven:
+            return
+        self._known = Known(template.python, template.environment, template.imported)
+        given.lists.keep(self._known, template.executable, given.environment)
 
     def _look(self) -> None:
         """Give the template's memory back before the container's limit is reached."""
@@ -339,13 +413,14 @@ class WarmStart:
             template = self._template = self._make()
         if template is not None:
             self._wished.update(names)
+            template.needs_all = self._is_borrowing
             template.preload(names, beside=beside)
             self._loop.at(now_ms() + READY_MS, partial(_expect_ready, template))
 
     def _make(self) -> Template | None:
         """Start a template for the kind of interpreter that was executed last, or say why there is none."""
         given, living = self._settings, self._living()
-        last = self._executed[living[-1]] if living else None
+        last = self._executed[living[-1]] if living else self._known
         python = last.python if last is not None else parse_python(given.command)
         left = kernel.memory_left()
         if python is None:
@@ -360,7 +435,8 @@ class WarmStart:
         environment.update((name, given.environment[name]) for name in self._of_attempts & given.environment.keys())
         environment.pop(WARM_STARTS, None)
         try:
-            template = Template(self._loop, python, given.imports if given.preload == AUTO else "", environment)
+            imports = given.imports if given.preload == AUTO else ""
+            template = Template(self._loop, python, imports, environment, self._template_changed)
         except (OSError, ValueError) as error:
             self._no_template = f"the template can't be started: {error}"
             return None
@@ -374,8 +450,8 @@ class WarmStart:
         living = self._living()
         kind = self._executed[living[-1]].interpreter if living else ""
         alike = [self._imports(pid) for pid in living if self._executed[pid].interpreter == kind]
-        recorded: dict[str, None] = {}
-        for path in [*alike, self._settings.imports]:
+        recorded: dict[str, None] = dict.fromkeys(self._known.modules if self._known and not living else ())
+        for path in [] if self._is_borrowing else [*alike, self._settings.imports]:
             try:
                 with open(path, encoding="ascii", errors="replace") as file:
                     recorded.update(dict.fromkeys(line.rstrip("\n") for line in file))
@@ -392,10 +468,24 @@ def _expect_ready(template: Template) -> None:
 class Template:
     """One process that has imported what the worker imports."""
 
-    def __init__(self, loop: EventLoop, python: PythonCommand, imports: str, environment: dict[str, str]) -> None:
-        """Start it, or raise OSError. ``imports``: the file to which its forks append theirs; empty: nowhere."""
+    def __init__(
+        self,
+        loop: EventLoop,
+        python: PythonCommand,
+        imports: str,
+        environment: dict[str, str],
+        changed: Callable[[], None],
+    ) -> None:
+        """Start it, or raise OSError. ``imports``: the file to which its forks append theirs; empty: nowhere.
+
+        ``changed`` is called soon after it is ready, and after its end.
+        """
         self._loop = loop
+        self._changed = changed
+        self.python = python
+        self.environment = environment
         self.words = python.interpreter
+        self.executable = ""
         self.interpreter = ""  # What others of its kind say of themselves; empty until it is ready.
         self._connection, its_end = socket.socketpair()
         self._connection.settimeout(ANSWER_SECONDS)  # The supervisor must never wait for it.
@@ -415,7 +505,9 @@ class Template:
         self.is_useless = False  # Another template would come to the same end.
         self.obstacle = IMPORTING  # Why it can't fork now; empty if it can.
         self.blamed = ""  # The module whose import was the obstacle.
+        self.imported: list[str] = []  # Of the modules that it was asked for, in order.
         self.not_imported = ""  # Modules that could not be imported, with their errors.
+        self.needs_all = False  # It can't be forked if there are such.
         self.bytes = 0  # Memory that it alone uses.
         loop.watch(self._connection, READ, self._read)
 
@@ -477,6 +569,7 @@ class Template:
         log("info", "the template ends", pid=self.pid, reason=why)
         self._loop.forget(self._connection)
         self._connection.close()
+        self._loop.at(now_ms(), self._changed)
         if not self._is_reaped:  # Else the pid may belong to another process by now.
             processes.send([self.pid], signal.SIGKILL)
 
@@ -495,6 +588,9 @@ class Template:
             text, _ = receive(self._connection)
             answer = _parsed(text)
             obstacle = str(answer["obstacle"]) if text else ""
+            self.not_imported = ", ".join(map(str, answer.get("failed", ())))[:LONGEST]
+            if self.needs_all and self.not_imported and not obstacle:
+                obstacle = f"{NOT_YET}: {self.not_imported}"
         except (OSError, ValueError, KeyError) as error:
             self.end(f"the template can't be understood: {error!r}", for_good=True)
             return
@@ -506,7 +602,9 @@ class Template:
         else:
             self.obstacle, self.bytes = "", kernel.memory_of(self.pid)
             self.interpreter = str(answer.get("interpreter", ""))
-            self.not_imported = ", ".join(map(str, answer.get("failed", ())))[:LONGEST]
+            self.executable = str(answer.get("executable", ""))
+            self._loop.at(now_ms(), self._changed)
+            self.imported += map(str, answer.get("imported", ()))
             size = self.bytes >> 20
             log("info", "the template is ready", pid=self.pid, mebibytes=size, not_imported=self.not_imported)
 

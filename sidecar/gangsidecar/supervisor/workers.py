@@ -23,6 +23,7 @@ from gangsidecar.supervisor.progress_watch import Notice, ProgressWatch
 from gangsidecar.supervisor.settings import SupervisorSettings
 
 if TYPE_CHECKING:
+    from gangsidecar.supervisor.import_lists import ImportLists
     from gangsidecar.supervisor.warm_start import WarmStart
 
 HOSTFILE = "hostfile"
@@ -33,6 +34,8 @@ TERMINATION_LOG_VARIABLE = "GANG_TERMINATION_LOG"
 """The file in which a worker may write why it fails, as in /dev/termination-log in any container."""
 IMPORTS = "imports"
 """Beside the state file: what the worker has imported, a module a line."""
+KNOWN_IMPORTS = "known-imports"
+"""Beside the state file: the same for the next session, of a template that has imported it."""
 GONE = "its process had ended, or had not parked in time"
 REFUSAL = (
     "its command has a variable of the attempt, such as $(RANK), and a process that goes on keeps its command line; "
@@ -70,6 +73,7 @@ class Workers:
         self._mains: dict[int, launch.MainProcess] = {}
         self._message = ""  # The termination message as it was read last.
         self.progress = ProgressWatch(loop, helpers, self._read)
+        self._lists: ImportLists | None = None
         self._warm = self._warm_start(helpers, listens_at) if settings.preload else None
 
     def begin(self) -> None:
@@ -217,6 +221,16 @@ class Workers:
         if self._warm is not None:
             self._warm.progressed(progress)
 
+    def know(self, imports: wire.Imports) -> None:
+        """A peer's worker imports this."""
+        if self._warm is not None:
+            self._warm.know(imports)
+
+    @property
+    def offer(self) -> str:
+        """What the worker imports, as a line for the controller; empty if that isn't known, or peers need not know."""
+        return "" if self._lists is None else self._lists.offer
+
     def _read(self, found: Notice) -> None:
         if isinstance(found, wire.Progress):
             self.progressed(found)
@@ -246,13 +260,17 @@ class Workers:
         return path if len(os.fsencode(path)) < 100 else self._settings.socket + "-warm"  # noqa: PLR2004
 
     def _warm_start(self, helpers: set[int], listens_at: str) -> WarmStart:
-        from gangsidecar.supervisor.warm_start import WarmSettings, WarmStart  # noqa: PLC0415 - memory: few pods need it
+        from gangsidecar.supervisor.import_lists import ImportLists  # noqa: PLC0415 - memory: few pods need it
+        from gangsidecar.supervisor.warm_start import WarmSettings, WarmStart  # noqa: PLC0415
 
+        who = self._settings.identity
+        self._lists = ImportLists(os.path.join(self._folder, KNOWN_IMPORTS), who.gang, who.member, who.pod)
         settings = WarmSettings(
             preload=self._settings.preload,
             command=self._settings.command,
             environment=self._plain,
             imports=os.path.join(self._folder, IMPORTS),
             socket=listens_at,
+            lists=self._lists,
         )
         return WarmStart(self._loop, settings, helpers, lambda report: self._feed(machine.WarmStarted(report)))

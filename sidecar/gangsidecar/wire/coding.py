@@ -34,6 +34,8 @@ MAX_BYTES = 1 << 20
 """The largest message that is sent or accepted."""
 MAX_REPORT_BYTES = 1 << 18
 """The largest report. One of an ordinary member has some hundred bytes."""
+MAX_IMPORTS_BYTES = 1 << 17
+"""The largest list of imports."""
 MAX_STRING = 8192
 MAX_ITEMS = 4096
 MAX_ENDS, MAX_CHECKPOINTS, MAX_DROPPED = 64, 256, 96

@@ -287,6 +287,26 @@ class WarmStart:
 
 
 @dataclass(frozen=True)
+class Imports:
+    """What a worker imports by its first step, as its supervisor has learnt it.
+
+    The controller passes it on to supervisors of the same role that have run nothing yet.
+    """
+
+    gang: str
+    pod: str
+    """UID of the pod in which it was learnt."""
+    command: tuple[str, ...]
+    """The interpreter's path and its flags, then a script or ``-m`` and a module; none of their arguments."""
+    modules: tuple[str, ...]
+    """In the order in which their imports were done."""
+    environment: tuple[tuple[str, str], ...] = ()
+    """Of the variables that are read before any program: those that the interpreter had, and its container hasn't."""
+    beside: bool = False
+    """From the controller: the gang trains meanwhile."""
+
+
+@dataclass(frozen=True)
 class Stacks:
     """The stacks of the processes of a worker that hung, just before its stop."""
 
@@ -416,8 +436,9 @@ class Watching:
 FrameworkMessage = Checkpoint | Dropped | Loaded | Progress | Request | Watching
 """A call to the framework API, from the sidecar to the supervisor, which folds it into its report."""
 
-Message = Report | Scanned | Directive | Scan | Ping | FrameworkMessage
-"""Report and Scanned go from the supervisor to the controller; Directive, Scan and Ping go the other way."""
+Message = Report | Scanned | Directive | Scan | Ping | Imports | FrameworkMessage
+"""Report and Scanned go from the supervisor to the controller; Directive, Scan and Ping go the other way; Imports go
+both ways."""
 
 
 def aged(report: Report, by_ms: int) -> Report:

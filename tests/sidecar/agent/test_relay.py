@@ -176,3 +176,19 @@ async def test_a_controller_of_an_older_release_gets_no_field_that_it_does_not_k
         assert isinstance(told, wire.Report)
         loaded.append(told.loaded is not None)
     assert loaded == [False, True]
+
+
+async def test_what_the_worker_imports_reaches_each_controller_once_and_the_supervisor(directory: Path) -> None:
+    imports = wire.Imports("gang-uid", "pod-uid", ("/usr/bin/python3", "train.py"), ("torch",))
+    async with world(directory) as here:
+        await here.supervisor.send(imports)
+        await until(lambda: imports in here.connection.received)
+        await here.report(seq=2)
+        await here.connection.send(replace(imports, pod="a-peer"))
+        assert await here.supervisor.wait_for(wire.Imports) == replace(imports, pod="a-peer")
+        await here.connection.socket.close()
+        again = await here.controller.connected(2)
+        await until(lambda: imports in again.received)
+        await here.supervisor.send(replace(imports, modules=("torch", "numpy")))
+        await until(lambda: len([one for one in again.received if isinstance(one, wire.Imports)]) == 2)
+        assert here.connection.received.count(imports) == 1

@@ -150,6 +150,12 @@ class Sidecar:
                     return message
         raise AssertionError("no such report came")
 
+    def imports(self) -> wire.Imports:
+        """The next list of what the worker imports."""
+        while not isinstance(message := self.receive(), wire.Imports):
+            pass
+        return message
+
     def scanned(self) -> Scanned:
         while not isinstance(message := self.receive(), Scanned):
             assert isinstance(message, Report)

@@ -12,6 +12,7 @@ import pytest
 
 from gangsidecar.supervisor import processes, warm_start
 from gangsidecar.supervisor.fork_trust import LEAST_MS
+from gangsidecar.supervisor.import_lists import ImportLists
 from gangsidecar.supervisor.warm_start import READY_MS, TEMPLATES, WarmSettings, WarmStart
 from gangsidecar.wire import Progress
 
@@ -41,7 +42,9 @@ class World:
 
     def __init__(self, imports: Path) -> None:
         self.now, self.loop, self.made = 0, Loop(), list[warm_start.Template]()
-        settings = WarmSettings("Auto", ("python3", "train.py"), {}, str(imports), str(imports.with_name("socket")))
+        lists = ImportLists(str(imports.with_name("known-imports")), "g1", "worker-0", "pod-0")
+        socket = str(imports.with_name("socket"))
+        settings = WarmSettings("Auto", ("python3", "train.py"), {}, str(imports), socket, lists)
         self.warm = WarmStart(self.loop, settings, set(), lambda _: None)  # type: ignore[arg-type]
         self.attempt = 0
 

@@ -7,8 +7,11 @@ and what kind of interpreter it is. The supervisor answers with a line::
     record ARCHIVE FILE        the same, and append what is imported to FILE (the words are separated by NUL)
     forked                     the program runs in a fork; then ``exit 3`` or ``signal 9`` says how that ended
 
-After ``forked`` this process stands in for the fork: its launcher sees its pid. It passes on each signal that
-it can catch, as a byte, and ends as the fork did. When either ends, the supervisor ends the other.
+The answer may wait for a template that still imports. If a signal comes meanwhile, this process sends a zero byte, and
+gets its answer at once.
+
+After ``forked`` this process stands in for the fork: its launcher sees its pid. It passes on each signal that it can
+catch, as a byte, and ends as the fork did. When either ends, the supervisor ends the other.
 """
 
 from __future__ import annotations
@@ -22,6 +25,8 @@ SOCKET = "GANG_WARM_STARTS"
 """The variable with the path of the supervisor's socket."""
 PARKING = "GANG_PARKING"
 """The variable with the channel of a process that was executed; a fork does not get it."""
+LOOK_SECONDS = 0.1
+"""While the answer waits, the time between two looks for signals."""
 MOST_FILES = 250
 """The kernel passes 253 with one message."""
 OWN = (_signal.SIGKILL, _signal.SIGSTOP, _signal.SIGCHLD, _signal.SIGSEGV, _signal.SIGBUS, _signal.SIGFPE)
@@ -53,7 +58,8 @@ def begin() -> None:
         rights = b"".join(number.to_bytes(4, sys.byteorder) for number in files)
         line = f"{_listed(files)}|{_listed(sorted(map(int, blocked)))}|{interpreter()}\n"
         link.sendmsg([os.fsencode(line)], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)] if files else [])
-        verb, *words = _line(link).split(b"\0")
+        verb, *words = _answer(link).split(b"\0")
+        link.settimeout(None)
         if verb == b"forked":
             _stand_in(link, files, blocked)
     finally:
@@ -80,6 +86,17 @@ def _files() -> list[int]:
     if len(found) > MOST_FILES:
         raise OSError("too many open files")
     return sorted(found)
+
+
+def _answer(link: _socket.socket) -> bytes:
+    link.settimeout(LOOK_SECONDS)
+    while True:
+        try:
+            return _line(link)
+        except _socket.timeout:
+            if _signal.sigpending():
+                link.send(b"\0")
+                link.settimeout(None)
 
 
 def _line(link: _socket.socket) -> bytes:

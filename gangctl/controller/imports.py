@@ -1,0 +1,47 @@
+"""The newest list of what the workers of each role import, for supervisors of the role that have run nothing yet.
+
+The rule: a list reaches only the gang and the role of the pod that has sent it. No decision reads it, and nothing
+stores it: a new leader gets it as sidecars connect again. A gang has one list for each of its roles, compressed, and of
+:data:`~gangsidecar.wire.MAX_IMPORTS_BYTES` at most before that.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import replace
+from functools import lru_cache
+
+from gangctl.cluster.port import MemberIdentity
+from gangsidecar import wire
+
+
+class ImportLists:
+    """The lists of all gangs."""
+
+    def __init__(self) -> None:
+        self._lists: dict[str, dict[str, bytes]] = {}
+        """UID of the gang -> role -> the newest list."""
+
+    def add(self, sender: MemberIdentity, imports: wire.Imports) -> None:
+        """Take a list from its sender's connection."""
+        packed = zlib.compress(wire.encode(imports).encode())
+        self._lists.setdefault(sender.gang, {})[_role(sender)] = packed
+
+    def of(self, member: MemberIdentity) -> bytes | None:
+        """The list of this member's role, as :func:`imports_text` takes it."""
+        return self._lists.get(member.gang, {}).get(_role(member))
+
+    def forget(self, gang: str) -> None:
+        """The gang is gone."""
+        self._lists.pop(gang, None)
+
+
+@lru_cache(maxsize=8)
+def imports_text(packed: bytes, revision: int, *, beside: bool) -> str:
+    """The message for a sidecar of this revision. ``beside``: the gang trains. Many members get the same at a time."""
+    imports: wire.Imports = wire.decode(zlib.decompress(packed))
+    return wire.encode(wire.in_revision(replace(imports, beside=beside), revision))
+
+
+def _role(member: MemberIdentity) -> str:
+    return member.member.rpartition("-")[0]
