@@ -185,7 +185,6 @@ class Template:
                 time.sleep(0.0001)  # Until the supervisor is the parent.
             self._connection.close()
             if other is not None:
-                environment.pop(PARKING, None)
                 link = other.take_files(link, given)
                 other.take_state()
                 self.words = other.words

@@ -20,7 +20,7 @@ from functools import partial
 from typing import NamedTuple
 
 from gangsidecar.common import log, now_ms
-from gangsidecar.start.link import ROOM, files_in
+from gangsidecar.start.link import PARKING, ROOM, files_in
 from gangsidecar.supervisor import processes
 from gangsidecar.supervisor.event_loop import READ, EventLoop
 
@@ -245,10 +245,12 @@ class Handovers:
 def _starting(pid: int, text: str, files: list[int]) -> Starting:
     """Read the question of this process. OSError: it is gone; ValueError: it makes no sense."""
     numbers, blocked, interpreter = text.split("|", 2)
+    variables = read_environment(pid)
+    variables.pop(PARKING, None)  # It is another in each attempt, and a fork below a launcher doesn't park.
     starting = Starting(
         pid,
         _words(pid, "cmdline"),
-        read_environment(pid),
+        variables,
         interpreter,
         numbers=[int(one) for one in numbers.split()],
         files=files,

@@ -44,7 +44,7 @@ from gangsidecar.supervisor import connections, kernel, processes
 from gangsidecar.supervisor.event_loop import READ, EventLoop
 from gangsidecar.supervisor.fork_trust import ForkTrust
 from gangsidecar.supervisor.handover import EXECUTE, Handovers, Starting
-from gangsidecar.supervisor.import_lists import ImportLists, Known, same
+from gangsidecar.supervisor.import_lists import EARLY, ImportLists, Known, same
 from gangsidecar.supervisor.persistence import remove
 
 ARCHIVE = (
@@ -431,6 +431,8 @@ class WarmStart:
             )
             return None
         environment = given.environment if last is None else last.environment
+        if isinstance(last, _Executed):
+            environment = self._common_environment(last)
         environment = {name: value for name, value in environment.items() if name not in self._of_attempts}
         environment.update((name, given.environment[name]) for name in self._of_attempts & given.environment.keys())
         environment.pop(WARM_STARTS, None)
@@ -443,6 +445,19 @@ class WarmStart:
         self._made += 1
         self._helpers.add(template.pid)
         return template
+
+    def _common_environment(self, last: _Executed) -> dict[str, str]:
+        """Return what all interpreters of this kind have alike: a launcher gives its ranks variables of their own.
+
+        A module that looks at all variables must see none of a rank. What is read before any module is the last one's.
+        """
+        executed = (self._executed[pid] for pid in self._living())
+        alike = [one.environment for one in executed if one.interpreter == last.interpreter]
+        return {
+            name: value
+            for name, value in last.environment.items()
+            if EARLY.fullmatch(name) or all(other.get(name) == value for other in alike)
+        }
 
     def _modules(self) -> list[str]:
         if self._settings.preload != AUTO:

@@ -117,15 +117,21 @@ def test_a_fork_below_a_shell_is_as_what_the_shell_starts(warm: Warm, command: t
 
 
 @pytest.mark.parametrize("shell", ["exec ", "unset LANG LC_ALL LC_CTYPE; exec "])
-def test_each_rank_of_a_launcher_is_forked_and_the_launcher_too(warm: Warm, shell: str) -> None:
-    """Without a locale, Python sets LC_CTYPE for itself and what it starts: the ranks have it, the launcher doesn't."""
+def test_each_rank_of_a_launcher_is_forked_and_the_launcher_too(
+    warm: Warm, monkeypatch: pytest.MonkeyPatch, shell: str
+) -> None:
+    """Without a locale, Python sets LC_CTYPE for itself and what it starts: the ranks have it, the launcher doesn't.
+
+    As tqdm does, a module looks at all variables: the template must have none of a rank or an attempt.
+    """
+    warm.install("scans", "import os\nkept = dict(os.environ)")
+    monkeypatch.setenv("PYTHONPATH", str(warm.installed))
     launcher = warm.script.with_name("launch.py")
     launcher.write_text(LAUNCHER)
     parent = "str(os.getppid()) == os.environ['LAUNCHER']"
     child = "os.fork() or (say(child=os.getppid() == own), os._exit(0))"
-    warm.script.write_text(
-        f"{SAYS}own = os.getpid()\n{child}\nos.wait()\nsay(rank=os.environ['LOCAL_RANK'], parent={parent})\n{WAITS}"
-    )
+    rank = f"say(rank=os.environ['LOCAL_RANK'], parent={parent})"
+    warm.script.write_text(f"import scans\n{SAYS}own = os.getpid()\n{child}\nos.wait()\n{rank}\n{WAITS}")
     warm.start("sh", "-c", shell + " ".join([sys.executable, str(launcher), str(warm.script)]))
     warm.run()
     wait_for(lambda: len(said(warm, 1, parent=True)) == 2)
