@@ -27,6 +27,8 @@ from gangsidecar.supervisor.event_loop import READ, EventLoop
 EXECUTE = b"execute"
 LONGEST = 1 << 16
 """Bytes of a question."""
+MOST_ASKED = 1024
+"""So many interpreters of an attempt are remembered."""
 LOOK_MS = 200
 """The time between two looks at who has been stopped or continued."""
 _PEER = struct.Struct("3i")
@@ -65,6 +67,7 @@ class Handovers:
         self._loop = loop
         self._answer = answer
         self._stand_ins: dict[int, _StandIn] = {}  # By the pids of their forks.
+        self.asked: dict[int, int] = {}  # When the interpreters of the newest attempt asked, by pid.
         self._looks = False  # A look at who has been stopped is due.
         self._server = socket.socket(socket.AF_UNIX)
         self._server.setblocking(False)  # noqa: FBT003 - its signature
@@ -168,6 +171,8 @@ class Handovers:
         )
         if len(starting.numbers) != len(files):
             raise ValueError("not all of its open files came")
+        if len(self.asked) < MOST_ASKED:
+            self.asked[pid] = now_ms()
         answer = self._answer(starting)
         if isinstance(answer, bytes):
             link.send(answer + b"\n")

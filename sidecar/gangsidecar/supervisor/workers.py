@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gangsidecar import wire
-from gangsidecar.common import log
+from gangsidecar.common import log, now_ms
 from gangsidecar.start.link import WARM_STARTS
 from gangsidecar.supervisor import connections, launch, machine, persistence, processes
 from gangsidecar.supervisor.event_loop import EventLoop
@@ -69,6 +69,7 @@ class Workers:
         self._plain_command = launch.expand_command(settings.command, self._plain)
         self._mains: dict[int, launch.MainProcess] = {}
         self._message = ""  # The termination message as it was read last.
+        self._unmeasured = 0  # The attempt that has made no step yet; else 0.
         self.progress = ProgressWatch(loop, helpers, self._read)
         self._warm = self._warm_start(helpers, listens_at) if settings.preload else None
 
@@ -92,7 +93,9 @@ class Workers:
         except OSError as error:
             log("warning", "the host file can't be written", file=hostfile, reason=error)
         self._forget_what_was_said()
+        self._unmeasured = effect.attempt
         if self._warm is not None:
+            self._warm.handovers.asked.clear()
             self._warm.new_attempt(effect.attempt)
         self.progress.begin(effect.attempt, effect.run)
         events: list[machine.Event] = []
@@ -214,8 +217,31 @@ class Workers:
 
     def progressed(self, progress: wire.Progress) -> None:
         """The worker has reported progress."""
+        if progress.attempt == self._unmeasured and (progress.first_step is not None or progress.phase == "Step"):
+            self._unmeasured = 0
+            for milestone, at, took in self._milestones():
+                self._feed(wire.Reached(progress.attempt, milestone, max(0, now_ms() - at), took))
         if self._warm is not None:
             self._warm.progressed(progress)
+
+    def _milestones(self) -> Iterator[tuple[wire.Milestone, int, int | None]]:
+        """When the last rank was started and had imported what it needs, and how long that took, as far as it is known.
+
+        What executes another program, as a shell does, keeps the time of its start: only an interpreter that asks for
+        a fork says when it began.
+        """
+        if self._warm is None:
+            below = {one for pid in self._mains for one in processes.descendants(pid, set())}
+            ranks = processes.ranks({pid: processes.begun_at(pid) for pid in below})
+            took: dict[int, int] = {}
+        else:
+            ranks = processes.ranks(self._warm.handovers.asked)
+            took = {pid: ms for pid in ranks if (ms := self._warm.import_ms(pid)) is not None}
+        if ranks:
+            yield wire.Milestone.LAUNCH, max(ranks.values()), None
+        if took:
+            last = max(took, key=lambda pid: ranks[pid] + took[pid])
+            yield wire.Milestone.IMPORTS, ranks[last] + took[last], took[last]
 
     def _read(self, found: Found) -> None:
         if isinstance(found, wire.Progress):
