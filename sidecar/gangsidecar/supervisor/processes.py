@@ -16,7 +16,7 @@ import errno
 import os
 import signal
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 from gangsidecar.common import log, now_ms
 from gangsidecar.supervisor import kernel
@@ -167,11 +167,13 @@ def begun_at(pid: int) -> int:
         return now_ms()
 
 
-def ranks(begun: Mapping[int, int]) -> dict[int, int]:
+def ranks(begun: Mapping[int, int], inherited: Container[bytes]) -> dict[int, int]:
     """Return the ranks among these processes, each with the time at which it began, as given.
 
     A launcher gives each rank its LOCAL_RANK, which the helpers of the rank inherit: the first process with it counts.
     Torchrun has one itself where its pod has one rank; only to its ranks it gives a TORCHELASTIC_RUN_ID.
+
+    ``inherited``: those, as ``LOCAL_RANK=0``, that only helpers can have got, as their rank is none of the processes.
     """
     variables = {pid: environment(pid) for pid in sorted(begun, key=begun.__getitem__)}
     torchrun = [
@@ -180,7 +182,7 @@ def ranks(begun: Mapping[int, int]) -> dict[int, int]:
     firsts: dict[bytes, int] = {}
     for pid in torchrun or variables:
         for one in variables[pid]:
-            if one.startswith(b"LOCAL_RANK="):
+            if one.startswith(b"LOCAL_RANK=") and (torchrun or one not in inherited):
                 firsts.setdefault(one, pid)
     return {pid: begun[pid] for pid in firsts.values()}
 

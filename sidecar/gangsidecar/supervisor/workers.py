@@ -70,6 +70,8 @@ class Workers:
         self._mains: dict[int, launch.MainProcess] = {}
         self._message = ""  # The termination message as it was read last.
         self._unmeasured = 0  # The attempt that has made no step yet; else 0.
+        self._local_ranks: set[bytes] = set()  # As our own processes have them in their environment.
+        self._is_python = False  # Our own processes can be forks.
         self.progress = ProgressWatch(loop, helpers, self._read)
         self._warm = self._warm_start(helpers, listens_at) if settings.preload else None
 
@@ -94,6 +96,8 @@ class Workers:
             log("warning", "the host file can't be written", file=hostfile, reason=error)
         self._forget_what_was_said()
         self._unmeasured = effect.attempt
+        given = (variable for process in effect.run.processes for variable in process.env)
+        self._local_ranks = {f"{name}={value}".encode() for name, value in given if name == "LOCAL_RANK"}
         if self._warm is not None:
             self._warm.handovers.asked.clear()
             self._warm.new_attempt(effect.attempt)
@@ -232,10 +236,12 @@ class Workers:
         """
         if self._warm is None:
             below = {one for pid in self._mains for one in processes.descendants(pid, set())}
-            ranks = processes.ranks({pid: processes.begun_at(pid) for pid in below})
+            ranks = processes.ranks({pid: processes.begun_at(pid) for pid in below}, self._local_ranks)
             took: dict[int, int] = {}
         else:
-            ranks = processes.ranks(self._warm.handovers.asked)
+            asked = self._warm.handovers.asked
+            is_fork = self._is_python and not any(pid in asked for pid in self._mains)
+            ranks = processes.ranks(asked, self._local_ranks if is_fork else ())
             took = {pid: ms for pid in ranks if (ms := self._warm.import_ms(pid)) is not None}
         if ranks:
             yield wire.Milestone.LAUNCH, max(ranks.values()), None
@@ -272,8 +278,13 @@ class Workers:
         return path if len(os.fsencode(path)) < 100 else self._settings.socket + "-warm"  # noqa: PLR2004
 
     def _warm_start(self, helpers: set[int], listens_at: str) -> WarmStart:
-        from gangsidecar.supervisor.warm_start import WarmSettings, WarmStart  # noqa: PLC0415 - memory: few pods need it
+        from gangsidecar.supervisor.warm_start import (  # noqa: PLC0415 - memory: few pods need it
+            WarmSettings,
+            WarmStart,
+            parse_python,
+        )
 
+        self._is_python = parse_python(self._settings.command) is not None
         settings = WarmSettings(
             preload=self._settings.preload,
             command=self._settings.command,

@@ -185,6 +185,27 @@ def test_the_ranks_below_a_launcher_that_can_only_be_executed_are_reported_too(m
     assert told.reached[0].age_ms <= told.phase_age_ms - 500
 
 
+HELPED = "import os, subprocess, sys, time; subprocess.Popen([sys.executable, '-m', 'helper']); time.sleep(0.5)\n"
+"""A rank that starts a Python of its own, which isn't a rank."""
+
+
+@pytest.mark.parametrize("preload", ["", "decimal"])
+def test_a_helper_is_not_taken_for_its_rank_that_no_launcher_has_started(
+    warm: Warm, preload: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(warm.installed))
+    warm.install("helper", WAITS)
+    warm.script.write_text(reporting(HELPED, "1"))
+    warm.member.start(sys.executable, str(warm.script), **({"preload": preload} if preload else {}))
+    if preload:
+        warm.ready()
+    warm.member.run(warm.member.hold(1), {"GANG_ATTEMPT": "1", "LOCAL_RANK": "0"})
+    warm.attempt = 1
+    warm.report()
+    assert reached(warm) == {}
+    assert not preload or warm.told.forked == 2, "the rank is a fork, and its helper asks for one"
+
+
 ENDS = {
     "sys.exit(3)": 3,
     "raise ValueError": 1,
