@@ -278,11 +278,8 @@ class Workers:
         return path if len(os.fsencode(path)) < 100 else self._settings.socket + "-warm"  # noqa: PLR2004
 
     def _warm_start(self, helpers: set[int], listens_at: str) -> WarmStart:
-        from gangsidecar.supervisor.warm_start import (  # noqa: PLC0415 - memory: few pods need it
-            WarmSettings,
-            WarmStart,
-            parse_python,
-        )
+        # Memory: few pods need it.
+        from gangsidecar.supervisor.warm_start import WarmSettings, WarmStart, parse_python  # noqa: PLC0415
 
         self._is_python = parse_python(self._settings.command) is not None
         settings = WarmSettings(

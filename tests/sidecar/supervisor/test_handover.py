@@ -196,7 +196,8 @@ def test_a_helper_is_not_taken_for_its_rank_that_no_launcher_has_started(
     monkeypatch.setenv("PYTHONPATH", str(warm.installed))
     warm.install("helper", WAITS)
     warm.script.write_text(reporting(HELPED, "1"))
-    warm.member.start(sys.executable, str(warm.script), **({"preload": preload} if preload else {}))
+    flags = {"preload": preload} if preload else {}
+    warm.member.start(sys.executable, str(warm.script), fsize=-1, **flags)
     if preload:
         warm.ready()
     warm.member.run(warm.member.hold(1), {"GANG_ATTEMPT": "1", "LOCAL_RANK": "0"})
