@@ -42,6 +42,9 @@ MEMBERS = {
     "member.stop": "stop",
     "member.replace": "replace",
     "member.start": "start",
+    "member.launch": "first_step",
+    "member.imports": "first_step",
+    "member.rendezvous": "first_step",
     "member.checkpoint_load": "first_step",
     "member.first_step": "first_step",
 }

@@ -35,7 +35,8 @@ def train(steps: int, save_every: int, directory: Path, gang: gangclient.Client)
         start = gang.restore.step
     say(f"process {os.getpid()} begins after step {start}. {gang.restart_reason}")
 
-    dist.init_process_group("gloo")  # (2)
+    with gang.joining():
+        dist.init_process_group("gloo")  # (2)
     rank = dist.get_rank()
     for step in range(start + 1, steps + 1):
         x, y = batch(step, rank)

@@ -83,7 +83,8 @@ def train(steps: int, save_every: int, pause: float, directory: Path) -> None:
         start = gang.restore.step
     say(f"restored step {start}" if gang.restore else "starts from the beginning")
 
-    dist.init_process_group("gloo")  # (1) env://
+    with gang.joining():
+        dist.init_process_group("gloo")  # (1) env://
     rank, world, loss = dist.get_rank(), dist.get_world_size(), torch.zeros(1)
     for step in range(start + 1, steps + 1):
         began = time.monotonic()

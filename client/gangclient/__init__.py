@@ -6,9 +6,11 @@ A loop that is restartable in full::
     import gangclient
 
     gang = gangclient.connect()
+    with gang.joining():                                    # its time appears in the incident
+        init_process_group()
     start, model = 0, new_model()
     if gang.restore:
-        with gang.loading():                                # its time appears in the incident
+        with gang.loading():                                # and so does this
             start, model = gang.restore.step, load(gang.restore.path)   # the same step on every rank
     gang.on_stop(lambda stop: abort_collectives())          # a peer has failed: don't wait for it
     for step in range(start + 1, STEPS + 1):
@@ -19,11 +21,11 @@ A loop that is restartable in full::
             save(model, path)
             gang.checkpoint_completed(step, "ram", path)    # now a restart may go back to it
 
-``progress`` is the heartbeat: a daemon thread sends the newest one and drops older ones. ``loading`` and
-``checkpoint_loaded`` go the same way: they never raise and never wait. The calls about checkpoints and restarts wait
-for the sidecar, five seconds at most. If it doesn't answer, they return False, training goes on, and a daemon thread
-repeats them in order; the next ones don't wait until it answers again. :class:`GangError` has one use: the GangJob has
-no such tier, and nothing is lost by finding that out now.
+``progress`` is the heartbeat: a daemon thread sends the newest one and drops older ones. ``joining``, ``joined``,
+``loading`` and ``checkpoint_loaded`` go the same way: they never raise and never wait. The calls about checkpoints and
+restarts wait for the sidecar, five seconds at most. If it doesn't answer, they return False, training goes on, and a
+daemon thread repeats them in order; the next ones don't wait until it answers again. :class:`GangError` has one use:
+the GangJob has no such tier, and nothing is lost by finding that out now.
 """
 
 from __future__ import annotations

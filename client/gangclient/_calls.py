@@ -186,17 +186,19 @@ class ProgressCall(NamedTuple):
     seconds: Any
 
 
-class LoadedCall(NamedTuple):
-    """The restore point has been loaded."""
+class ReachedCall(NamedTuple):
+    """The rank has joined the process group, or has loaded the restore point."""
 
+    what: str
+    path: str
     seconds: Any
 
 
-QueuedCall = Union[ProgressCall, LoadedCall]
+QueuedCall = Union[ProgressCall, ReachedCall]
 
 
 class Sender(Background):
-    """A daemon thread that sends the loading, the first step and, after that, the newest progress only.
+    """A daemon thread that sends joining, loading, the first step and, after that, the newest progress only.
 
     The caller takes no lock: setting an attribute, appending to a deque and SimpleQueue.put are safe at any moment, in
     a signal handler too.
@@ -208,7 +210,7 @@ class Sender(Background):
 
     def _begin(self) -> None:
         super()._begin()
-        self._loaded: Optional[LoadedCall] = None
+        self._reached: Dict[str, ReachedCall] = {}
         self._first: Optional[ProgressCall] = None
         self._newest: Deque[ProgressCall] = deque(maxlen=1)
         self._complaint = ""
@@ -217,8 +219,8 @@ class Sender(Background):
         """Leave it for the thread."""
         if self._pid != os.getpid():
             self._begin()  # In a forked process the thread isn't there, and its locks may never be released.
-        if isinstance(message, LoadedCall):
-            self._loaded = self._loaded or message
+        if isinstance(message, ReachedCall):
+            self._reached.setdefault(message.path, message)
         else:
             if self._first is None and message.phase == STEP:
                 self._first = message
@@ -229,13 +231,13 @@ class Sender(Background):
             self._wake.put(None)
 
     def _run(self) -> None:
-        loaded, first = None, None
+        sent, first = 0, None
         while True:
             if not self._closing.is_set():
                 self._wake.get()
-            if loaded is None and self._loaded is not None:
-                loaded = self._loaded
-                self._try(loaded, "the loading of the checkpoint is not reported")
+            for reached in list(self._reached.values())[sent:]:
+                sent += 1
+                self._try(reached, f"{reached.what} is not reported")
             if first is None and self._first is not None:
                 first = self._first
                 self._try(first, "progress is not reported")

@@ -25,9 +25,9 @@ from gangclient._calls import (
     Backlog,
     Body,
     GangError,
-    LoadedCall,
     ProgressCall,
     QueuedCall,
+    ReachedCall,
     Sender,
     UnixConnection,
     ask,
@@ -151,7 +151,23 @@ class Client:
             seconds: how long it took.
         """
         if self._path:
-            self._sender.put(LoadedCall(seconds))
+            self._sender.put(ReachedCall("the loading of the checkpoint", "/v1/checkpoints/loaded", seconds))
+
+    def joined(self, seconds: Optional[float] = None) -> None:
+        """Report that this rank has just joined the process group, as :meth:`checkpoint_loaded` does the restore point.
+
+        Args:
+            seconds: how long it took; None if that isn't known.
+        """
+        if self._path:
+            self._sender.put(ReachedCall("joining the process group", "/v1/joined", seconds))
+
+    @contextmanager
+    def joining(self) -> Iterator[None]:
+        """Measure the block and report it with :meth:`joined`, unless the block raises."""
+        began = time.monotonic()
+        yield
+        self.joined(time.monotonic() - began)
 
     @contextmanager
     def loading(self) -> Iterator[None]:
@@ -306,8 +322,9 @@ class Client:
 
     def _send(self, message: QueuedCall) -> str:
         """Send it; returns what is wrong with it although the sidecar took it."""
-        if isinstance(message, LoadedCall):
-            self._post("/v1/checkpoints/loaded", {"seconds": checked_seconds(message.seconds), **self._who()})
+        if isinstance(message, ReachedCall):
+            took = {} if message.seconds is None else {"seconds": checked_seconds(message.seconds)}
+            self._post(message.path, {**took, **self._who()})
             return ""
         body, wrong = {"phase": message.phase, "step": int(message.step), **self._who()}, ""
         if message.seconds is not None:

@@ -23,7 +23,8 @@ def main() -> None:
     torch.manual_seed(0)
     torch.set_num_threads(1)
     gang = gangclient.connect()
-    dist.init_process_group("gloo")
+    with gang.joining():
+        dist.init_process_group("gloo")
     writers = dist.new_group(backend="gloo")
     model: nn.Module = nn.Sequential(nn.Linear(8, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 1))
     if "DDP" in os.environ:

@@ -94,6 +94,9 @@ class PhaseMilliseconds(Model):
     of the first are not counted."""
 
 
+What = Literal["Stop", "Replace", "Start", "Launch", "Imports", "Rendezvous", "CheckpointLoad", "FirstStep"]
+
+
 class IncidentMember(Model):
     """A phase of an incident in a member that matters."""
 
@@ -107,9 +110,11 @@ class IncidentMember(Model):
     """Device at fault, if any."""
     part: Literal["Cause", "Replaced", "Slowest"]
     """Why the member is listed: it is at fault, it was replaced, or the others waited for it."""
-    phase: Literal["Stop", "Replace", "Start", "CheckpointLoad", "FirstStep"]
+    phase: What
     """Stop: until its last process was gone. Replace: until its new pod was ready. Start: until its worker had started.
-    CheckpointLoad: loading the restore point. FirstStep: until the end of the first training step."""
+    Launch: until the worker's launcher or shell had started the last rank. Imports: what an executed rank spent on
+    imports. Rendezvous: joining the process group. CheckpointLoad: loading the restore point. FirstStep: until the end
+    of the first training step."""
     begin_milliseconds: int = 0
     """Start of the phase in milliseconds after the start of the incident."""
     milliseconds: int = 0
@@ -205,7 +210,7 @@ class Incident(Model):
     """Upper limit if the framework reports only some steps; absent if lostSteps is exact."""
     lost_seconds: float | None = None
     """Seconds of training of these steps; absent if unknown."""
-    members: Annotated[tuple[IncidentMember, ...], Field(max_length=8)] = ()
+    members: Annotated[tuple[IncidentMember, ...], Field(max_length=11)] = ()
     """The member at fault, replaced members, and the slowest of each phase."""
     trace_id: Label = Field("", alias="traceID")
     """ID of the incident's trace."""

@@ -26,16 +26,21 @@ class Activity(StrEnum):
     EVIDENCE = "evidence"
     """In place of the barrier where the job ended or is held: that waited for stronger evidence alone."""
     START = "start"
+    LAUNCH = "launch"
+    """A launcher or a shell starts a member's ranks; with the next three, a part of the first step."""
+    IMPORTS = "imports"
+    RENDEZVOUS = "rendezvous"
     CHECKPOINT_LOAD = "checkpoint_load"
-    """A member loads the restore point; a part of the first step."""
     FIRST_STEP = "first_step"
     SUSPENDED = "suspended"
     HELD = "held"
     UNKNOWN = "unknown"
 
 
-PHASES: Final = tuple(Activity)[4:13]
+PHASES: Final = tuple(Activity)[4:16]
 """The phases of an incident, in the order of time."""
+OF_FIRST_STEP: Final = PHASES[7:11]
+"""Parts of the first step, which only members have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +76,13 @@ LOOKS: Final = {
     Activity.BARRIER: Look("barrier", "b", "b", "bold white on blue", "#1d4ed8", "#6d93f5"),
     Activity.EVIDENCE: Look("evidence", "e", "e", "bold white on bright_black", "#475569", "#94a3b8"),
     Activity.START: Look("start", "t", "t", "black on cyan", "#0891b2", "#3cc0dd", "{} to start"),
+    Activity.LAUNCH: Look(
+        "launch", "n", "n", "black on bright_yellow", "#0d9488", "#2dd4bf", "the ranks of {} to start"
+    ),
+    Activity.IMPORTS: Look("imports", "i", "i", "black on bright_magenta", "#a21caf", "#e879f9", "the imports of {}"),
+    Activity.RENDEZVOUS: Look(
+        "rendezvous", "v", "v", "black on bright_white", "#b45309", "#fbbf24", "{} to join its process group"
+    ),
     Activity.CHECKPOINT_LOAD: Look(
         "load", "l", "l", "black on bright_green", "#65a30d", "#b3e35b", "{} to load its checkpoint"
     ),
@@ -91,4 +103,4 @@ def activity_of(member: IncidentMember) -> Activity:
 
 def phase_of(activity: Activity) -> Activity:
     """Return the phase of the incident to which a member's activity belongs."""
-    return Activity.FIRST_STEP if activity is Activity.CHECKPOINT_LOAD else activity
+    return Activity.FIRST_STEP if activity in OF_FIRST_STEP else activity

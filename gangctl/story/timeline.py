@@ -50,8 +50,8 @@ SPENT: Final = {
 _RESTING: Final = ("pending", "suspended", "held")
 _PARTS: Final = {"Cause": "at fault", "Replaced": "replaced", "Slowest": "waited for"}
 """In the order of interest."""
-_RAN: Final = {"Start", "CheckpointLoad", "FirstStep"}
-"""Phases of members that only a member with a worker has."""
+_NOT_RAN: Final = {"Stop", "Replace"}
+"""Phases of members that a member without a worker has, too."""
 _OF_ATTEMPTS: Final = {Activity.STARTING, Activity.RUNNING, Activity.LOST}
 
 
@@ -357,7 +357,10 @@ def _runs(job: GangJob, name: str) -> Callable[[int], bool]:
     """Return a test of whether the member is known to have run a worker in an attempt."""
     status, member = job.status, layout(job.spec.roles).members.get(name)
     seen = {
-        one.attempt for one in status.incidents for part in one.members if part.member == name and part.phase in _RAN
+        one.attempt
+        for one in status.incidents
+        for part in one.members
+        if part.member == name and part.phase not in _NOT_RAN
     }
     seen |= {one.attempt - 1 for one in status.incidents if one.cause.member == name and one.cause.rank is not None}
     finished = 0 if status.phase is GangPhase.SUCCEEDED else attempt_with_workers(status)

@@ -28,6 +28,8 @@ import gangclient
 gang = gangclient.connect()
 assert gang.restore == (1200, "/checkpoints/1200", "shared"), gang.restore
 assert gang.attempt()["worldSize"] == 8
+with gang.joining():
+    pass
 with gang.loading():
     pass
 gang.checkpoint_begun(1300, "ram", "/dev/shm/1300")
@@ -53,10 +55,12 @@ async def test_a_script_makes_every_call_on_every_python(module: Path, python: s
         assert printed.strip() == "run"
         progress = await here.supervisor.wait_for(wire.Progress)
         assert (progress.step, progress.phase) == (1201, "Step")
-        loaded = await here.supervisor.wait_for(wire.Loaded)
-        assert (loaded.attempt, loaded.rank) == (3, 4)
-        assert 0 <= loaded.milliseconds < 1000
-        of_its_own_thread = (wire.Directive, wire.Progress, wire.Loaded)
+        await here.supervisor.wait_for(wire.Reached, 2)
+        reached = here.supervisor.all(wire.Reached)
+        assert [one.milestone for one in reached] == [wire.Milestone.RENDEZVOUS, wire.Milestone.CHECKPOINT_LOAD]
+        assert {(one.attempt, one.rank) for one in reached} == {(3, 4)}
+        assert all(one.milliseconds in range(1000) for one in reached)
+        of_its_own_thread = (wire.Directive, wire.Progress, wire.Reached)
         said = [one for one in here.supervisor.received if not isinstance(one, of_its_own_thread)]
         assert said == [
             wire.Dropped("ram", 1300, 4, 3),
@@ -71,8 +75,8 @@ import gangclient
 gang = gangclient.connect()
 assert gang.restore is None and gang.attempt() == {}
 gang.progress(1)
-gang.checkpoint_loaded(1.5)
-with gang.loading():
+gang.joined(); gang.checkpoint_loaded(1.5)
+with gang.joining(), gang.loading():
     pass
 gang.checkpoint_begun(1, "ram"); gang.checkpoint_completed(1, "ram"); gang.checkpoint_dropped(1, "ram")
 gang.request_restart("no"); gang.on_stop(print)
@@ -90,6 +94,8 @@ try:
         raise KeyError("a checkpoint that can't be read")
 except KeyError:
     print("raised")
+gang.joined()
+gang.joined(1.5)
 gang.checkpoint_loaded(2.5)
 gang.checkpoint_loaded(7.5)
 gang.progress(1201, seconds=0.75)
@@ -101,8 +107,11 @@ async def test_a_loading_is_sent_once_and_before_the_first_step(module: Path) ->
         assert await script(LOADS, environment(module, here.sidecar.socket)) == "raised\n"
         progress = await here.supervisor.wait_for(wire.Progress)
         assert progress.first_ms == 750
-        assert here.supervisor.all(wire.Loaded) == [wire.Loaded(3, 0, 2500, rank=4)]
-        assert here.supervisor.received.index(here.supervisor.all(wire.Loaded)[0]) < here.supervisor.received.index(
+        assert here.supervisor.all(wire.Reached) == [
+            wire.Reached(3, wire.Milestone.RENDEZVOUS, 0, None, rank=4),
+            wire.Reached(3, wire.Milestone.CHECKPOINT_LOAD, 0, 2500, rank=4),
+        ]
+        assert here.supervisor.received.index(here.supervisor.all(wire.Reached)[0]) < here.supervisor.received.index(
             progress
         )
 
@@ -128,7 +137,7 @@ async def test_an_invalid_duration_is_logged_and_its_step_still_counts(module: P
         assert printed.count("the step is reported, its duration is not") == 8
         progress = await here.supervisor.wait_for(wire.Progress)
         assert (progress.first_step, progress.first_ms) == (1201, None)
-        assert here.supervisor.all(wire.Loaded) == []
+        assert here.supervisor.all(wire.Reached) == []
 
 
 async def test_a_client_that_is_newer_than_its_sidecar_only_logs_it(module: Path) -> None:

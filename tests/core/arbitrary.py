@@ -30,9 +30,10 @@ from gangsidecar.wire import (
     End,
     Found,
     Level,
-    Loaded,
+    Milestone,
     Phase,
     Progress,
+    Reached,
     Report,
     Request,
     Scanned,
@@ -239,7 +240,9 @@ def _heard(gang: str, attempt: int) -> st.SearchStrategy[Heard]:
             st.none() | age,
             uncounted=st.booleans(),
         ),
-        loaded=st.none() | st.builds(Loaded, some, age, age, rank),
+        reached=few(
+            st.builds(Reached, some, st.sampled_from(Milestone), age, st.none() | age, rank), most=len(Milestone)
+        ),
         stacks=st.none() | st.builds(Stacks, some, text),
         warm_start=st.none() | st.builds(WarmStart, some, anything, anything, text, anything, text),
         request=st.none()

@@ -5,15 +5,22 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gangctl.core.facts.printed import OutputRead, ReadOutput, last_lines
-from gangsidecar.wire import Loaded, LogMatch, Progress, RankBehind, Stacks, WarmStart
+from gangsidecar.wire import LogMatch, Milestone, Progress, RankBehind, Reached, Stacks, WarmStart
 from tests.core.given import run
 from tests.core.world import World
 
 
 def loaded(world: World, member: str, milliseconds: str) -> None:
     """A rank of it says how long it took to load the restore point, a moment ago."""
-    attempt = world.heard[world.newest(member)].report.attempt
-    world.again(member, loaded=Loaded(attempt, 0, int(milliseconds)))
+    reached(world, member, Milestone.CHECKPOINT_LOAD, milliseconds)
+
+
+def reached(world: World, member: str, milestone: str, milliseconds: str | None) -> None:
+    """A rank of it has just reached a milestone, for which it may have been measured how long it took."""
+    world.again(member)  # Its other milestones are older by now.
+    report = world.heard[world.newest(member)].report
+    took = None if milliseconds is None else int(milliseconds)
+    world.again(member, reached=(*report.reached, Reached(report.attempt, Milestone(milestone), 0, took)))
 
 
 def phase(world: World, member: str, name: str) -> None:

@@ -57,6 +57,7 @@ from tests.core.given_measured import (
     phase,
     prints,
     rank_at,
+    reached,
     took_stacks,
     warm,
 )
@@ -154,6 +155,7 @@ SENTENCES: list[tuple[str, Callable[..., list[str] | None]]] = [
     (rf"rank (\d+) \(process (\d+)\) of {M} has made step (\d+), (\d+) s ago", rank_at),
     (rf"{M}'s own part of a step takes (\d+) ms", own_time),
     (rf"{M} has loaded the restore point within (\d+) ms", loaded),
+    (rf"{M} has (Launch|Imports|Rendezvous) behind it(?: after (\d+) ms)?", reached),
     (rf"the template of {M} could not import (.+)", not_imported),
     (rf"the fork of {M} is late after (\d+) s", late_fork),
     (rf"{M} has (gone on in its process|forked its worker|executed its worker because .+)", warm),

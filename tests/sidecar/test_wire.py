@@ -18,10 +18,11 @@ from gangsidecar.wire import (
     Directive,
     Dropped,
     End,
-    Loaded,
+    Milestone,
     Phase,
     Process,
     Progress,
+    Reached,
     Report,
     Request,
     Run,
@@ -38,7 +39,7 @@ MESSAGES = [
     wire.Ping,
     wire.Checkpoint,
     wire.Dropped,
-    wire.Loaded,
+    wire.Reached,
     wire.Progress,
     wire.Request,
     wire.Watching,
@@ -132,9 +133,18 @@ def test_a_message_with_one_wrong_field_raises_nothing_but_wire_error(message: A
         ('{"v":1,"type":"Scan","attempt":true,"tiers":[]}', "Scan.attempt: a bool instead of int"),
         ('{"v":1,"type":"Scan","attempt":1.0,"tiers":[]}', "Scan.attempt: a float instead of int"),
         ('{"v":1,"type":"Scan","attempt":9223372036854775808,"tiers":[]}', "out of range"),
-        ('{"v":1,"type":"Loaded","attempt":1,"age_ms":-1,"milliseconds":1}', "Loaded.age_ms: no duration"),
-        ('{"v":1,"type":"Loaded","attempt":1,"age_ms":1,"milliseconds":-1}', "Loaded.milliseconds: no duration"),
-        ('{"v":1,"type":"Loaded","attempt":1,"age_ms":1,"milliseconds":1000000000001}', "no duration"),
+        (
+            '{"v":1,"type":"Reached","attempt":1,"milestone":"Launch","age_ms":-1,"milliseconds":1}',
+            "Reached.age_ms: no duration",
+        ),
+        (
+            '{"v":1,"type":"Reached","attempt":1,"milestone":"Launch","age_ms":1,"milliseconds":-1}',
+            "Reached.milliseconds: no duration",
+        ),
+        (
+            '{"v":1,"type":"Reached","attempt":1,"milestone":"Launch","age_ms":1,"milliseconds":1000000000001}',
+            "no duration",
+        ),
         ('{"v":1,"type":"Progress","attempt":1,"step":-1,"age_ms":1,"first_ms":-1}', "Progress.first_ms: no duration"),
         ('{"v":1,"type":"Scan","attempt":1,"tiers":{}}', "Scan.tiers: a dict instead of a list"),
         ('{"v":1,"type":"Scan","attempt":1,"tiers":[1]}', "Scan.tiers[0]: a int instead of an object"),
@@ -223,7 +233,7 @@ class TestAges:
             ends=(End(1, 0, 10, exit_code=1), End(1, 1, 20, signal=9)),
             progress=Progress(1, 5, 30, first_step=2, first_age_ms=40),
             request=Request(1, 50, "why"),
-            loaded=Loaded(1, 80, 2500, rank=3),
+            reached=(Reached(1, Milestone.CHECKPOINT_LOAD, 80, 2500, rank=3),),
             phase_age_ms=60,
             stop_ms=70,
         )
@@ -231,7 +241,9 @@ class TestAges:
         assert [end.age_ms for end in later.ends] == [15, 25]
         assert later.progress == Progress(1, 5, 35, first_step=2, first_age_ms=45)
         assert later.request == Request(1, 55, "why")
-        assert later.loaded == Loaded(1, 85, 2500, rank=3), "an age grows, a duration doesn't"
+        assert later.reached == (Reached(1, Milestone.CHECKPOINT_LOAD, 85, 2500, rank=3),), (
+            "an age grows, a duration doesn't"
+        )
         assert (later.phase_age_ms, later.stop_ms) == (65, 70)
 
     def test_a_report_never_gets_younger(self) -> None:
@@ -241,12 +253,14 @@ class TestAges:
 class TestRevisions:
     """What a peer of another release gets, shown with fields that a revision 2 would have added."""
 
-    LATER = report(loaded=Loaded(3, 5, 2500, rank=1), progress=Progress(3, 7, 1, first_ms=90))
+    LATER = report(
+        reached=(Reached(3, Milestone.CHECKPOINT_LOAD, 5, 2500, rank=1),), progress=Progress(3, 7, 1, first_ms=90)
+    )
 
     @pytest.fixture(autouse=True)
     def second(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(coding, "REVISION", 2)
-        monkeypatch.setattr(coding, "ADDED", {Report: {"loaded": 2}, Progress: {"first_ms": 2}, End: {"signal": 2}})
+        monkeypatch.setattr(coding, "ADDED", {Report: {"reached": 2}, Progress: {"first_ms": 2}, End: {"signal": 2}})
 
     @pytest.mark.parametrize("revision", [2, 3])
     def test_a_peer_that_knows_all_fields_gets_the_message_itself(self, revision: int) -> None:

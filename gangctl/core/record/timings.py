@@ -9,9 +9,11 @@ The members of an incident that matter: the one at fault, the replaced, and thos
 
 The rule: at write 2 the member at fault, the two that stopped last, and the replaced that were ready last, at most
 five in all. Then the last to start, and the second last if that makes six at most; then the last to make its first step
-and the last to load the restore point, and the second last of both while there is room, at most eight in all. Offsets
-count from the incident's beginning on the controller's clock, from ages. An offset must not be negative, and an entry
-must not change later.
+and the last at each milestone before that, and the second last of all while there is room, at most eleven in all.
+Offsets count from the incident's beginning on the controller's clock, from ages. An offset must not be negative, and an
+entry must not change later. What isn't known must not be guessed: without milestones there is only the first step.
+
+    begin(milestone) = its end - its duration, if that was measured; else the end of what came before it in the member
 
 What a restart loses: the steps beyond the restore point, and the time that they took.
 
@@ -38,14 +40,14 @@ from collections.abc import Iterable, Mapping
 from typing import Final, Literal, NamedTuple
 
 from gangctl.api.changes import changed
-from gangctl.api.incident import Incident, IncidentMember, PhaseMilliseconds, WarmStart
+from gangctl.api.incident import Incident, IncidentMember, PhaseMilliseconds, WarmStart, What
 from gangctl.api.status import GangPhase, RestorePoint, Status
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.progress import highest_step, pace
 from gangctl.core.facts.trace_context import began
 from gangctl.core.facts.world import Heard
 from gangsidecar import wire
-from gangsidecar.wire import Phase
+from gangsidecar.wire import Milestone, Phase
 
 # How long the phases of an incident took
 
@@ -151,7 +153,7 @@ def _firsts(reports: dict[str, Heard]) -> list[float]:
 # The members of an incident that matter
 
 
-MAX_LISTED: Final = 8
+MAX_LISTED: Final = 11
 """Members in an incident."""
 AT_SETTLING: Final = 5
 """Of them at write 2: what is measured later has a place each."""
@@ -161,7 +163,12 @@ EACH: Final = 2
 """The slowest of a phase."""
 
 ListedAs = Literal["Cause", "Replaced", "Slowest"]
-What = Literal["Stop", "Replace", "Start", "CheckpointLoad", "FirstStep"]
+_REACHED: Final[Mapping[Milestone, What]] = {
+    Milestone.CHECKPOINT_LOAD: "CheckpointLoad",
+    Milestone.RENDEZVOUS: "Rendezvous",
+    Milestone.LAUNCH: "Launch",
+    Milestone.IMPORTS: "Imports",
+}
 Took = tuple[float, float, str]
 """End, begin and member: in the order of time, and the same for the same world."""
 
@@ -227,25 +234,25 @@ def members_at_start(gang: Gang, incident: Incident, runs: Mapping[str, Heard]) 
 
 
 def members_at_first_step(gang: Gang, incident: Incident, reports: Mapping[str, Heard]) -> tuple[IncidentMember, ...]:
-    """The members with those that loaded, and made their first step, last. ``reports``: holder -> its newest report."""
+    """The members with those that were last at a milestone or the first step. ``reports``: holder -> its newest one."""
     started_at = (incident.settled_time or incident.time) + (incident.milliseconds.start or 0) / 1000
-    loads: list[Took] = []
-    steps: list[Took] = []
+    tooks: dict[What, list[Took]] = {"FirstStep": [], **{what: [] for what in _REACHED.values()}}
     for name, heard in reports.items():
-        loaded, progress = heard.report.loaded, heard.report.progress
-        if loaded is not None and loaded.attempt == incident.attempt:
-            at = heard.ago(loaded.age_ms)
-            loads.append((at, at - loaded.milliseconds / 1000, name))
-        at_step = first_step_at(heard)
+        # Of one that is being stopped by now its start isn't known: it had started when all had.
+        start = before = heard.phase_since if heard.report.phase is Phase.RUNNING else started_at
+        for one in sorted(heard.report.reached, key=lambda one: -one.age_ms):
+            if one.attempt == incident.attempt:
+                at = heard.ago(one.age_ms)
+                begin = min(before, at) if one.milliseconds is None else at - one.milliseconds / 1000
+                tooks[_REACHED[one.milestone]].append((at, begin, name))
+                before = at
+        at_step, progress = first_step_at(heard), heard.report.progress
         if at_step is not None and progress is not None:
-            # Of one that is being stopped by now its start isn't known: it had started when all had.
-            start = heard.phase_since if heard.report.phase is Phase.RUNNING else min(started_at, at_step)
-            steps.append((at_step, start if progress.first_ms is None else at_step - progress.first_ms / 1000, name))
-    found: list[tuple[What, Took]] = []
-    for nth in range(EACH):
-        found += [("FirstStep", took) for took in _last(steps, EACH)[nth : nth + 1]]
-        found += [("CheckpointLoad", took) for took in _last(loads, EACH)[nth : nth + 1]]
-    return _with(gang, incident, found, MAX_LISTED)
+            begin = min(start, at_step) if progress.first_ms is None else at_step - progress.first_ms / 1000
+            tooks["FirstStep"].append((at_step, begin, name))
+    last = {what: _last(found, EACH) for what, found in tooks.items()}
+    listed = [(what, took) for nth in range(EACH) for what, found in last.items() for took in found[nth : nth + 1]]
+    return _with(gang, incident, listed, MAX_LISTED)
 
 
 def first_step_at(heard: Heard) -> float | None:

@@ -8,6 +8,7 @@ same twice.
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
@@ -68,7 +69,8 @@ class Api:
         bodies: dict[str, Callable[[Any], Answer]] = {
             "postProgress": self._progress,
             "postCheckpoint": self._checkpoint,
-            "postLoaded": self._loaded,
+            "postLoaded": partial(self._reached, wire.Milestone.CHECKPOINT_LOAD),
+            "postJoined": partial(self._reached, wire.Milestone.RENDEZVOUS),
             "postRestart": self._restart,
         }
         plain: dict[str, Callable[[web.Request], Awaitable[web.StreamResponse]]] = {
@@ -179,11 +181,11 @@ class Api:
             raise _no_supervisor()
         return 200, {}
 
-    def _loaded(self, body: Any) -> Answer:
+    def _reached(self, milestone: wire.Milestone, body: Any) -> Answer:
         if self._ending():
             return 200, {"ignored": ATTEMPT_ENDING}
-        took = _milliseconds(body["seconds"])
-        if not self._relay.to_supervisor(wire.Loaded(body["attempt"], age_ms=0, milliseconds=took, rank=body["rank"])):
+        took = _milliseconds(body["seconds"]) if "seconds" in body else None
+        if not self._relay.to_supervisor(wire.Reached(body["attempt"], milestone, 0, took, body["rank"])):
             raise _no_supervisor()
         return 200, {}
 

@@ -283,6 +283,13 @@ LOADED = _shape(
     RANK,
     Field("seconds", Number(1e9), "how long the loading took"),
 )
+JOINED = _shape(
+    "Joined",
+    "A rank has joined the process group.",
+    ATTEMPT,
+    RANK,
+    _optional("seconds", Number(1e9), "how long the rendezvous took"),
+)
 RESTART = _shape(
     "Restart",
     "A restart of the whole gang from the restore point.",
@@ -357,6 +364,10 @@ OPERATIONS = (
     _post(
         *("Loaded", "checkpoints/loaded", LOADED),
         "Report that this rank has just loaded the restore point. The first call of a rank in an attempt counts.",
+    ),
+    _post(
+        *("Joined", "joined", JOINED),
+        "Report that this rank has just joined the process group. The first call of a rank in an attempt counts.",
     ),
     _post("Restart", "restart", RESTART, "Ask for a restart of the gang.", {202: ASKED}),
     Operation(

@@ -27,6 +27,8 @@ from gangsidecar.supervisor.event_loop import READ, EventLoop
 EXECUTE = b"execute"
 MAX_QUESTION_BYTES = 1 << 16
 """Bytes of a question."""
+MOST_ASKED = 1024
+"""So many interpreters of an attempt are remembered."""
 LOOK_MS = 200
 """The time between two looks at who has been stopped or continued."""
 _PEER = struct.Struct("3i")
@@ -66,6 +68,7 @@ class Handovers:
         self._answer = answer
         self._waiting: dict[socket.socket, Starting] = {}  # Those that have no answer yet.
         self._stand_ins: dict[int, _StandIn] = {}  # By the pids of their forks.
+        self.asked: dict[int, int] = {}  # When the interpreters of the newest attempt asked, by pid.
         self._looks = False  # A look at who has been stopped is due.
         self._server = socket.socket(socket.AF_UNIX)
         self._server.setblocking(False)  # noqa: FBT003 - its signature
@@ -189,6 +192,8 @@ class Handovers:
 
     def _take(self, link: socket.socket, starting: Starting) -> None:
         """Answer, or have it wait. OSError: it has ended."""
+        if len(self.asked) < MOST_ASKED:
+            self.asked.setdefault(starting.pid, now_ms())
         answer = self._answer(starting)
         if answer is None:
             self._waiting[link] = starting

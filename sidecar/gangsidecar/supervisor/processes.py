@@ -16,7 +16,7 @@ import errno
 import os
 import signal
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 from gangsidecar.common import log, now_ms
 from gangsidecar.supervisor import kernel
@@ -159,6 +159,34 @@ def descendants(pid: int, without: set[int], kill: int | None = None) -> list[in
     return found
 
 
+def begun_at(pid: int) -> int:
+    """Return when a process was started, in milliseconds of :func:`now_ms`; now, if it is gone."""
+    try:
+        return int(_stat(pid)[19]) * 1000 // os.sysconf("SC_CLK_TCK")
+    except (OSError, IndexError):
+        return now_ms()
+
+
+def ranks(begun: Mapping[int, int], inherited: Container[bytes]) -> dict[int, int]:
+    """Return the ranks among these processes, each with the time at which it began, as given.
+
+    A launcher gives each rank its LOCAL_RANK, which the helpers of the rank inherit: the first process with it counts.
+    Torchrun has one itself where its pod has one rank; only to its ranks it gives a TORCHELASTIC_RUN_ID.
+
+    ``inherited``: those, as ``LOCAL_RANK=0``, that only helpers can have got, as their rank is none of the processes.
+    """
+    variables = {pid: environment(pid) for pid in sorted(begun, key=begun.__getitem__)}
+    torchrun = [
+        pid for pid, found in variables.items() if any(one.startswith(b"TORCHELASTIC_RUN_ID=") for one in found)
+    ]
+    firsts: dict[bytes, int] = {}
+    for pid in torchrun or variables:
+        for one in variables[pid]:
+            if one.startswith(b"LOCAL_RANK=") and (torchrun or one not in inherited):
+                firsts.setdefault(one, pid)
+    return {pid: begun[pid] for pid in firsts.values()}
+
+
 def is_stopped(pid: int) -> bool:
     """Return whether a process was stopped, as by SIGSTOP, and not continued."""
     try:
@@ -267,14 +295,14 @@ def find_marked(pod: str) -> list[int]:
     me = os.getpid()
     unread: set[int] | None = None
     while True:
-        read = {pid: _environment(pid) for pid in _pids() if pid != me}
+        read = {pid: environment(pid) for pid in _pids() if pid != me}
         found = [one for pid in read if marks.issubset(read[pid]) for one in (pid, *descendants(pid, {me}))]
         before, unread = unread, {pid for pid in read if not any(read[pid])}
         if found or (before is not None and unread <= before):
             return found
 
 
-def _environment(pid: int) -> list[bytes]:
+def environment(pid: int) -> list[bytes]:
     """The environment that a process was started with. One whose first thread has ended has it in its other threads."""
     try:
         tasks = [f"/proc/{pid}", *(f"/proc/{pid}/task/{thread}" for thread in os.listdir(f"/proc/{pid}/task"))]

@@ -301,6 +301,11 @@ class WarmStart:
         self.report = replace(self.report, late_after_seconds=seconds)
         self._news(self.report)
 
+    def import_ms(self, pid: int) -> int | None:
+        """Return how long an interpreter that was executed has spent on imports; None if that isn't known."""
+        recorded = _lines(self._imports(pid)) if pid in self._executed else []
+        return next((int(line) for line in reversed(recorded) if line.isdigit()), None)
+
     def ended(self, pid: int, status: int) -> bool:
         """A child that isn't a worker's process has ended; return whether it is the template, not ended by us."""
         template = self._template
@@ -467,12 +472,17 @@ class WarmStart:
         alike = [self._imports(pid) for pid in living if self._executed[pid].interpreter == kind]
         recorded: dict[str, None] = dict.fromkeys(self._known.modules if self._known and not living else ())
         for path in [] if self._is_borrowing else [*alike, self._settings.imports]:
-            try:
-                with open(path, encoding="ascii", errors="replace") as file:
-                    recorded.update(dict.fromkeys(line.rstrip("\n") for line in file))
-            except OSError:
-                continue
+            recorded.update(dict.fromkeys(line for line in _lines(path) if not line.isdigit()))
         return list(takewhile(lambda name: name not in self._blamed, recorded))
+
+
+def _lines(path: str) -> list[str]:
+    """Return what interpreters have recorded in a file."""
+    try:
+        with open(path, encoding="ascii", errors="replace") as file:
+            return file.read().splitlines()
+    except OSError:
+        return []
 
 
 def _expect_ready(template: Template) -> None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gangsidecar import wire
-from gangsidecar.common import log
+from gangsidecar.common import log, now_ms
 from gangsidecar.start.link import WARM_STARTS
 from gangsidecar.supervisor import connections, launch, machine, persistence, processes
 from gangsidecar.supervisor.event_loop import EventLoop
@@ -72,6 +72,9 @@ class Workers:
         self._plain_command = launch.expand_command(settings.command, self._plain)
         self._mains: dict[int, launch.MainProcess] = {}
         self._message = ""  # The termination message as it was read last.
+        self._unmeasured = 0  # The attempt that has made no step yet; else 0.
+        self._local_ranks: set[bytes] = set()  # As our own processes have them in their environment.
+        self._is_python = False  # Our own processes can be forks.
         self.progress = ProgressWatch(loop, helpers, self._read)
         self._lists: ImportLists | None = None
         self._warm = self._warm_start(helpers, listens_at) if settings.preload else None
@@ -96,7 +99,11 @@ class Workers:
         except OSError as error:
             log("warning", "the host file can't be written", file=hostfile, reason=error)
         self._forget_what_was_said()
+        self._unmeasured = effect.attempt
+        given = (variable for process in effect.run.processes for variable in process.env)
+        self._local_ranks = {f"{name}={value}".encode() for name, value in given if name == "LOCAL_RANK"}
         if self._warm is not None:
+            self._warm.handovers.asked.clear()
             self._warm.new_attempt(effect.attempt)
         self.progress.begin(effect.attempt, effect.run)
         events: list[machine.Input] = []
@@ -218,6 +225,10 @@ class Workers:
 
     def progressed(self, progress: wire.Progress) -> None:
         """The worker has reported progress."""
+        if progress.attempt == self._unmeasured and (progress.first_step is not None or progress.phase == "Step"):
+            self._unmeasured = 0
+            for milestone, at, took in self._milestones():
+                self._feed(wire.Reached(progress.attempt, milestone, max(0, now_ms() - at), took))
         if self._warm is not None:
             self._warm.progressed(progress)
 
@@ -230,6 +241,27 @@ class Workers:
     def offer(self) -> str:
         """What the worker imports, as a line for the controller; empty if that isn't known, or peers need not know."""
         return "" if self._lists is None else self._lists.offer
+
+    def _milestones(self) -> Iterator[tuple[wire.Milestone, int, int | None]]:
+        """When the last rank was started and had imported what it needs, and how long that took, as far as it is known.
+
+        What executes another program, as a shell does, keeps the time of its start: only an interpreter that asks for
+        a fork says when it began.
+        """
+        if self._warm is None:
+            below = {one for pid in self._mains for one in processes.descendants(pid, set())}
+            ranks = processes.ranks({pid: processes.begun_at(pid) for pid in below}, self._local_ranks)
+            took: dict[int, int] = {}
+        else:
+            asked = self._warm.handovers.asked
+            is_fork = self._is_python and not any(pid in asked for pid in self._mains)
+            ranks = processes.ranks(asked, self._local_ranks if is_fork else ())
+            took = {pid: ms for pid in ranks if (ms := self._warm.import_ms(pid)) is not None}
+        if ranks:
+            yield wire.Milestone.LAUNCH, max(ranks.values()), None
+        if took:
+            last = max(took, key=lambda pid: ranks[pid] + took[pid])
+            yield wire.Milestone.IMPORTS, ranks[last] + took[last], took[last]
 
     def _read(self, found: Notice) -> None:
         if isinstance(found, wire.Progress):
@@ -261,10 +293,11 @@ class Workers:
 
     def _warm_start(self, helpers: set[int], listens_at: str) -> WarmStart:
         from gangsidecar.supervisor.import_lists import ImportLists  # noqa: PLC0415 - memory: few pods need it
-        from gangsidecar.supervisor.warm_start import WarmSettings, WarmStart  # noqa: PLC0415
+        from gangsidecar.supervisor.warm_start import WarmSettings, WarmStart, parse_python  # noqa: PLC0415
 
         who = self._settings.identity
         self._lists = ImportLists(os.path.join(self._folder, KNOWN_IMPORTS), who.gang, who.member, who.pod)
+        self._is_python = parse_python(self._settings.command) is not None
         settings = WarmSettings(
             preload=self._settings.preload,
             command=self._settings.command,

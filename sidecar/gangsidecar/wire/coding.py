@@ -27,7 +27,7 @@ from functools import cache
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_type_hints
 
-from gangsidecar.wire.messages import MAX_LOG_PATTERNS, End, Message
+from gangsidecar.wire.messages import MAX_LOG_PATTERNS, End, Message, Milestone
 
 VERSION = 1
 MAX_BYTES = 1 << 20
@@ -49,6 +49,7 @@ _LIMITS = {
     "Report.checkpoints": MAX_CHECKPOINTS,
     "Report.dropped": MAX_DROPPED,
     "Report.ports": 64,
+    "Report.reached": len(Milestone),
     "Report.log_matches": MAX_LOG_PATTERNS,
 }
 """Path of a list -> how many items it may have, where that is not :data:`MAX_ITEMS`."""

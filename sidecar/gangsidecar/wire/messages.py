@@ -255,14 +255,28 @@ class Progress:
     """The member's rank that is furthest behind its others; absent if all have made the same step."""
 
 
+class Milestone(StrEnum):
+    """What a rank has behind it on the way from the start of its worker to its first step."""
+
+    LAUNCH = "Launch"
+    """A launcher or a shell has started its interpreter."""
+    IMPORTS = "Imports"
+    """The interpreter, which was executed, has imported what it needs: the time during imports alone."""
+    RENDEZVOUS = "Rendezvous"
+    """It has joined the process group."""
+    CHECKPOINT_LOAD = "CheckpointLoad"
+    """It has loaded the restore point."""
+
+
 @dataclass(frozen=True)
-class Loaded:
-    """A rank has loaded the restore point; of the member's ranks, the one that was ready last."""
+class Reached:
+    """A rank has reached a milestone; of the member's ranks, the one that did so last."""
 
     attempt: int
+    milestone: Milestone
     age_ms: int
-    milliseconds: int
-    """The duration, as the framework measured it."""
+    milliseconds: int | None = None
+    """The duration, if it was measured; else it begins where what came before it ended."""
     rank: int | None = None
 
 
@@ -367,8 +381,8 @@ class Report:
     """The duration of the last stop, from the directive's arrival to the last process gone."""
     killed_ms: int | None = None
     """The time from the beginning of the stop to SIGKILL; absent if the worker ended within its grace."""
-    loaded: Loaded | None = None
-    """The loading of the restore point in this attempt."""
+    reached: tuple[Reached, ...] = ()
+    """The milestones of an attempt, one of a kind."""
     fencing: int = 0
     """The newest ``Directive.fencing`` that the supervisor goes by."""
     sent_ms: int = 0
@@ -433,7 +447,7 @@ class Watching:
     readers: int
 
 
-FrameworkMessage = Checkpoint | Dropped | Loaded | Progress | Request | Watching
+FrameworkMessage = Checkpoint | Dropped | Reached | Progress | Request | Watching
 """A call to the framework API, from the sidecar to the supervisor, which folds it into its report."""
 
 Message = Report | Scanned | Directive | Scan | Ping | Imports | FrameworkMessage
@@ -457,14 +471,11 @@ def aged(report: Report, by_ms: int) -> Report:
     request = report.request
     if request is not None:
         request = replace(request, age_ms=request.age_ms + by_ms)
-    loaded = report.loaded
-    if loaded is not None:
-        loaded = replace(loaded, age_ms=loaded.age_ms + by_ms)
     return replace(
         report,
         ends=tuple(replace(end, age_ms=end.age_ms + by_ms) for end in report.ends),
         progress=progress,
         request=request,
         phase_age_ms=report.phase_age_ms + by_ms,
-        loaded=loaded,
+        reached=tuple(replace(one, age_ms=one.age_ms + by_ms) for one in report.reached),
     )

@@ -35,6 +35,7 @@ POSTS: dict[str, dict[str, Any]] = {
     "/v1/progress": STEP,
     "/v1/checkpoints": CHECKPOINT,
     "/v1/checkpoints/loaded": LOADED,
+    "/v1/joined": LOADED,
     "/v1/restart": RESTART,
 }
 

@@ -175,7 +175,9 @@ async def test_the_steps_until_a_stop_reach_the_supervisor_before_it(directory: 
 async def test_a_loading_goes_to_the_supervisor(directory: Path, seconds: float, milliseconds: int) -> None:
     async with training(directory) as here:
         assert await call(here, "POST", "/v1/checkpoints/loaded", {**LOADED, "seconds": seconds}) == (200, {})
-        assert await here.supervisor.wait_for(wire.Loaded) == wire.Loaded(3, 0, milliseconds, rank=4)
+        assert await here.supervisor.wait_for(wire.Reached) == wire.Reached(
+            3, wire.Milestone.CHECKPOINT_LOAD, 0, milliseconds, rank=4
+        )
 
 
 async def test_the_longest_first_step_of_all_ranks_goes_to_the_supervisor_at_once(directory: Path) -> None:
@@ -278,5 +280,6 @@ POSTS: dict[str, dict[str, Any]] = {
     "/v1/progress": STEP,
     "/v1/checkpoints": CHECKPOINT,
     "/v1/checkpoints/loaded": LOADED,
+    "/v1/joined": LOADED,
     "/v1/restart": RESTART,
 }

@@ -104,7 +104,7 @@ async def test_a_wrong_body_gets_400_with_the_path_of_the_field(directory: Path)
             assert (answer["error"]["reason"], answer["error"]["field"]) == ("BodyInvalid", field)
             assert text in answer["error"]["message"]
         assert here.supervisor.all(wire.Checkpoint) == []
-        assert here.supervisor.all(wire.Loaded) == []
+        assert here.supervisor.all(wire.Reached) == []
 
 
 async def test_a_misspelt_checkpoint_tier_gets_422_with_the_tiers_that_there_are(directory: Path) -> None:

@@ -165,8 +165,11 @@ async def test_a_controller_of_an_older_release_gets_no_field_that_it_does_not_k
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(coding, "REVISION", 2)
-    monkeypatch.setattr(coding, "ADDED", {wire.Report: {"loaded": 2}})
-    relay, report = Relay(asyncio.get_running_loop()), replace(REPORT, loaded=wire.Loaded(1, 5, 2500, rank=4))
+    monkeypatch.setattr(coding, "ADDED", {wire.Report: {"reached": 2}})
+    relay, report = (
+        Relay(asyncio.get_running_loop()),
+        replace(REPORT, reached=(wire.Reached(1, wire.Milestone.CHECKPOINT_LOAD, 5, 2500, rank=4),)),
+    )
     relay.from_supervisor(wire.encode(report), report)
     loaded = []
     for revision in (1, 2):
@@ -174,7 +177,7 @@ async def test_a_controller_of_an_older_release_gets_no_field_that_it_does_not_k
         assert said is not None
         told = wire.decode(said[1])
         assert isinstance(told, wire.Report)
-        loaded.append(told.loaded is not None)
+        loaded.append(bool(told.reached))
     assert loaded == [False, True]
 
 

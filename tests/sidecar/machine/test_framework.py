@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from signal import SIGTERM
 
 from gangsidecar import wire
@@ -20,8 +21,9 @@ from gangsidecar.supervisor.machine import (
 from gangsidecar.wire import (
     Checkpoint,
     Dropped,
-    Loaded,
+    Milestone,
     Progress,
+    Reached,
     Request,
     Restore,
 )
@@ -115,50 +117,62 @@ def test_a_later_step_after_a_sidecar_restart_doesnt_become_the_first() -> None:
 
 def test_the_rank_that_loaded_last_is_reported_with_its_age() -> None:
     driver = running(1)
-    assert driver.feed(Loaded(1, 0, 2500, rank=3)) == [Send()]
-    assert driver.feed(Loaded(1, 0, 1500, rank=2), after=100) == [Send()]
-    driver.feed(Loaded(1, 60, 9000, rank=1), after=50)  # its call was under way for longer
+    assert driver.feed(Reached(1, Milestone.CHECKPOINT_LOAD, 0, 2500, rank=3)) == [Send()]
+    assert driver.feed(Reached(1, Milestone.CHECKPOINT_LOAD, 0, 1500, rank=2), after=100) == [Send()]
+    driver.feed(Reached(1, Milestone.CHECKPOINT_LOAD, 60, 9000, rank=1), after=50)  # its call was under way for longer
     driver.now += 7
-    assert driver.report.loaded == Loaded(1, 57, 1500, rank=2)
+    assert driver.report.reached == (Reached(1, Milestone.CHECKPOINT_LOAD, 57, 1500, rank=2),)
 
 
 def test_the_second_loading_of_a_rank_is_ignored() -> None:
     driver = running(1)
-    driver.feed(Loaded(1, 0, 2500, rank=3))
-    driver.feed(Loaded(1, 0, 1500, rank=2), after=100)
+    driver.feed(Reached(1, Milestone.CHECKPOINT_LOAD, 0, 2500, rank=3))
+    driver.feed(Reached(1, Milestone.CHECKPOINT_LOAD, 0, 1500, rank=2), after=100)
     for again in (2, 3):
-        assert driver.feed(Loaded(1, 0, 7777, rank=again), after=100) == []
-    assert driver.report.loaded == Loaded(1, 200, 1500, rank=2)
+        assert driver.feed(Reached(1, Milestone.CHECKPOINT_LOAD, 0, 7777, rank=again), after=100) == []
+    assert driver.report.reached == (Reached(1, Milestone.CHECKPOINT_LOAD, 200, 1500, rank=2),)
+
+
+def test_each_milestone_has_the_rank_that_was_last_there() -> None:
+    driver = running(1)
+    joined, loaded = (Reached(1, one, 0) for one in (Milestone.RENDEZVOUS, Milestone.CHECKPOINT_LOAD))
+    for rank in (0, 1):
+        driver.feed(replace(joined, rank=rank), after=100)
+    driver.feed(replace(loaded, milliseconds=50, rank=1), replace(joined, rank=1), after=100)
+    assert driver.report.reached == (replace(joined, age_ms=100, rank=1), replace(loaded, milliseconds=50, rank=1))
 
 
 def test_a_loading_after_the_first_step_is_ignored() -> None:
     driver = running(1)
-    driver.feed(Progress(1, 10, 0, phase="Startup"), Loaded(1, 0, 2500, rank=3))
+    driver.feed(Progress(1, 10, 0, phase="Startup"), Reached(1, Milestone.CHECKPOINT_LOAD, 0, 2500, rank=3))
     driver.feed(Progress(1, 11, 0))
-    assert driver.feed(Loaded(1, 0, 1500, rank=2), after=100) == []
-    assert driver.report.loaded == Loaded(1, 100, 2500, rank=3)
+    assert driver.feed(Reached(1, Milestone.CHECKPOINT_LOAD, 0, 1500, rank=2), after=100) == []
+    assert driver.report.reached == (Reached(1, Milestone.CHECKPOINT_LOAD, 100, 2500, rank=3),)
 
 
 def test_a_new_attempt_starts_without_the_last_ones_measurements() -> None:
     driver = running(1)
-    driver.feed(Loaded(1, 0, 2500, rank=3), Progress(1, 11, 0, first_step=11, first_age_ms=0, first_ms=5))
+    driver.feed(
+        Reached(1, Milestone.CHECKPOINT_LOAD, 0, 2500, rank=3),
+        Progress(1, 11, 0, first_step=11, first_age_ms=0, first_ms=5),
+    )
     driver.feed(hold(2), Exited(0, signal=15), TreeGone())
-    assert driver.report.loaded == Loaded(1, 0, 2500, rank=3), "it is kept for the attempt that it belongs to"
+    assert driver.report.reached == (Reached(1, Milestone.CHECKPOINT_LOAD, 0, 2500, rank=3),), (
+        "it is kept for the attempt that it belongs to"
+    )
     driver.feed(PortsFound(2, (29400,)), run(2), Started())
-    assert driver.report.loaded is None
+    assert not driver.report.reached
     assert driver.report.progress is None
-    driver.feed(Loaded(2, 0, 10, rank=3))
-    assert driver.report.loaded == Loaded(2, 0, 10, rank=3), "the rank counts again"
+    driver.feed(Reached(2, Milestone.CHECKPOINT_LOAD, 0, 10, rank=3))
+    assert driver.report.reached == (Reached(2, Milestone.CHECKPOINT_LOAD, 0, 10, rank=3),), "the rank counts again"
 
 
 def test_many_ranks_and_odd_numbers_stay_bounded() -> None:
     driver = running(1)
     for rank in range(500):
-        driver.feed(Loaded(1, -5, 1, rank=rank), after=1)
-    assert driver.report.loaded is not None
-    assert driver.report.loaded.age_ms >= 0
-    assert driver.state.history.load is not None
-    assert len(driver.state.history.load.ranks) == 64
+        driver.feed(Reached(1, Milestone.CHECKPOINT_LOAD, -5, 1, rank=rank), after=1)
+    assert driver.report.reached[0].age_ms >= 0
+    assert len(driver.state.history.reached[0].ranks) == 64
 
 
 def test_a_call_of_an_older_attempt_is_ignored() -> None:
@@ -166,7 +180,7 @@ def test_a_call_of_an_older_attempt_is_ignored() -> None:
     driver.feed(run(2), Started())
     for late in (
         Progress(1, 5, 0),
-        Loaded(1, 0, 2500),
+        Reached(1, Milestone.CHECKPOINT_LOAD, 0, 2500),
         Request(1, 0, "x"),
         Checkpoint("ram", 30, 10, 1),
         Dropped("ram", 10, 10, 1),

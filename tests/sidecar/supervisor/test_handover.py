@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from gangsidecar.supervisor import processes, warm_start
-from gangsidecar.wire import End, Report
-from tests.sidecar.supervisor.supervised import is_alive, wait_for
+from gangsidecar.wire import End, Milestone, Progress, Reached, Report
+from tests.sidecar.supervisor.supervised import Member, is_alive, wait_for
 from tests.sidecar.supervisor.test_warm_start import SCRIPT
 from tests.sidecar.supervisor.warm import WAITS, Warm, reporting
 
@@ -145,6 +145,80 @@ def test_each_rank_of_a_launcher_is_forked_and_the_launcher_too(
     pids = [line["pid"] for line in said(warm, 2, parent=True)]
     warm.member.hold(3)
     assert not any(map(is_alive, pids))
+
+
+def reached(warm: Warm) -> dict[Milestone, Reached]:
+    """The milestones of the newest attempt, once it has made a step."""
+    warm.member.sidecar.send(Progress(warm.attempt, 1, 0, first_step=1, first_age_ms=0))
+    told = warm.member.sidecar.until(lambda report: report.progress and report.progress.first_step == 1)
+    return {one.milestone: one for one in told.reached if one.attempt == warm.attempt}
+
+
+def test_the_start_of_a_launchers_ranks_and_the_imports_of_executed_ones_are_reported(warm: Warm) -> None:
+    warm.install("leaf", "")
+    warm.install("slow", "import time; time.sleep(0.6); import leaf")
+    warm.install("helper", WAITS)
+    launcher = warm.script.with_name("launch.py")
+    launcher.write_text("import time; time.sleep(0.5)\n" + LAUNCHER)
+    script = (
+        SAYS + "import slow, subprocess\ntime.sleep(0.6)\nimport colorsys\n"
+        "subprocess.Popen([sys.executable, '-m', 'helper'])\n"
+        f"time.sleep(0.4)\nsay()\n{WAITS}"
+    )
+    warm.script.write_text(script)
+    path = f"PYTHONPATH={warm.installed}"
+    warm.start("sh", "-c", f"{path}:$$PYTHONPATH exec " + " ".join([sys.executable, str(launcher), str(warm.script)]))
+    warm.run()
+    wait_for(lambda: len(said(warm, 1)) == 2)
+    first = reached(warm)
+    assert set(first) == {Milestone.LAUNCH, Milestone.IMPORTS}
+    imports = first[Milestone.IMPORTS]
+    assert imports.milliseconds is not None
+    assert imports.milliseconds >= 600
+    for age in (imports.age_ms + imports.milliseconds, first[Milestone.LAUNCH].age_ms):
+        assert age >= 1600, "the helpers that the ranks have started later don't count"
+    warm.ready()
+    warm.run()
+    forked(warm, 3)
+    wait_for(lambda: len(said(warm, 2)) == 2)
+    second = reached(warm)
+    assert set(second) == {Milestone.LAUNCH}, "a fork imports nothing"
+    assert second[Milestone.LAUNCH].age_ms >= 1000
+
+
+def test_the_ranks_below_a_launcher_that_can_only_be_executed_are_reported_too(member: Member) -> None:
+    launcher, script = member.file("launch.py"), member.file("train.py")
+    launcher.write_text("import time; time.sleep(0.5)\n" + LAUNCHER)
+    script.write_text(f"import pathlib, os; pathlib.Path(os.environ['LOCAL_RANK']).touch()\n{WAITS}")
+    member.start("sh", "-c", f"cd {member.folder}; {sys.executable} launch.py train.py; true")
+    member.run(member.hold(1), {"GANG_ATTEMPT": "1"})
+    wait_for(lambda: member.file("0").exists() and member.file("1").exists())
+    member.sidecar.send(Progress(1, 1, 0, first_step=1, first_age_ms=0))
+    told = member.sidecar.until(lambda report: report.progress and report.progress.first_step == 1)
+    assert [one.milestone for one in told.reached] == [Milestone.LAUNCH]
+    assert told.reached[0].age_ms <= told.phase_age_ms - 500
+
+
+HELPED = "import os, subprocess, sys, time; subprocess.Popen([sys.executable, '-m', 'helper']); time.sleep(0.5)\n"
+"""A rank that starts a Python of its own, which isn't a rank."""
+
+
+@pytest.mark.parametrize("preload", ["", "decimal"])
+def test_a_helper_is_not_taken_for_its_rank_that_no_launcher_has_started(
+    warm: Warm, preload: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(warm.installed))
+    warm.install("helper", WAITS)
+    warm.script.write_text(reporting(HELPED, "1"))
+    flags = {"preload": preload} if preload else {}
+    warm.member.start(sys.executable, str(warm.script), fsize=-1, **flags)
+    if preload:
+        warm.ready()
+    warm.member.run(warm.member.hold(1), {"GANG_ATTEMPT": "1", "LOCAL_RANK": "0"})
+    warm.attempt = 1
+    warm.report()
+    assert reached(warm) == {}
+    assert not preload or warm.told.forked == 2, "the rank is a fork, and its helper asks for one"
 
 
 ENDS = {

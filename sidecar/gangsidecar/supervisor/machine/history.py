@@ -1,4 +1,4 @@
-"""Keep what the worker did, within bounds: ends, checkpoints, progress, loading of the restore point, restart request.
+"""Keep what the worker did, within bounds: ends, checkpoints, progress, milestones, restart request.
 
 Times are milliseconds of CLOCK_BOOTTIME; a report turns them into ages. The bounds, with those of the wire, keep a
 report below :data:`wire.MAX_REPORT_BYTES`; what is cut must always be the oldest. Of checkpoints that is so for each
@@ -22,7 +22,7 @@ REASON = 1024
 CHECKPOINTS_PER_RANK = 32
 """In one tier: no restart goes further back."""
 CHECKPOINT_BYTES = 32_000
-LOADS = 64
+RANKS = 64
 """The most ranks of one member that count."""
 
 
@@ -56,13 +56,13 @@ class Steps:
 
 
 @dataclass(frozen=True)
-class Load:
-    """When the rank that was ready last had loaded the restore point; the ``age_ms`` inside has no meaning."""
+class Latest:
+    """When the last rank reached a milestone; the ``age_ms`` inside has no meaning."""
 
     at: int
-    loaded: wire.Loaded
+    reached: wire.Reached
     ranks: tuple[int | None, ...]
-    """The ranks that have loaded it in this attempt. Each counts once."""
+    """The ranks that have reached it in this attempt. Each counts once."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class History:
     dropped: tuple[wire.Dropped, ...] = ()
     """``checkpoints`` has none of these steps and ranks. Newest step first."""
     progress: Steps | None = None
-    load: Load | None = None
+    reached: tuple[Latest, ...] = ()
     restart: RestartRequest | None = None
 
 
@@ -172,21 +172,22 @@ def _signed(history: History, at: int, progress: wire.Progress) -> History:
     return replace(history, progress=replace(old, at=max(old.at, at), phase="Step"))
 
 
-def add_loaded(history: History, now_ms: int, loaded: wire.Loaded) -> History:
-    """Keep the rank that was ready last: each rank's first report, and none after the member's first step.
+def add_reached(history: History, now_ms: int, reached: wire.Reached) -> History:
+    """Of each milestone, keep the rank that was last: each rank's first report, and none after the first step.
 
-    What is loaded later, or again, doesn't belong to the restart.
+    What comes later, or again, doesn't belong to the restart.
     """
-    load, steps = history.load, history.progress
-    if steps is not None and steps.attempt == loaded.attempt and steps.first_step is not None:
+    steps, of_attempt = history.progress, [one for one in history.reached if one.reached.attempt == reached.attempt]
+    if steps is not None and steps.attempt == reached.attempt and steps.first_step is not None:
         return history
-    at, one = now_ms - max(0, loaded.age_ms), replace(loaded, age_ms=0)
-    if load is None or load.loaded.attempt != loaded.attempt:
-        return replace(history, load=Load(at, one, (loaded.rank,)))
-    if loaded.rank in load.ranks or len(load.ranks) == LOADS:
+    old = next((one for one in of_attempt if one.reached.milestone is reached.milestone), None)
+    ranks = () if old is None else old.ranks
+    if reached.rank in ranks or len(ranks) == RANKS:
         return history
-    ranks = (*load.ranks, loaded.rank)
-    return replace(history, load=Load(at, one, ranks) if at >= load.at else replace(load, ranks=ranks))
+    newest = Latest(now_ms - max(0, reached.age_ms), replace(reached, age_ms=0), (*ranks, reached.rank))
+    if old is not None and old.at > newest.at:
+        newest = replace(old, ranks=newest.ranks)
+    return replace(history, reached=(*(one for one in of_attempt if one is not old), newest))
 
 
 def add_request(history: History, now_ms: int, request: wire.Request) -> History:
@@ -222,10 +223,9 @@ def suspected_process(history: History, attempt: int) -> int | None:
     return None if steps is None or steps.attempt != attempt or steps.behind is None else steps.behind.pid
 
 
-def loading_report(history: History, now_ms: int) -> wire.Loaded | None:
-    """The loading of the restore point with its age at ``now_ms``."""
-    load = history.load
-    return None if load is None else replace(load.loaded, age_ms=max(0, now_ms - load.at))
+def reached_milestones(history: History, now_ms: int) -> tuple[wire.Reached, ...]:
+    """The milestones with their ages at ``now_ms``."""
+    return tuple(replace(one.reached, age_ms=max(0, now_ms - one.at)) for one in history.reached)
 
 
 def request(history: History, now_ms: int) -> wire.Request | None:

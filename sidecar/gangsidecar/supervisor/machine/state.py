@@ -159,7 +159,7 @@ def report(state: State, now_ms: int, seq: int) -> wire.Report:
         phase_age_ms=max(0, now_ms - state.phase_since),
         stop_ms=state.stop_ms,
         killed_ms=state.killed_ms,
-        loaded=histories.loading_report(state.history, now_ms),
+        reached=histories.reached_milestones(state.history, now_ms),
         fencing=0 if state.directive is None else state.directive.fencing,
         sent_ms=now_ms,
         warm_start=state.warm_start,

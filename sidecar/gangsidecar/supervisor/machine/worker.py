@@ -2,7 +2,7 @@
 
 An end counts as stopped if anything had ordered a stop before it: such an end is never a fault and never a success.
 
-A call of the framework (checkpoints, progress, loading, restart requests) counts for attempt N from the start of N's
+A call of the framework (checkpoints, progress, milestones, restart requests) counts for attempt N from the start of N's
 worker until its last process is gone or, if the worker ended by itself, until the next attempt. A call for any other
 attempt changes nothing.
 """
@@ -127,13 +127,13 @@ def framework_call(state: State, now_ms: int, event: wire.FrameworkMessage) -> R
             history = histories.add_checkpoint(state.history, event)
         case wire.Dropped():
             history = histories.drop_checkpoint(state.history, event)
-        case wire.Loaded():
-            history = histories.add_loaded(state.history, now_ms, event)
+        case wire.Reached():
+            history = histories.add_reached(state.history, now_ms, event)
         case wire.Request():
             return replace(state, history=histories.add_request(state.history, now_ms, event)), (Send(),)
     if history == state.history:
         return state, ()
-    return replace(state, history=history), (Send(),) if isinstance(event, wire.Loaded) else (Send(), Save())
+    return replace(state, history=history), (Send(),) if isinstance(event, wire.Reached) else (Send(), Save())
 
 
 def _progress(state: State, now_ms: int, event: wire.Progress) -> Result:
