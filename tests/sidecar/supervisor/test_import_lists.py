@@ -160,6 +160,7 @@ def test_a_worker_that_starts_meanwhile_waits_for_the_template(warm: Warm, comma
     forked(warm)
     assert warm.report() == HELLO
     assert (warm.told.executed, warm.told.obstacle) == (0, "")
+    assert warm.told.template_bytes > 0
 
 
 def test_a_launcher_and_its_ranks_wait_for_the_template_as_well(warm: Warm) -> None:
