@@ -333,6 +333,7 @@ class WarmStart:
             forked=report.forked + forked,
             executed=report.executed + executed,
             obstacle=(obstacle or before) if report.executed + executed else "",
+            template_bytes=self._template.bytes if forked and self._template is not None else report.template_bytes,
         )
 
     def _is_worth_waiting(self, starting: Starting) -> bool:

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from gangsidecar import wire
 from gangsidecar.start import obstacles
 from gangsidecar.supervisor import processes
 from gangsidecar.supervisor.import_lists import EARLY, ImportLists, Known
-from gangsidecar.supervisor.warm_start import IMPORTING, NO_PYTHON, NOT_YET, PythonCommand, parse_python
+from gangsidecar.supervisor.warm_start import IMPORTING, NO_PYTHON, NOT_YET, WAIT_MS, PythonCommand, parse_python
 from gangsidecar.supervisor.workers import KNOWN_IMPORTS
 from gangsidecar.wire import Imports, Phase, Progress, Report
 from tests.sidecar.supervisor.supervised import wait_for
@@ -159,6 +160,7 @@ def test_a_worker_that_starts_meanwhile_waits_for_the_template(warm: Warm, comma
     forked(warm)
     assert warm.report() == HELLO
     assert (warm.told.executed, warm.told.obstacle) == (0, "")
+    assert warm.told.template_bytes > 0
 
 
 def test_a_launcher_and_its_ranks_wait_for_the_template_as_well(warm: Warm) -> None:
@@ -174,14 +176,20 @@ def test_a_launcher_and_its_ranks_wait_for_the_template_as_well(warm: Warm) -> N
     assert (warm.told.executed, warm.told.obstacle) == (0, "")
 
 
-def test_a_worker_that_waits_is_stopped_as_one_that_runs(warm: Warm) -> None:
-    warm.install("blocks", BLOCKS)
-    begin(warm, ("PYTHON", "SCRIPT"))
-    warm.member.sidecar.send(known(warm, "blocks"))
+def waiting(warm: Warm) -> int:
+    """Start a worker that waits for the template; return the template's pid."""
     template = wait_for(lambda: processes.children(warm.member.pid))[0]
     warm.order()
     (worker,) = {*processes.children(warm.member.pid)} - {template}
     wait_for(lambda: "SigBlk:\t0000000000000000" not in Path(f"/proc/{worker}/status").read_text())
+    return int(template)
+
+
+def test_a_worker_that_waits_is_stopped_as_one_that_runs(warm: Warm) -> None:
+    warm.install("blocks", BLOCKS)
+    begin(warm, ("PYTHON", "SCRIPT"))
+    warm.member.sidecar.send(known(warm, "blocks"))
+    waiting(warm)
     assert warm.member.hold(2).killed_ms is None, "SIGTERM was enough"
     assert not warm.member.file("report-1").exists()
 
@@ -190,9 +198,7 @@ def test_a_worker_that_waits_is_executed_when_the_template_is_gone(warm: Warm) -
     warm.install("blocks", BLOCKS)
     begin(warm)
     warm.member.sidecar.send(known(warm, "decimal", "blocks"))
-    template = wait_for(lambda: processes.children(warm.member.pid))[0]
-    warm.order()
-    os.kill(template, signal.SIGKILL)
+    os.kill(waiting(warm), signal.SIGKILL)
     template_ends(warm)
     started(warm, executed=1)
     assert warm.report() == PLAIN
@@ -240,8 +246,10 @@ def test_a_worker_waits_for_no_template_of_another_python_and_for_none_that_impo
     warm.install("blocks", BLOCKS)
     begin(warm, command(warm))
     warm.member.sidecar.send(replace(known(warm, "blocks"), **more))
+    began = time.monotonic()
     warm.order()
     started(warm, executed=1)
+    assert time.monotonic() - began < WAIT_MS / 1000
     assert warm.report() == PLAIN
 
 
