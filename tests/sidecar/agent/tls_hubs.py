@@ -71,12 +71,27 @@ def _begun(name: str, issuer: x509.Name | None, key: ec.EllipticCurvePrivateKey)
     )
 
 
+_SIGNS = x509.KeyUsage(
+    key_cert_sign=True,
+    crl_sign=True,
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    encipher_only=False,
+    decipher_only=False,
+)
+"""Python 3.13 and newer trust no authority without it."""
+
+
 def authority() -> Authority:
     key = ec.generate_private_key(ec.SECP256R1())
     made = (
         _begun("ca", None, key)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(_SIGNS, critical=True)
     )
     return Authority(key, made.sign(key, hashes.SHA256()))
 
