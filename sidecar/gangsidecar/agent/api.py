@@ -78,7 +78,7 @@ class Api:
         except MismatchError as error:
             problem = ProblemError(400, "BodyInvalid", str(error), field=error.field)
         except Exception as error:  # noqa: BLE001 - without an answer, a rank would repeat the call without end
-            log("error", "a call of the framework can't be answered, which is a bug", call=call, found=repr(error))
+            log("error", "a call can't be answered, which is a bug", call=f"{call!r:.200}", found=repr(error))
             problem = ProblemError(500, "InternalError", "the sidecar can't answer this call: its log says why")
         later = (("Retry-After", str(RETRY_AFTER)),) if problem.status == 503 else ()  # noqa: PLR2004
         return _json(problem.status, problem.body, *later)

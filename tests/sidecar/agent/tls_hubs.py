@@ -151,7 +151,7 @@ async def hub(
 @asynccontextmanager
 async def sidecar(directory: Path, url: str, ca: str = "", address: str = "") -> AsyncIterator[Sidecar]:
     """A sidecar as a pod starts it: with everything in its environment, or in files that it names."""
-    given = {"GANG_DIR": str(directory), "SSL_CERT_FILE": "/dev/null"}
+    given = {"GANG_DIR": str(directory)}
     for variable, name, text in (
         ("GANG_CONTROLLER_FILE", "url", url),
         ("GANG_TOKEN_FILE", "token", TOKEN),
