@@ -17,14 +17,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gangsidecar.agent.api import Api
-from gangsidecar.agent.relay import Downlink, Relay
+from gangsidecar.agent.http_server import HttpServer
+from gangsidecar.agent.relay import Downlink, Relay, open_to_all
 from gangsidecar.agent.uplink import Address, FirstContact, stay_connected
 from gangsidecar.common import log, log_as, now_ms
 from gangsidecar.wire import CONTACT_FILE, FRAMEWORK_SOCKET, SIDECAR_LOG_NAME, SUPERVISOR_SOCKET, UNREACHED
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+
+    from gangsidecar.agent.http_server import Answer, Call, Malformed
 
 BAD_USAGE = 2
 FAREWELL = 5.0
@@ -78,7 +80,9 @@ async def serve(settings: AgentSettings) -> int:
     relay = Relay(loop)
     downlink = Downlink(relay)
     await downlink.open(SUPERVISOR_SOCKET)
-    framework = await Api(relay, now_ms).open(FRAMEWORK_SOCKET)
+    framework = HttpServer(lambda: _load_api(relay))
+    await framework.open(FRAMEWORK_SOCKET)
+    open_to_all(FRAMEWORK_SOCKET)
     log("info", "the sidecar listens", directory=settings.directory)
     contact = FirstContact(Path(CONTACT_FILE), settings.termination_log)
     async with asyncio.TaskGroup() as tasks:
@@ -87,9 +91,16 @@ async def serve(settings: AgentSettings) -> int:
         log("info", "the sidecar ends" if reached else "the sidecar ends, so that its pod's status gives the reason")
         relay.close()
         connection.cancel()
-        tasks.create_task(framework.cleanup())
+        tasks.create_task(framework.close())
         tasks.create_task(downlink.close())
     return 0 if reached else UNREACHED
+
+
+def _load_api(relay: Relay) -> Callable[[Call | Malformed], Answer]:
+    """Load the framework API. The first call does it: by then the worker runs, which need not wait for it."""
+    from gangsidecar.agent.api import Api  # noqa: PLC0415
+
+    return Api(relay, now_ms).answer
 
 
 async def _until_over(relay: Relay, ended: asyncio.Event, contact: FirstContact) -> bool:

@@ -11,37 +11,33 @@ import json
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from aiohttp import web
-
 from gangsidecar import wire
 from gangsidecar.agent import attempt_gate, operations
 from gangsidecar.agent.attempt_gate import AttemptGate, AttemptState
+from gangsidecar.agent.http_server import BODY_LIMIT, Answer, Call, Malformed
 from gangsidecar.agent.operations import (
     ATTEMPT_ENDING,
     DIRECTORY_TIER,
     OPERATIONS,
     RESTORE_POINT_IGNORED,
     MismatchError,
-    Operation,
+    Shape,
     check,
 )
 from gangsidecar.agent.progress import FirstSteps, follows, reported, restore_ignored
-from gangsidecar.agent.relay import open_to_all
 from gangsidecar.common import log
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncGenerator, Callable
 
     from gangsidecar.agent.attempt_gate import AttemptGate, StopNotice
     from gangsidecar.agent.relay import Relay
 
-BODY_LIMIT = 64 * 1024
 RETRY_AFTER = 1
 """Seconds after which a call that found no supervisor may be made again."""
-GOODBYE = 0.5
-"""Seconds for calls that are being answered when the sidecar ends."""
 
-Answer = tuple[int, dict[str, Any]]
+Reply = tuple[int, dict[str, Any]]
+"""A status, and the body."""
 Event = tuple[str, dict[str, Any]]
 
 
@@ -60,54 +56,53 @@ class Api:
     def __init__(self, relay: Relay, now_ms: Callable[[], int]) -> None:
         self._relay = relay
         self._now_ms = now_ms
-        self._document = json.dumps(operations.document()).encode()
         self._steps = FirstSteps()
-
-    async def open(self, path: str) -> web.AppRunner:
-        """Listen on ``path``; a socket that an earlier sidecar left there is replaced. OSError: it can't be done."""
-        application = web.Application(middlewares=[_errors], client_max_size=BODY_LIMIT)
-        bodies: dict[str, Callable[[Any], Answer]] = {
+        self._posts: dict[str, Callable[[Any], Reply]] = {
             "postProgress": self._progress,
             "postCheckpoint": self._checkpoint,
             "postLoaded": partial(self._reached, wire.Milestone.CHECKPOINT_LOAD),
             "postJoined": partial(self._reached, wire.Milestone.RENDEZVOUS),
             "postRestart": self._restart,
         }
-        plain: dict[str, Callable[[web.Request], Awaitable[web.StreamResponse]]] = {
+        self._gets: dict[str, Callable[[], Answer]] = {
             "getAttempt": self._attempt,
-            "getEvents": self._events,
-            "getStop": self._stop,
-            "getDocument": self._get_document,
+            "getEvents": lambda: _stream(self._events()),
+            "getStop": lambda: _stream(self._stop()),
+            "getDocument": lambda: _json(200, operations.document()),
         }
-        for one in OPERATIONS:
-            handler = plain.get(one.name) or self._taking(one, bodies[one.name])
-            application.router.add_route(one.method, one.path, handler)
-        # A stream ends as soon as its reader is gone.
-        runner = web.AppRunner(application, access_log=None, handler_cancellation=True, shutdown_timeout=GOODBYE)
-        await runner.setup()
-        await web.UnixSite(runner, path).start()
-        open_to_all(path)
-        return runner
 
-    def _taking(
-        self, operation: Operation, handle: Callable[[Any], Answer]
-    ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-        """The handler of a POST: it reads the body, checks it by the table, and checks its attempt and rank."""
-        takes = operation.takes
-        if takes is None:
-            raise ValueError(operation.name)
+    def answer(self, call: Call | Malformed) -> Answer:
+        """Answer one call."""
+        try:
+            return self._answer(call)
+        except ProblemError as error:
+            problem = error
+        except MismatchError as error:
+            problem = ProblemError(400, "BodyInvalid", str(error), field=error.field)
+        except Exception as error:  # noqa: BLE001 - without an answer, a rank would repeat the call without end
+            log("error", "a call can't be answered, which is a bug", call=f"{call!r:.200}", found=repr(error))
+            problem = ProblemError(500, "InternalError", "the sidecar can't answer this call: its log says why")
+        later = (("Retry-After", str(RETRY_AFTER)),) if problem.status == 503 else ()  # noqa: PLR2004
+        return _json(problem.status, problem.body, *later)
 
-        async def handler(request: web.Request) -> web.StreamResponse:
-            try:
-                json_body = json.loads(await request.read())
-            except (ValueError, RecursionError) as error:
-                raise MismatchError("body", f"not JSON: {str(error)[:120]}") from None
-            body = check(takes, json_body)
-            self._check_caller(body["attempt"], body["rank"])
-            status, answer = handle(body)
-            return web.json_response(answer, status=status)
-
-        return handler
+    def _answer(self, call: Call | Malformed) -> Answer:
+        if isinstance(call, Malformed):
+            raise ProblemError(call.status, "RequestInvalid", f"this isn't a request of HTTP/1.1: {call.reason}")
+        found = {one.method: one for one in OPERATIONS if one.path == call.path}
+        if not found:
+            paths = ", ".join(one.path for one in OPERATIONS)
+            raise ProblemError(404, "PathUnknown", f"there is no {call.path[:80]}; there are {paths}")
+        operation = found.get(call.method)
+        if operation is None:
+            wrong = f"{call.path} takes {' or '.join(sorted(found))}, not {call.method[:20]}"
+            raise ProblemError(405, "MethodNotAllowed", wrong)
+        if call.body is None:
+            raise ProblemError(413, "BodyTooLarge", f"the body is over the limit of {BODY_LIMIT} bytes")
+        if operation.takes is None:
+            return self._gets[operation.name]()
+        body = _checked(operation.takes, call.body)
+        self._check_caller(body["attempt"], body["rank"])
+        return _json(*self._posts[operation.name](body))
 
     def _check_caller(self, attempt: int, rank: int) -> None:
         """Raise ProblemError (409, 422 or 503) unless this rank of this attempt may call."""
@@ -132,13 +127,13 @@ class Api:
     def _ending(self) -> bool:
         return attempt_gate.is_ending(self._relay.gate)
 
-    async def _attempt(self, _request: web.Request) -> web.StreamResponse:
+    def _attempt(self) -> Answer:
         gate = self._relay.gate
         if gate.report is None:
             raise _no_supervisor()
-        return web.json_response(_described(gate, self._now_ms()))
+        return _json(200, _described(gate, self._now_ms()))
 
-    def _progress(self, body: Any) -> Answer:
+    def _progress(self, body: Any) -> Reply:
         if self._ending():
             return 200, {"ignored": ATTEMPT_ENDING}
         attempt, rank, step = body["attempt"], body["rank"], body["step"]
@@ -160,7 +155,7 @@ class Api:
         log("warning", RESTORE_POINT_IGNORED, attempt=attempt, rank=rank, found=message)
         return 200, {"warning": RESTORE_POINT_IGNORED, "message": message}
 
-    def _checkpoint(self, body: Any) -> Answer:
+    def _checkpoint(self, body: Any) -> Reply:
         run, tier = attempt_gate.live_run(self._relay.gate), body["tier"]
         tiers = {} if run is None else attempt_gate.checkpoint_tiers(run)
         if tiers and tier not in tiers:
@@ -181,7 +176,7 @@ class Api:
             raise _no_supervisor()
         return 200, {}
 
-    def _reached(self, milestone: wire.Milestone, body: Any) -> Answer:
+    def _reached(self, milestone: wire.Milestone, body: Any) -> Reply:
         if self._ending():
             return 200, {"ignored": ATTEMPT_ENDING}
         took = _milliseconds(body["seconds"]) if "seconds" in body else None
@@ -189,7 +184,7 @@ class Api:
             raise _no_supervisor()
         return 200, {}
 
-    def _restart(self, body: Any) -> Answer:
+    def _restart(self, body: Any) -> Reply:
         attempt = body["attempt"]
         if self._ending():
             return 202, {"incident": attempt + 1, "ignored": ATTEMPT_ENDING}
@@ -205,22 +200,21 @@ class Api:
             raise _no_supervisor()
         return 202, {"incident": attempt + 1}
 
-    async def _events(self, request: web.Request) -> web.StreamResponse:
+    async def _events(self) -> AsyncGenerator[bytes, None]:
         """Send the current state, then each change."""
-        relay, stream = self._relay, await _begin_stream(request)
+        relay = self._relay
         sent: tuple[str, int] | None = None
         while not relay.closing:
             event = _event(relay.gate, self._now_ms())
             if event is not None and (event[0], event[1]["attempt"]) != sent:
                 sent = event[0], event[1]["attempt"]
-                await stream.write(_as_text(event))
+                yield _as_text(event)
             else:
                 await relay.changes.wait()
-        return stream
 
-    async def _stop(self, request: web.Request) -> web.StreamResponse:
+    async def _stop(self) -> AsyncGenerator[bytes, None]:
         """Send one event, then nothing until the reader has acted on it and closes: the signal waits for that."""
-        relay, stream = self._relay, await _begin_stream(request)
+        relay = self._relay
         while not relay.closing and attempt_gate.live_attempt(relay.gate) is None:
             await relay.changes.wait()
         with relay.watching(attempt_gate.current_attempt(relay.gate)):
@@ -228,36 +222,26 @@ class Api:
             while not relay.closing:
                 event = None if is_sent else _event(relay.gate, self._now_ms())
                 if event is not None and event[0] == "stop":
-                    await stream.write(_as_text(event))
+                    yield _as_text(event)
                     is_sent = True
                 else:
                     await relay.changes.wait()
-        return stream
-
-    async def _get_document(self, _request: web.Request) -> web.StreamResponse:
-        return web.Response(body=self._document, content_type="application/json")
 
 
-@web.middleware
-async def _errors(
-    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-) -> web.StreamResponse:
+def _json(status: int, body: dict[str, Any], *headers: tuple[str, str]) -> Answer:
+    return Answer(status, json.dumps(body).encode(), (("Content-Type", "application/json"), *headers))
+
+
+def _stream(events: AsyncGenerator[bytes, None]) -> Answer:
+    return Answer(200, events, (("Content-Type", "text/event-stream"), ("Cache-Control", "no-store")))
+
+
+def _checked(takes: Shape, body: bytes) -> Any:
     try:
-        return await handler(request)
-    except ProblemError as problem:
-        answer = problem
-    except MismatchError as error:
-        answer = ProblemError(400, "BodyInvalid", str(error), field=error.field)
-    except web.HTTPRequestEntityTooLarge:
-        answer = ProblemError(413, "BodyTooLarge", f"the body is over the limit of {BODY_LIMIT} bytes")
-    except web.HTTPNotFound:
-        paths = ", ".join(one.path for one in OPERATIONS)
-        answer = ProblemError(404, "PathUnknown", f"there is no {request.path[:80]}; there are {paths}")
-    except web.HTTPMethodNotAllowed as error:
-        allowed = " or ".join(sorted(error.allowed_methods))
-        answer = ProblemError(405, "MethodNotAllowed", f"{request.path} takes {allowed}, not {request.method[:20]}")
-    headers = {"Retry-After": str(RETRY_AFTER)} if answer.status == 503 else None  # noqa: PLR2004
-    return web.json_response(answer.body, status=answer.status, headers=headers)
+        found = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise MismatchError("body", f"not JSON: {str(error)[:120]}") from None
+    return check(takes, found)
 
 
 def _no_supervisor() -> ProblemError:
@@ -311,12 +295,6 @@ def _stopping(notice: StopNotice) -> dict[str, Any]:
     """The stop, as answers and events describe it."""
     why = {"reason": notice.reason} if notice.reason else {}
     return {**why, "planned": notice.planned, "millisecondsLeft": notice.left_ms}
-
-
-async def _begin_stream(request: web.Request) -> web.StreamResponse:
-    stream = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
-    await stream.prepare(request)
-    return stream
 
 
 def _event(gate: AttemptGate, now_ms: int) -> Event | None:

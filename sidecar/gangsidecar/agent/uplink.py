@@ -28,20 +28,21 @@ import random
 import ssl
 from contextlib import suppress
 from dataclasses import dataclass
-from http import HTTPStatus
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-import aiohttp
+from wsproto.frame_protocol import CloseReason
 
 from gangsidecar import wire
+from gangsidecar.agent import websocket
 from gangsidecar.common import log
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from gangsidecar.agent.relay import Relay
+    from gangsidecar.agent.websocket import WebSocket
 
 FIRST_WAIT, LAST_WAIT = 0.05, 5.0
 """Limits, in seconds, of the wait before the first and before a late attempt."""
@@ -51,13 +52,8 @@ LEADER_DIAL = 3.0
 """The same for a leader that a standby has named: it may have died, and its successor is about to take over."""
 SILENCE = 15.0
 """Seconds without a ping after which a controller counts as frozen."""
-GOODBYE = 1.0
-"""Seconds for the closing handshake."""
 REFUSALS = frozenset({401, 403, 409})
-_CLOSE_REASON = 120
-"""Bytes: a close frame takes 123."""
-_ENDED = frozenset({aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSING, aiohttp.WSMsgType.CLOSED})
-_NO_MESSAGE = frozenset({aiohttp.WSMsgType.ERROR, aiohttp.WSMsgType.BINARY})
+_UNAVAILABLE = 503
 PATIENCE = 3.0
 """Seconds: a controller that is started beside its pods answers within this time."""
 LONG_PATIENCE = 10.0
@@ -86,6 +82,10 @@ class Address:
 class _RefusedError(Exception):
     """The other side answers, but not as our controller: another attempt soon won't change it."""
 
+    def __init__(self, text: str, code: int = CloseReason.POLICY_VIOLATION) -> None:
+        super().__init__(text)
+        self.code = code
+
 
 class _LostError(Exception):
     """The connection could not be made, or it ended."""
@@ -107,20 +107,6 @@ class _StandbyError(_NotNowError):
         self.leader = leader
 
 
-class _Answer:
-    """The part of the controller's answer to the upgrade that aiohttp hides."""
-
-    def __init__(self) -> None:
-        self.text = ""  # The body of a refusal, which gives the reason.
-        self.revision = 1  # The revision of the wire that the controller accepts.
-
-    async def read(self, _session: aiohttp.ClientSession, _context: Any, end: aiohttp.TraceRequestEndParams) -> None:
-        """Read the revision, and the beginning of a refusal."""
-        self.revision = wire.revision_of(end.response.headers.get(wire.REVISION_HEADER, ""))
-        if end.response.status != HTTPStatus.SWITCHING_PROTOCOLS:
-            self.text = (await end.response.content.read(400)).decode(errors="replace").strip()
-
-
 async def stay_connected(address: Address, relay: Relay, contact: FirstContact) -> None:
     """Keep one connection and relay both ways, until cancelled."""
     loop = asyncio.get_running_loop()
@@ -134,7 +120,7 @@ async def stay_connected(address: Address, relay: Relay, contact: FirstContact) 
             reason, shortest = str(error), LAST_WAIT / 2
         except _NotNowError as error:
             reason, passes = str(error), True
-        except (_LostError, OSError, ValueError, aiohttp.ClientError) as error:
+        except (_LostError, OSError, ValueError) as error:
             reason = str(error) or type(error).__name__
         contact.failed(reason, passes=passes)
         # A connection that held for a while isn't a failure; one that was lost at once is.
@@ -180,83 +166,70 @@ async def _follow(address: Address, relay: Relay, contact: FirstContact, url: st
 
 async def _dial(address: Address, relay: Relay, contact: FirstContact, at: tuple[str, str], seconds: float) -> None:
     url, name = at
-    token, answer = _token(address), _Answer()
-    tracing = aiohttp.TraceConfig()
-    tracing.on_request_end.append(answer.read)
-    async with aiohttp.ClientSession(trace_configs=[tracing]) as session:
-        try:
-            async with asyncio.timeout(seconds):
-                socket = await session.ws_connect(
-                    url,
-                    headers={"Authorization": f"Bearer {token}", wire.REVISION_HEADER: str(wire.REVISION)},
-                    # A message must stay below this limit.
-                    max_msg_size=wire.MAX_BYTES + 1,
-                    timeout=aiohttp.ClientWSTimeout(ws_close=GOODBYE),
-                    ssl=_trust(address),
-                    server_hostname=name or None,
-                )
-        except aiohttp.WSServerHandshakeError as error:
-            text = f"the controller answered {error.status}: {answer.text or error.message}"
-            leader = error.headers.get(wire.LEADER_HEADER, "") if error.headers else ""
-            if error.status == HTTPStatus.SERVICE_UNAVAILABLE:
-                raise (_StandbyError(text, leader) if leader else _NotNowError(text)) from None
-            raise (_RefusedError if error.status in REFUSALS else _LostError)(text) from None
-        except TimeoutError:
-            raise _UnreachableError(f"the controller didn't answer within {seconds:.0f} s") from None
-        except aiohttp.ClientConnectionError as error:
-            raise _UnreachableError(str(error)) from None
-        log("info", "connected to the controller", url=url)
-        contact.connected()
-        await _relay_both_ways(socket, relay, answer.revision)
+    headers = {"Authorization": f"Bearer {_token(address)}", wire.REVISION_HEADER: str(wire.REVISION)}
+    try:
+        async with asyncio.timeout(seconds):
+            socket = await websocket.dial(url, headers, _trust(address), name, wire.MAX_BYTES)
+    except websocket.RefusalError as refusal:
+        text = f"the controller answered {refusal.status}: {refusal}"
+        leader = refusal.headers.get(wire.LEADER_HEADER.lower(), "")
+        if refusal.status == _UNAVAILABLE:
+            raise (_StandbyError(text, leader) if leader else _NotNowError(text)) from None
+        raise (_RefusedError if refusal.status in REFUSALS else _LostError)(text) from None
+    except TimeoutError:
+        raise _UnreachableError(f"the controller didn't answer within {seconds:.0f} s") from None
+    except OSError as error:
+        raise _UnreachableError(str(error)) from None
+    log("info", "connected to the controller", url=url)
+    contact.connected()
+    await _relay_both_ways(socket, relay, wire.revision_of(socket.headers.get(wire.REVISION_HEADER.lower(), "")))
 
 
-async def _relay_both_ways(socket: aiohttp.ClientWebSocketResponse, relay: Relay, revision: int) -> None:
-    code, reason = aiohttp.WSCloseCode.GOING_AWAY, b"the sidecar ends"
+async def _relay_both_ways(socket: WebSocket, relay: Relay, revision: int) -> None:
+    code, reason = int(CloseReason.GOING_AWAY), "the sidecar ends"
     try:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(_send_reports(socket, relay, revision))
             tasks.create_task(_receive(socket, relay))
     except ExceptionGroup as errors:
         first = errors.exceptions[0]
-        code, reason = aiohttp.WSCloseCode.POLICY_VIOLATION, str(first).encode("ascii", "replace")[:_CLOSE_REASON]
+        code, reason = first.code if isinstance(first, _RefusedError) else CloseReason.POLICY_VIOLATION, str(first)
         raise first from None
     finally:
         relay.controller_disconnected()
-        await socket.close(code=code, message=reason)
+        await socket.close(code, reason)
 
 
-async def _send_reports(socket: aiohttp.ClientWebSocketResponse, relay: Relay, revision: int) -> None:
+async def _send_reports(socket: WebSocket, relay: Relay, revision: int) -> None:
     """Send each report at once; while the controller is slow, only the newest."""
     sent, known = 0, None
     while True:
         report, scanned, imports = relay.report_after(sent, revision), relay.take_scanned(), relay.imports_after(known)
         if report is not None:
             sent, text = report
-            await socket.send_str(text)
+            await socket.send(text)
         if scanned is not None:
-            await socket.send_str(scanned)
+            await socket.send(scanned)
         if imports is not None:
             known = imports
-            await socket.send_str(imports)
+            await socket.send(imports)
         if report is None and scanned is None and imports is None:
             await relay.changes.wait()
 
 
-async def _receive(socket: aiohttp.ClientWebSocketResponse, relay: Relay) -> None:
+async def _receive(socket: WebSocket, relay: Relay) -> None:
     """Relay what arrives, until the connection ends, carries no message, or brings no ping for too long."""
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(SILENCE) as silence:
-            while (frame := await socket.receive()).type not in _ENDED:
-                if frame.type in _NO_MESSAGE:
-                    raise _RefusedError(f"the controller sent something that isn't a message: {frame.data!r:.120}")
-                if frame.type is aiohttp.WSMsgType.TEXT:
-                    message = _decode(relay, frame.data)
-                    if isinstance(message, wire.Ping):
-                        silence.reschedule(loop.time() + SILENCE)
+            while isinstance(found := await socket.receive(), str):
+                if isinstance(_decode(relay, found), wire.Ping):
+                    silence.reschedule(loop.time() + SILENCE)
     except TimeoutError:
         raise _LostError(f"no ping for {SILENCE:.0f} s: the controller is frozen") from None
-    raise _LostError(f"the controller closed the connection (code {socket.close_code}, {frame.extra or 'no reason'})")
+    except websocket.NoMessageError as error:
+        raise _RefusedError(f"the controller sent something that isn't a message: {error}", error.code) from None
+    raise _LostError(f"the controller closed the connection (code {found.code}, {found.reason or 'no reason'})")
 
 
 def _decode(relay: Relay, text: str) -> wire.Message:
@@ -280,10 +253,10 @@ def _token(address: Address) -> str:
         raise _LostError(f"the token can't be read: {error}") from None
 
 
-def _trust(address: Address) -> ssl.SSLContext | bool:
+def _trust(address: Address) -> ssl.SSLContext | None:
     """Return what is trusted now: the file may have changed. _LostError: the file can't be used."""
     if address.ca_file is None:
-        return True
+        return None
     try:
         return ssl.create_default_context(cafile=str(address.ca_file))
     except OSError as error:  # An SSLError is one.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 from dataclasses import replace
@@ -12,6 +13,9 @@ import aiohttp
 import pytest
 
 from gangsidecar import wire
+from gangsidecar.agent.api import Api
+from gangsidecar.agent.http_server import Call
+from gangsidecar.agent.relay import Relay
 from tests.sidecar.agent.api_calls import CHECKPOINT, LOADED, POSTS, RESTART, STEP, WHO, call
 from tests.sidecar.agent.sidecars import (
     REPORT,
@@ -128,6 +132,17 @@ async def test_a_body_over_64_kib_gets_413(directory: Path) -> None:
     async with training(directory) as here:
         assert (await call(here, "POST", "/v1/progress", b" " * 65_537))[0] == 413
         assert (await call(here, "POST", "/v1/progress", json.dumps(STEP).encode().ljust(65_536)))[0] == 200
+
+
+async def test_a_bug_in_a_handler_gets_an_answer_too(capfd: pytest.CaptureFixture[str]) -> None:
+    def broken() -> int:
+        raise RuntimeError("no clock")
+
+    relay = Relay(asyncio.get_running_loop())
+    relay.from_supervisor("", REPORT)
+    answer = Api(relay, broken).answer(Call("GET", "/v1/attempt", b""))
+    assert answer.status == 500
+    assert "RuntimeError('no clock')" in capfd.readouterr().err
 
 
 async def test_the_answer_to_an_unknown_path_or_method_lists_those_that_exist(directory: Path) -> None:

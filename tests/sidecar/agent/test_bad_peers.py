@@ -148,7 +148,7 @@ async def test_a_supervisor_that_reads_nothing_is_disconnected(directory: Path) 
         for _ in range(12):
             await connection.socket.send_str(large)
         await until(lambda: "the supervisor reads nothing any more" in here.log())
-        assert here.resident_kilobytes() < 60_000
+        assert here.resident_kilobytes() < 50_000
         assert not connection.socket.closed
         writer.close()
         assert reader is not None

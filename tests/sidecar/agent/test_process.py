@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-async def test_a_sidecar_stays_below_40_mb(directory: Path) -> None:
+async def test_a_sidecar_stays_below_30_mb(directory: Path) -> None:
     async with training(directory, wire.Restore(1200, "shared", "/checkpoints/1200")) as here:
         for step in range(1, 101):
             await here.sidecar.call(
                 "POST", "/v1/progress", {"attempt": 3, "rank": 4, "phase": "Step", "step": 1200 + step}
             )
             await here.report(seq=step, attempt=3, phase=wire.Phase.RUNNING)
-        assert here.sidecar.resident_kilobytes() < 40_000
+        assert here.sidecar.resident_kilobytes() < 30_000
 
 
 async def test_sigterm_ends_a_sidecar_cleanly(directory: Path) -> None:

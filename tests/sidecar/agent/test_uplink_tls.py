@@ -23,7 +23,7 @@ async def test_the_sidecar_checks_the_name_in_the_url_and_not_the_address(direct
         async with supervisor(directory, REPORT):
             await until(lambda: above.reports)
         assert above.tokens == {f"Bearer {TOKEN}"}
-        assert here.resident_kilobytes() < 39_000
+        assert here.resident_kilobytes() < 29_000
 
 
 @pytest.mark.parametrize("wrong", ["authority", "name", "none"])

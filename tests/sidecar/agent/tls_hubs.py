@@ -71,12 +71,27 @@ def _begun(name: str, issuer: x509.Name | None, key: ec.EllipticCurvePrivateKey)
     )
 
 
+_SIGNS = x509.KeyUsage(
+    key_cert_sign=True,
+    crl_sign=True,
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    encipher_only=False,
+    decipher_only=False,
+)
+"""Python 3.13 and newer trust no authority without it."""
+
+
 def authority() -> Authority:
     key = ec.generate_private_key(ec.SECP256R1())
     made = (
         _begun("ca", None, key)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(_SIGNS, critical=True)
     )
     return Authority(key, made.sign(key, hashes.SHA256()))
 
@@ -136,7 +151,7 @@ async def hub(
 @asynccontextmanager
 async def sidecar(directory: Path, url: str, ca: str = "", address: str = "") -> AsyncIterator[Sidecar]:
     """A sidecar as a pod starts it: with everything in its environment, or in files that it names."""
-    given = {"GANG_DIR": str(directory), "SSL_CERT_FILE": "/dev/null"}
+    given = {"GANG_DIR": str(directory)}
     for variable, name, text in (
         ("GANG_CONTROLLER_FILE", "url", url),
         ("GANG_TOKEN_FILE", "token", TOKEN),

@@ -105,9 +105,9 @@ with subprocess.Popen([sys.executable, "-IS", "-c", PROGRAM], env=marks, stdin=-
             worker.stdin.flush()
             child = int(worker.stdout.readline())
             worker.wait()
-    wait_for(lambda: processes.marked(pod))
+    wait_for(lambda: processes.find_marked(pod))
     sys.addaudithook(hook)
-    found = processes.marked(pod)
+    found = processes.find_marked(pod)
     os.kill(child, signal.SIGKILL)
 assert found == [child], (found, child)
 """
