@@ -70,7 +70,7 @@ STABLE = {
     },
 }
 """Alerts are made of these. Taking one away, or giving it another type, breaks them: say so in the release's notes."""
-TELLING = {"plan_write", "plan_hold", "plan_fail", "_give_up", "Settlement", "Event"}
+TELLING = {"plan_write", "plan_hold", "plan_failure", "_give_up", "Settlement", "Event"}
 """What in the core is given the reason of an Event."""
 
 

@@ -256,7 +256,7 @@ def counted(function):
 
 os.fsync = counted(os.fsync)
 sys.addaudithook(die_at)
-atomic_files.write(Path(sys.argv[1]), b"new" * 1000, durable=bool(int(sys.argv[3])))
+atomic_files.write_file(Path(sys.argv[1]), b"new" * 1000, durable=bool(int(sys.argv[3])))
 """
 
 

@@ -117,7 +117,7 @@ async def main():
     await seen.wait()
     (uid,) = here._gangs
     # Its writes, in order: supervisor, token, record; then the two starts, and their two records.
-    programs.write = pod_record.write = dying(atomic_files.write)
+    programs.write_file = pod_record.write_file = dying(atomic_files.write_file)
     programs.spawn = dying(process.spawn)
     await here.create_pod(here.gang(uid), CreatePod("worker-0", 0))
     await watching

@@ -105,7 +105,7 @@ class _Connection:
             try:
                 while (call := await self._next()) is not None:
                     await self._reply(self._answer(call), has_body=call.method != "HEAD")
-                    if self._http.states != {h11.CLIENT: h11.DONE, h11.SERVER: h11.DONE}:
+                    if self.is_streaming or self._http.states != {h11.CLIENT: h11.DONE, h11.SERVER: h11.DONE}:
                         break
                     self._http.start_next_cycle()
             except h11.RemoteProtocolError as error:
@@ -146,8 +146,8 @@ class _Connection:
 
     async def _stream(self, answer: Answer, chunks: AsyncGenerator[bytes, None]) -> None:
         self.is_streaming = True
-        headers = [*answer.headers, ("Connection", "close")]
-        await self._send(h11.Response(status_code=answer.status, headers=headers))
+        # Without ``Connection: close``: Python's client would let go of its socket, and could no longer shut it down.
+        await self._send(h11.Response(status_code=answer.status, headers=list(answer.headers)))
         async with asyncio.TaskGroup() as tasks:
             sending, reading = tasks.create_task(self._send_all(chunks)), tasks.create_task(self._read_on())
             sending.add_done_callback(lambda _sent: reading.cancel())
