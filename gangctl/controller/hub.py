@@ -276,8 +276,9 @@ class Hub:
                 if self._reports.add_scanned(sender.gang, message, clock.now()) is not ReportChange.NONE:
                     self._wake(sender.gang)
             case wire.Imports():
-                self._imports.add(sender, message)
-                in_slices(self.connections.of(sender.gang), self._give_imports)
+                connected = {one.identity.pod for one in self.connections.of(sender.gang)}
+                if self._imports.add(sender, message, connected):
+                    in_slices(self.connections.of(sender.gang), self._give_imports)
         return None
 
     def _take_report(self, connection: Connection, report: wire.Report) -> None:

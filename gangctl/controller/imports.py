@@ -1,4 +1,4 @@
-"""The newest list of what the workers of each role import, for supervisors of the role that have run nothing yet.
+"""A list of what the workers of each role import, for supervisors of the role that have run nothing yet.
 
 The rule: a list reaches only the gang and the role of the pod that has sent it. No decision reads it, and nothing
 stores it: a new leader gets it as sidecars connect again. A gang has one list for each of its roles, compressed, and of
@@ -8,6 +8,7 @@ stores it: a new leader gets it as sidecars connect again. A gang has one list f
 from __future__ import annotations
 
 import zlib
+from collections.abc import Container
 from dataclasses import replace
 from functools import lru_cache
 
@@ -19,17 +20,25 @@ class ImportLists:
     """The lists of all gangs."""
 
     def __init__(self) -> None:
-        self._lists: dict[str, dict[str, bytes]] = {}
-        """UID of the gang -> role -> the newest list."""
+        self._lists: dict[str, dict[str, tuple[str, bytes]]] = {}
+        """UID of the gang -> role -> the pod that has sent the list, and the list."""
 
-    def add(self, sender: MemberIdentity, imports: wire.Imports) -> None:
-        """Take a list from its sender's connection."""
-        packed = zlib.compress(wire.encode(imports).encode())
-        self._lists.setdefault(sender.gang, {})[_role(sender)] = packed
+    def add(self, sender: MemberIdentity, imports: wire.Imports, connected: Container[str]) -> bool:
+        """Take a list from its sender's connection; return whether it counts.
+
+        That of the first pod does, until it isn't ``connected`` any more: each change costs other pods a template.
+        """
+        lists = self._lists.setdefault(sender.gang, {})
+        before, _ = lists.get(_role(sender), (sender.pod, b""))
+        if before != sender.pod and before in connected:
+            return False
+        lists[_role(sender)] = sender.pod, zlib.compress(wire.encode(imports).encode())
+        return True
 
     def of(self, member: MemberIdentity) -> bytes | None:
         """The list of this member's role, as :func:`imports_text` takes it."""
-        return self._lists.get(member.gang, {}).get(_role(member))
+        _, packed = self._lists.get(member.gang, {}).get(_role(member), ("", None))
+        return packed
 
     def forget(self, gang: str) -> None:
         """The gang is gone."""

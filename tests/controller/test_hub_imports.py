@@ -62,6 +62,21 @@ async def test_a_list_reaches_the_spares_of_its_role_and_no_other_member() -> No
         await asyncio.gather(*map(says_nothing, others))
 
 
+async def test_the_list_of_the_first_pod_counts_until_it_has_gone() -> None:
+    async with hub() as here:
+        first, second, spare = (
+            await member(here, ran=1),
+            await member(here, "worker-1", ran=1),
+            await member(here, "worker-4"),
+        )
+        await first.say(imports())
+        assert await hears(spare) == imports()
+        await second.say(imports("jax", name="worker-1"))
+        await says_nothing(spare)
+        await first.say(imports("flax"))
+        assert await hears(spare) == imports("flax")
+
+
 async def test_members_of_two_tenants_get_the_lists_of_their_own_gangs() -> None:
     async with hub() as here:
         for gang in ("uid-a", "uid-b"):

@@ -19,8 +19,8 @@ from gangsidecar.common import log
 if TYPE_CHECKING:
     from gangsidecar.supervisor.warm_start import PythonCommand
 
-OFFERS = "-0"
-"""The end of the name of the member that offers its list to its role: the others' would say the same."""
+OFFERING = 8
+"""So many members of a role offer their lists, by number. All say the same, but some may be spares that run nothing."""
 EARLY = re.compile(r"(LD|MALLOC|GLIBC|LC)_[A-Z0-9_]{1,64}|LANG|LANGUAGE|PYTHON[A-Z]{1,64}", re.ASCII)
 """Variables that the loader, the C library or the interpreter reads; those with which a fork must have begun."""
 _MODULE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*", re.ASCII)
@@ -47,7 +47,7 @@ class ImportLists:
         self.pod = pod
         self._path = path
         self._gang = gang
-        self._offers = member.endswith(OFFERS)
+        self._offers = int(member.rpartition("-")[2]) < OFFERING
         self._own: wire.Imports | None = None  # The newest that was learnt in this pod.
         self.offer = ""
         """The newest list that the controller is to have, as a line; empty: none."""

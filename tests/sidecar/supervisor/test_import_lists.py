@@ -112,7 +112,7 @@ def test_what_is_offered_leads_to_a_fork_in_another_pod_and_has_no_secret(
     assert warm.told.executed == 0
 
 
-def test_a_list_is_offered_again_to_a_sidecar_that_comes_back_and_by_one_member_of_a_role(warm: Warm) -> None:
+def test_a_list_is_offered_again_to_a_sidecar_that_comes_back_and_by_the_first_members_of_a_role(warm: Warm) -> None:
     begin(warm)
     offered = learnt(warm)
     warm.member.sidecar.accept()
