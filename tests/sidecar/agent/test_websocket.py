@@ -63,9 +63,11 @@ def frame(kind: int, payload: bytes, *, last: bool = True) -> bytes:
 
 @asynccontextmanager
 async def listening(serve: Callable[[Peer], Awaitable[None]]) -> AsyncIterator[str]:
-    """A controller that has read a request; gives its URL."""
+    """A controller that has read a request; gives its URL. Its connections end with it."""
+    handling: dict[asyncio.Task[None] | None, asyncio.StreamWriter] = {}
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        handling[asyncio.current_task()] = writer
         peer = Peer(reader, writer)
         peer.request = await reader.readuntil(b"\r\n\r\n")
         try:
@@ -77,6 +79,11 @@ async def listening(serve: Callable[[Peer], Awaitable[None]]) -> AsyncIterator[s
     async with asyncio.timeout(SECONDS):
         yield f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1/connect"
     server.close()
+    for task, writer in handling.items():
+        if task is not None:
+            task.cancel()
+        writer.transport.abort()
+    await asyncio.gather(*filter(None, handling), return_exceptions=True)
 
 
 @asynccontextmanager
