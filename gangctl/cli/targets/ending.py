@@ -89,7 +89,7 @@ def delete_local(state: StateDirectory, store: GangStore, seconds: float | None,
             deadline = time.monotonic() + _RECORDS_SECONDS
         except Retryable as error:
             say(f"{name}: {error}; it is removed without a stop before")
-            deadline += job.spec.recovery.planned_stop_grace_period_seconds
+            deadline += job.spec.recovery.planned_stop_grace_period_seconds + _LOCAL_MARGIN_SECONDS
     remove_gang(store)
     while _controller(state) is not None and _records(store) and time.monotonic() < deadline:
         time.sleep(_LOCAL_POLL_SECONDS)
