@@ -47,8 +47,6 @@ WARM_UP = 2
 """Restarts that are not measured."""
 SETTLED_SECONDS = 2.0
 """Pause between two restarts: their steps are reported, and no restart waits for its turn."""
-RANK = rf"\S*python3\S* (-u )?{CHECKPOINTS}/"
-"""The start of a rank's command line."""
 PHASES = ("detect", "stop", "replace", "barrier", "start", "firstStep")
 
 
@@ -111,7 +109,7 @@ class Bench:
 
     def _worker(self, rank: int) -> Process:
         if self.way.of_jobset or self.way.has_launcher:
-            ranks = [one for one in everything() if re.match(RANK, one.command)]
+            ranks = [one for one in everything() if re.match(process_faults.RANK, one.command)]
             return next(one for one in ranks if one.environment.get("RANK") == str(rank))
         return process_faults.worker(list(self.gang.uids().values())[rank])
 

@@ -7,10 +7,14 @@ from contextlib import suppress
 from pathlib import Path
 
 from e2e.cluster.processes import Process, everything
+from e2e.gangs import CHECKPOINTS
 from gangctl.cluster.kube.injection import STATE_DIRECTORY
 from gangctl.cluster.local.worker_ranks import worker_ranks
 from gangsidecar.wire import WORKERS_FILE
 from tests.wait import until
+
+RANK = rf"\S*python3\S* (-u )?{CHECKPOINTS}/"
+"""The start of the command line of a rank whose script is in the shared folder, be it below a launcher or not."""
 
 
 def supervisor(pod: str) -> Process:

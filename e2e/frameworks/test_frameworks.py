@@ -16,7 +16,7 @@ import pytest
 from e2e import process_faults
 from e2e.cluster.processes import inside
 from e2e.frameworks.examples import document
-from e2e.gangs import CHECKPOINTS, Gang
+from e2e.gangs import Gang
 from tests.wait import until
 
 Submit = Callable[[dict[str, Any]], Gang]
@@ -31,8 +31,6 @@ CASES = {
     "orbax": ("frameworks/orbax", {}),
 }
 LAYOUTS = {"lightning": "Lightning", "trainer": "HuggingFace"}
-RANK = rf"\S*python3\S* (-u )?{CHECKPOINTS}"
-"""The start of a rank's command line, be it below torchrun or not."""
 SETTLED_SECONDS = 0.15
 """By then both ranks have left a checkpoint of a tiny model, and the next is not begun."""
 
@@ -47,7 +45,7 @@ def kill_when_warm(gang: Gang, folder: Path, **environment: str) -> None:
     """Kill a rank of worker-1 that has saved a step, and has stood still until all pods have a template."""
     until(f"a checkpoint of step {KILL_AT}", partial(has_saved, folder), 300, every=0.01)
     found = inside(process_faults.supervisor(gang.uids()["worker-1"]))
-    ranks = [one for one in found if "RANK" in one.environment and re.match(RANK, one.command)]
+    ranks = [one for one in found if "RANK" in one.environment and re.match(process_faults.RANK, one.command)]
     rank = next(one for one in ranks if environment.items() <= one.environment.items())
     rank.send(signal.SIGSTOP)
     until("templates", lambda: all("the template is ready" in gang.log(member) for member in gang.uids()), 300)

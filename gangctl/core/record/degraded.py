@@ -13,7 +13,7 @@ be restarted because of it: a worker that needs the module imports it itself, an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -32,7 +32,7 @@ from gangctl.core.record.conditions import Warned, warned_of, warning
 from gangctl.words import warnings
 from gangctl.words.message import Message
 from gangctl.words.warnings import modules_not_preloaded
-from gangsidecar.wire import Progress
+from gangsidecar.wire import Progress, WarmStart
 
 # What a user should look at though the gang goes on
 
@@ -193,14 +193,7 @@ def _preloads(gang: Gang) -> Warned | None:
 
 def _late_forks(gang: Gang) -> Warned | None:
     """Members whose forked workers make no first step, though executed ones did."""
-    late = {
-        holder: warm.late_after_seconds
-        for holder in gang.holders.values()
-        if (report := gang.report(holder)) is not None
-        and (warm := report.warm_start) is not None
-        and warm.late_after_seconds > 0
-        and warm.attempt == gang.status.attempt
-    }
+    late = {holder: warm.late_after_seconds for holder, warm in _warm_starts(gang) if warm.late_after_seconds > 0}
     return (Reason.FORKS_LATE, warnings.forks_late(sorted(late), max(late.values()))) if late else None
 
 
@@ -241,9 +234,15 @@ def not_preloaded(gang: Gang) -> Message | None:
     starts = [role.start for role in gang.spec.roles]
     if not any(isinstance(one, ForkStart) and isinstance(one.preload, ModulesPreload) for one in starts):
         return None
+    lacking = ((holder, warm.not_imported) for holder, warm in _warm_starts(gang) if warm.not_imported)
+    holder, modules = next(lacking, ("", ""))
+    return modules_not_preloaded(holder, escaped(modules)) if modules else None
+
+
+def _warm_starts(gang: Gang) -> Iterator[tuple[str, WarmStart]]:
+    """Yield how the members that run were started for this attempt, as far as they report it."""
     for holder in gang.holders.values():
         report = gang.report(holder)
         warm = None if report is None else report.warm_start
-        if warm is not None and warm.not_imported and warm.attempt == gang.status.attempt:
-            return modules_not_preloaded(holder, escaped(warm.not_imported))
-    return None
+        if warm is not None and warm.attempt == gang.status.attempt:
+            yield holder, warm

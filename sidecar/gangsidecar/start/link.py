@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import json
 import os
+import re
 import socket
 from typing import Any
 
@@ -21,6 +22,8 @@ ONLY_TEMPLATE = {
 }
 """Variables of the template alone. Without the first, asking whether there is a GPU spoils CUDA for every child;
 without the second, pyarrow starts a thread as it is loaded, which jemalloc gives up at a fork anyway."""
+READ_EARLY = re.compile("(LD_|MALLOC_|GLIBC_|PYTHON|LC_).*|LANG|LANGUAGE", re.DOTALL)
+"""Variables that the loader, the C library or the interpreter reads before any program."""
 ROOM = socket.CMSG_LEN(253 * array.array("i").itemsize)
 """Bytes for the files that come with a line: the kernel passes no more of them."""
 _PIECE = 1 << 16

@@ -11,7 +11,6 @@ The answer is a sentence that names what was found, and says what to do.
 from __future__ import annotations
 
 import os
-import re
 import stat
 import sys
 import threading
@@ -21,7 +20,7 @@ from collections.abc import Set as AbstractSet
 from importlib.machinery import all_suffixes
 from typing import Any, Dict, NamedTuple, Tuple
 
-from gangsidecar.start.link import ONLY_TEMPLATE
+from gangsidecar.start.link import ONLY_TEMPLATE, READ_EARLY
 
 NO_DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/pts/", "/dev/console")
 """Character devices that may be shared. All others are taken for what a process must have opened itself."""
@@ -86,15 +85,13 @@ _SAME = (
 )
 """Files of a process in /proc: what they are, or say, is inherited, and can't be given to a child."""
 _STATUS = ("Uid:", "Gid:", "Groups:", "NoNewPrivs:", "Seccomp:", "Cap", "TracerPid:")
-_READ_EARLY = re.compile("(LD_|MALLOC_|GLIBC_|PYTHON|LC_).*|LANG|LANGUAGE", re.DOTALL)
-"""Variables that the loader, the C library or the interpreter reads before any program."""
 _BUFFERS = "PYTHONUNBUFFERED"
 
 
 def differs(pid: int, template: Mapping[str, str], environment: Mapping[str, str]) -> str:
     """Say how another process differs from this one in what a child of this one can't become; empty if it doesn't."""
     for name in {*template, *environment} - {_BUFFERS, *ONLY_TEMPLATE}:
-        if _READ_EARLY.fullmatch(name) and template.get(name) != environment.get(name):
+        if READ_EARLY.fullmatch(name) and template.get(name) != environment.get(name):
             return f"{name} is not what the template began with"
     own, other = _inherited(os.getpid()), _inherited(pid)
     for name, value in own.items():

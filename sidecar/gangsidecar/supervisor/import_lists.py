@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 OFFERING = 8
 """So many members of a role offer their lists, by number. All say the same, but some may be spares that run nothing."""
 EARLY = re.compile(r"(LD|MALLOC|GLIBC|LC)_[A-Z0-9_]{1,64}|LANG|LANGUAGE|PYTHON[A-Z]{1,64}", re.ASCII)
-"""Variables that the loader, the C library or the interpreter reads; those with which a fork must have begun."""
+"""Those of ``READ_EARLY`` (``start/link.py``) that a list may have: a fork must have begun with them."""
 _MODULE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*", re.ASCII)
 _LONGEST = 255
 """Characters of a module's name."""

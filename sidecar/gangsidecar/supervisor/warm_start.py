@@ -39,12 +39,12 @@ from typing import Any, NamedTuple
 from gangsidecar import wire
 from gangsidecar.common import log, now_ms
 from gangsidecar.start.entry import ENTER
-from gangsidecar.start.link import ONLY_TEMPLATE, WARM_STARTS, receive, send, send_with
+from gangsidecar.start.link import ONLY_TEMPLATE, READ_EARLY, WARM_STARTS, receive, send, send_with
 from gangsidecar.supervisor import connections, kernel, processes
 from gangsidecar.supervisor.event_loop import READ, EventLoop
 from gangsidecar.supervisor.fork_trust import ForkTrust
 from gangsidecar.supervisor.handover import EXECUTE, Handovers, Starting
-from gangsidecar.supervisor.import_lists import EARLY, ImportLists, Known, same
+from gangsidecar.supervisor.import_lists import ImportLists, Known, same
 from gangsidecar.supervisor.persistence import remove
 
 ARCHIVE = (
@@ -271,17 +271,16 @@ class WarmStart:
         self._executed[starting.pid] = _Executed(python, starting.environment, starting.interpreter)
         return b"\0".join([b"record", *map(os.fsencode, (ARCHIVE, self._imports(starting.pid)))])
 
-    def progressed(self, progress: wire.Progress) -> None:
-        """The worker has reported: after its first step it has imported what it needs."""
-        if progress.first_step is not None or progress.phase == "Step":
-            self._stepped(progress.attempt)
-            template = self._template
-            if template is not None and self._settings.preload == AUTO and template.blamed not in {"", *self._blamed}:
-                self._blamed.add(template.blamed)
-                self._trained = 0
-            self._trains(progress.attempt)
+    def stepped(self, attempt: int) -> None:
+        """The worker has made a step: it has imported what it needs."""
+        self._judge_forks(attempt)
+        template = self._template
+        if template is not None and self._settings.preload == AUTO and template.blamed not in {"", *self._blamed}:
+            self._blamed.add(template.blamed)
+            self._trained = 0
+        self._trains(attempt)
 
-    def _stepped(self, attempt: int) -> None:
+    def _judge_forks(self, attempt: int) -> None:
         report = self.report
         if attempt != report.attempt:
             return
@@ -369,6 +368,11 @@ class WarmStart:
         """Return the interpreters that record their imports and have not ended, the newest last."""
         return [pid for pid in self._executed if processes.is_below(pid, os.getpid())]
 
+    def _alike(self) -> list[int]:
+        """Return those of the newest one's kind."""
+        living = self._living()
+        return [pid for pid in living if self._executed[pid].interpreter == self._executed[living[-1]].interpreter]
+
     def _trains(self, attempt: int) -> None:
         if attempt == self.report.attempt != self._trained:
             self._trained = attempt
@@ -425,8 +429,8 @@ class WarmStart:
 
     def _make(self) -> Template | None:
         """Start a template for the kind of interpreter that was executed last, or say why there is none."""
-        given, living = self._settings, self._living()
-        last = self._executed[living[-1]] if living else self._known
+        given, alike = self._settings, self._alike()
+        last = self._executed[alike[-1]] if alike else self._known
         python = last.python if last is not None else parse_python(given.command)
         left = kernel.memory_left()
         if python is None:
@@ -436,9 +440,7 @@ class WarmStart:
                 f"the container's memory limit leaves {left >> 20} MiB, and a template may take {ROOM_BYTES >> 20} MiB"
             )
             return None
-        environment = given.environment if last is None else last.environment
-        if isinstance(last, _Executed):
-            environment = self._common_environment(last)
+        environment = given.environment if last is None else self._common_environment(last)
         environment = {name: value for name, value in environment.items() if name not in self._of_attempts}
         environment.update((name, given.environment[name]) for name in self._of_attempts & given.environment.keys())
         environment.pop(WARM_STARTS, None)
@@ -452,27 +454,24 @@ class WarmStart:
         self._helpers.add(template.pid)
         return template
 
-    def _common_environment(self, last: _Executed) -> dict[str, str]:
-        """Return what all interpreters of this kind have alike: a launcher gives its ranks variables of their own.
+    def _common_environment(self, last: _Executed | Known) -> dict[str, str]:
+        """Return what all interpreters of its kind have alike: a launcher gives its ranks variables of their own.
 
         A module that looks at all variables must see none of a rank. What is read before any module is the last one's.
         """
-        executed = (self._executed[pid] for pid in self._living())
-        alike = [one.environment for one in executed if one.interpreter == last.interpreter]
+        alike = [self._executed[pid].environment for pid in self._alike()]
         return {
             name: value
             for name, value in last.environment.items()
-            if EARLY.fullmatch(name) or all(other.get(name) == value for other in alike)
+            if READ_EARLY.fullmatch(name) or all(other.get(name) == value for other in alike)
         }
 
     def _modules(self) -> list[str]:
         if self._settings.preload != AUTO:
             return [name for name in self._settings.preload.split(",") if name]
-        living = self._living()
-        kind = self._executed[living[-1]].interpreter if living else ""
-        alike = [self._imports(pid) for pid in living if self._executed[pid].interpreter == kind]
-        recorded: dict[str, None] = dict.fromkeys(self._known.modules if self._known and not living else ())
-        for path in [] if self._is_borrowing else [*alike, self._settings.imports]:
+        alike = self._alike()
+        recorded: dict[str, None] = dict.fromkeys(self._known.modules if self._known and not alike else ())
+        for path in [] if self._is_borrowing else [*map(self._imports, alike), self._settings.imports]:
             recorded.update(dict.fromkeys(line for line in _lines(path) if not line.isdigit()))
         return list(takewhile(lambda name: name not in self._blamed, recorded))
 

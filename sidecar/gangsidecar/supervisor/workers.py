@@ -224,13 +224,15 @@ class Workers:
             self._message = persistence.read_message(path)
 
     def progressed(self, progress: wire.Progress) -> None:
-        """The worker has reported progress."""
-        if progress.attempt == self._unmeasured and (progress.first_step is not None or progress.phase == "Step"):
+        """The worker has reported progress: what is done here is done after its first step."""
+        if progress.first_step is None and progress.phase != "Step":
+            return
+        if progress.attempt == self._unmeasured:
             self._unmeasured = 0
             for milestone, at, took in self._milestones():
                 self._feed(wire.Reached(progress.attempt, milestone, max(0, now_ms() - at), took))
         if self._warm is not None:
-            self._warm.progressed(progress)
+            self._warm.stepped(progress.attempt)
 
     def know(self, imports: wire.Imports) -> None:
         """A peer's worker imports this."""

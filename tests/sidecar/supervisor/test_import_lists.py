@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gangsidecar import wire
-from gangsidecar.start import obstacles
+from gangsidecar.start import link
 from gangsidecar.supervisor import processes
 from gangsidecar.supervisor.import_lists import EARLY, ImportLists, Known
 from gangsidecar.supervisor.warm_start import IMPORTING, NO_PYTHON, NOT_YET, WAIT_MS, PythonCommand, parse_python
@@ -332,7 +332,7 @@ def test_a_long_list_is_cut_to_its_first_modules(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["LD_LIBRARY_PATH", "LANG", "LC_ALL", "MALLOC_ARENA_MAX", "PYTHONPATH"])
 def test_variables_of_a_list_are_those_that_a_fork_must_have_begun_with(name: str) -> None:
     assert EARLY.fullmatch(name)
-    assert obstacles._READ_EARLY.fullmatch(name)  # noqa: SLF001 - what this must agree with
+    assert link.READ_EARLY.fullmatch(name)  # What this must agree with.
 
 
 @pytest.mark.parametrize("name", ["LANGSMITH_API_KEY", "PYTHON_TOKEN", "RANK", "LD_"])

@@ -14,7 +14,6 @@ from gangsidecar.supervisor import processes, warm_start
 from gangsidecar.supervisor.fork_trust import LEAST_MS
 from gangsidecar.supervisor.import_lists import ImportLists
 from gangsidecar.supervisor.warm_start import READY_MS, TEMPLATES, WarmSettings, WarmStart
-from gangsidecar.wire import Progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -55,7 +54,7 @@ class World:
         """The next attempt makes its first step; returns its template."""
         self.attempt += 1
         self.warm.new_attempt(self.attempt)
-        self.warm.progressed(Progress(self.attempt, 1, 0, first_step=1))
+        self.warm.stepped(self.attempt)
         found = self.warm._template  # noqa: SLF001 - nothing else tells it
         assert found is not None
         return found
