@@ -82,7 +82,8 @@ class Informers:
         self.lost: Mapping[str, float] = {}
         """Nodes that don't answer, or were deleted, and when that was first seen, in seconds since the epoch."""
         self.node_states = NodeStates()
-        self._changed: Callable[[str], None] = lambda _uid: None
+        self.listeners: list[Callable[[str], None]] = []
+        """Called with the UID of each gang that has changed."""
         self._appeared: dict[str, float] = {}
         """UID of a gang -> when it was first seen, as the clock has elapsed."""
         self._pods_of: defaultdict[str, dict[str, KubePod]] = defaultdict(dict)
@@ -94,7 +95,7 @@ class Informers:
 
     async def run(self, changed: Callable[[str], None]) -> None:
         """Keep all objects fresh until cancelled; call ``changed`` with the UID of each gang that has changed."""
-        self._changed = changed
+        self.listeners.insert(0, changed)
         reflectors = self._all()
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -111,6 +112,7 @@ class Informers:
                     tasks.create_task(self._show(namespace))
         finally:
             self.has_synced = False
+            self.listeners.remove(changed)
 
     async def refresh(self) -> None:
         """List everything again, so that all objects are as new as this call even if a watch is behind.
@@ -128,7 +130,7 @@ class Informers:
         await gangs.listed.wait()
         await pods.listed.wait()
         for uid in tuple(gangs.items):
-            self._changed(uid)
+            self._notify(uid)
 
     def _shows(self, namespace: str) -> bool:
         return self.has_synced and self.gangs.of(namespace).listed.is_set() and self.pods.of(namespace).listed.is_set()
@@ -208,8 +210,8 @@ class Informers:
         return "" if node is None else node.uid
 
     def _notify(self, uid: str) -> None:
-        if self.has_synced:
-            self._changed(uid)
+        for listener in self.listeners if self.has_synced else ():
+            listener(uid)
 
     def _gang_changed(self, old: KubeGang | None, new: KubeGang | None) -> None:
         for one in (old, new):

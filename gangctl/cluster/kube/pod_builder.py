@@ -14,6 +14,7 @@ The rule: the pod has all fields of the template, including those that gangctl d
   template says is kept for the user's other containers where the nodes support that: OnFailure retries each of them.
 * ``schedulingGroup`` names the gang's PodGroup, if gangctl creates one.
 * ``imagePullSecrets`` gets those for the sidecar's image, if the controller has any.
+* An annex completes a pod whose template has its annotation (:class:`~gangctl.registered.PodCompletion`).
 * ``terminationGracePeriodSeconds``, if the template has none, is the planned grace period and a margin, so that a
   drained worker can save before the kubelet kills it.
 
@@ -30,8 +31,9 @@ spec that is too large to be compared with all nodes::
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
+from functools import cache
 from typing import Any, Final
 
 from gangctl.api.gangjob import GangJob, Role, Spec
@@ -66,6 +68,7 @@ from gangctl.core.facts.node_affinity import has_required_affinity, is_selected,
 from gangctl.core.facts.trace_context import trace_parent
 from gangctl.core.policy.pods import CreatePod
 from gangctl.kubernetes.objects import Node
+from gangctl.registered import PodCompletion, find_registered
 from gangsidecar.wire import CACHES_VARIABLE, PRELOAD_VARIABLE, Compiler
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -252,7 +255,16 @@ def build_pod(
         changes["imagePullSecrets"] = secrets
     metadata = _metadata(job, create, template.get("metadata"), f"{path}.metadata", role.worker.name)
     metadata["annotations"] |= contact.annotations()
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec | changes}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec | changes}
+    for annotation, complete in _completions().items():
+        if annotation in metadata["annotations"]:
+            pod = complete(pod)
+    return pod
+
+
+@cache
+def _completions() -> Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]]:
+    return {one.annotation: one.load() for one in find_registered(PodCompletion)}
 
 
 def _retried(container: dict[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.names import (
+    ANNOTATION_APPLIED,
     ANNOTATION_HUB_ADDRESS,
     ANNOTATION_HUB_CA,
     ANNOTATION_HUB_URL,
@@ -34,6 +35,8 @@ from gangctl.kubernetes.schema import RawCondition, RawMetadata, RawNode, RawPod
 from gangctl.kubernetes.signals import SignalTable
 from gangctl.words.text import listed
 
+MOST_APPLIED: Final = 64
+"""Characters of the annotation that are kept."""
 LABEL_QUEUE: Final = "kueue.x-k8s.io/queue-name"
 LABEL_PRIORITY_CLASS: Final = "kueue.x-k8s.io/priority-class"
 CONTACT: Final = (ANNOTATION_HUB_CA, ANNOTATION_HUB_URL, ANNOTATION_HUB_ADDRESS)
@@ -101,6 +104,10 @@ class KubeGang:
     """The queue of Kueue that it names."""
     priority_class: str = ""
     """The priority class of Kueue that it names."""
+    owner: str = ""
+    """UID of the object that it was made from; empty if a user wrote it."""
+    applied: str = ""
+    """What the annotation of that object's controller says."""
 
 
 def read_gang_pod(raw: RawPod) -> KubePod:
@@ -189,6 +196,8 @@ def _gang(raw: dict[str, Any]) -> KubeGang:
         template_bytes=size,
         queue=labels.get(LABEL_QUEUE, ""),
         priority_class=labels.get(LABEL_PRIORITY_CLASS, ""),
+        owner=next((one.uid for one in metadata.owner_references if one.controller), ""),
+        applied=str((raw["metadata"].get("annotations") or {}).get(ANNOTATION_APPLIED, ""))[:MOST_APPLIED],
     )
 
 
