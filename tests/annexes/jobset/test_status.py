@@ -128,7 +128,10 @@ def test_a_restart_shows_from_the_fault_until_all_jobs_are_ready() -> None:
 
 def test_the_name_of_the_rule_that_restarts_is_in_the_reason() -> None:
     cause = {"rule": "infra"}
-    states: dict[str, Any] = {"conditions": [("Restarting", True, "x")], "incidents": [incident("workers-0", cause=cause)]}
+    states: dict[str, Any] = {
+        "conditions": [("Restarting", True, "x")],
+        "incidents": [incident("workers-0", cause=cause)],
+    }
     made = outcome(jobset(replicated("workers")), "Gathering", **states)
     assert conditions(made)["RestartingJobSet"] == ("True", "FailurePolicy_infra")
 
