@@ -61,7 +61,7 @@ def open_target(arguments: argparse.Namespace) -> Iterator[Target]:
         arguments.kubeconfig, arguments.context, arguments.namespace, everywhere=everywhere
     ) as one:
         given: str | None = getattr(arguments, "name", None)
-        if given is not None and "/" in given:
+        if given is not None and "/" in given and given.partition("/")[0].isalpha():
             arguments.name = one.gang_of(given)
         yield one
 
