@@ -28,6 +28,7 @@ COORDINATOR: Final = f"{PREFIX}coordinator"
 EXCLUSIVE: Final = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 NODE_SELECTOR: Final = "alpha.jobset.sigs.k8s.io/node-selector"
 NAMESPACED_JOB: Final = "alpha.jobset.sigs.k8s.io/namespaced-job"
+NO_AGENT: Final = f"{PREFIX}disable-in-place-restart"
 NO_SCHEDULE: Final = "alpha.jobset.sigs.k8s.io/no-schedule"
 
 JOB_NAMES: Final = ("batch.kubernetes.io/job-name", "job-name")

@@ -152,9 +152,23 @@ class _Translation:
                 )
             if spec.get("activeDeadlineSeconds") is not None and self._restarts():
                 self._refuse(f"{path}.template.spec.activeDeadlineSeconds", "it would count anew after each restart")
+            if self._has_agent(spec["template"]["spec"]):
+                self._refuse(
+                    f"{path}.template",
+                    "JobSet's in-place-restart-agent waits for JobSet's own controller. gangctl needs no agent: remove it, "
+                    f"or annotate the JobSet with {names.NO_AGENT}",
+                )
             for one in job.get("dependsOn") or ():
                 if one["status"] != "Complete":
                     self._refuse(f"{path}.dependsOn", "status Ready: the pods of a gang start together")
+
+    def _has_agent(self, pod: Mapping[str, Any]) -> bool:
+        """Return whether a pod waits for a barrier of JobSet: a container of it restarts all, and may do so."""
+        containers = [*(pod.get("initContainers") or ()), *(pod.get("containers") or ())]
+        rules = (rule for one in containers for rule in one.get("restartPolicyRules") or ())
+        is_off = names.NO_AGENT in (self._metadata.get("annotations") or {})
+        in_place = (self._failure or {}).get("restartStrategy") == "InPlaceRestart"
+        return in_place and not is_off and any(one.get("action") == "RestartAllContainers" for one in rules)
 
     def _groups(self) -> list[list[Mapping[str, Any]]]:
         """The replicated jobs of each stage: one more than those that a job waits for."""

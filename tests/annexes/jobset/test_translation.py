@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from gangctl.annexes.jobset import names
 from gangctl.annexes.jobset.pods import complete
 from gangctl.annexes.jobset.translation import UnsupportedError, stages
 from gangctl.api.manifest import load_gangjob
 from gangctl.api.names import MAX_POD_NAME, longest_pod_name, pod_labels
+from tests.annexes.convert.test_cases import CASES
 from tests.annexes.jobset.jobsets import jobset, replicated, worker
 
 
@@ -202,6 +205,28 @@ def test_an_annotation_that_cannot_be_used_is_refused(text: str, why: str) -> No
 )
 def test_what_a_gang_cannot_do_is_refused_by_the_field(found: dict[str, Any], field: str) -> None:
     assert field in refusals(found)
+
+
+def test_the_agent_of_jobset_is_not_needed_and_would_wait_without_end() -> None:
+    rules = [{"action": "RestartAllContainers", "exitCodes": {"operator": "NotIn", "values": [0]}}]
+    policy = {"maxRestarts": 5, "restartStrategy": "InPlaceRestart"}
+    found = jobset(replicated("a", template=worker(restartPolicyRules=rules)), failurePolicy=policy)
+    assert "in-place-restart-agent waits" in refusals(found)
+    found["metadata"]["annotations"] = {"jobset.sigs.k8s.io/disable-in-place-restart": ""}
+    only(found)
+
+
+@pytest.mark.parametrize("file", [one for one in CASES if one.stem.startswith("jobset-")], ids=lambda file: file.stem)
+def test_a_jobset_that_people_write_is_run_or_refused(file: Path) -> None:
+    """As they are written: without the defaults of JobSet's webhooks."""
+    found = yaml.safe_load(file.read_text())
+    found["metadata"] |= {"uid": "u", "namespace": "team"}
+    try:
+        made = stages(found)
+    except UnsupportedError as error:
+        assert str(error)  # noqa: PT017 - both are right
+        return
+    assert sum(role["replicas"] for one in made for role in one.document["spec"]["roles"])
 
 
 def test_all_reasons_are_given_at_once() -> None:
