@@ -155,8 +155,8 @@ class _Translation:
             if self._has_agent(spec["template"]["spec"]):
                 self._refuse(
                     f"{path}.template",
-                    "JobSet's in-place-restart-agent waits for JobSet's own controller. gangctl needs no agent: remove it, "
-                    f"or annotate the JobSet with {names.NO_AGENT}",
+                    "JobSet's in-place-restart-agent waits for JobSet's own controller, and gangctl needs no agent: "
+                    f"remove it, or annotate the JobSet with {names.NO_AGENT}",
                 )
             for one in job.get("dependsOn") or ():
                 if one["status"] != "Complete":
