@@ -32,7 +32,7 @@ class Place(NamedTuple):
     exclusive: str = ""
     """The node label whose domains a Job has to itself; empty if it shares them."""
     by_node_selector: bool = False
-    """Whether somebody has labelled the nodes for each Job, so that a node selector finds them."""
+    """Whether the nodes have a label for each Job, so that a node selector finds them."""
 
     @property
     def text(self) -> str:
