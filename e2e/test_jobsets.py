@@ -15,7 +15,7 @@ from e2e import installation, process_faults
 from e2e.cluster import programs
 from e2e.clusters import Cluster
 from e2e.gangs import CHECKPOINTS, WORKERS, Gang, Kubectl
-from e2e.installation import CHART, NAMESPACE, RELEASE, Installed
+from e2e.installation import Installed
 from gangctl.annexes.jobset.names import CONTROLLER
 from tests.wait import until
 
@@ -28,17 +28,9 @@ def jobsets_run(cluster: Cluster, gangctl_installed: Installed) -> Iterator[Inst
     if cluster.lab is None:
         pytest.skip("JobSet's definition comes from its Go module")
     cluster.kubectl("apply", "--server-side", "-f", str(programs.on_demand("jobset")[1] / CRD))
-    _set(cluster, enabled="true")
+    installation.enable(cluster, "jobsets")
     yield gangctl_installed
-    _set(cluster, enabled="false")
-
-
-def _set(cluster: Cluster, *, enabled: str) -> None:
-    installation.helm(
-        cluster,
-        *("upgrade", RELEASE, str(CHART), "--namespace", NAMESPACE, "--reuse-values"),
-        *("--set", f"jobsets.enabled={enabled}", "--wait", "--timeout=120s"),
-    )
+    installation.enable(cluster, "jobsets", wanted=False)
 
 
 @dataclass
