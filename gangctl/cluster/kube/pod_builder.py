@@ -8,7 +8,7 @@ The rule: the pod has all fields of the template, including those that gangctl d
 * :mod:`~gangctl.cluster.kube.injection` adds containers and volumes, and changes the worker's container.
 * The affinity is narrowed by the nodes to avoid and the gang's placement, and must never be widened. The required terms
   of a node affinity are alternatives, so a node to avoid is added to *every* term. An empty term matches no node, so it
-  stays empty.
+  stays empty. Where a queue names the node, to avoid one is a preference: else a pod could fit nowhere.
 * The pod's ``restartPolicy`` is Never, with a rule that restarts all containers (no back-off), where the nodes that it
   may land on support that, and OnFailure otherwise. Workers restart inside their container in both cases. What the
   template says is kept for the user's other containers where the nodes support that: OnFailure retries each of them.
@@ -63,6 +63,7 @@ from gangctl.cluster.kube.injection import (
 from gangctl.cluster.kube.owned import group_name, owner_reference, wants_group
 from gangctl.cluster.kube.projections import HubContact
 from gangctl.cluster.kube.settings import KubeSettings
+from gangctl.cluster.kube.workload import TOPOLOGY_GATE
 from gangctl.core.facts.layout import number_places
 from gangctl.core.facts.node_affinity import has_required_affinity, is_selected, untolerated_taints
 from gangctl.core.facts.trace_context import trace_parent
@@ -288,7 +289,7 @@ def _completed_spec(job: GangJob, create: CreatePod, written: dict[str, Any], pa
         uid=job.metadata.uid,
         placement=job.spec.placement,
         avoid=create.avoid,
-        required=create.required,
+        required=create.required and not _waits_for_domain(written),
     )
     if near:
         spec["affinity"] = near
@@ -305,6 +306,11 @@ def _completed_spec(job: GangJob, create: CreatePod, written: dict[str, Any], pa
         planned = job.spec.recovery.planned_stop_grace_period_seconds
         spec["terminationGracePeriodSeconds"] = planned + GRACE_MARGIN_SECONDS
     return spec
+
+
+def _waits_for_domain(spec: Mapping[str, Any]) -> bool:
+    """Return whether a queue has gated the pod until it names a domain, which may be the node to avoid."""
+    return any(one.get("name") == TOPOLOGY_GATE for one in spec.get("schedulingGates") or ())
 
 
 def _role(job: GangJob, member: str) -> tuple[int, Role]:
