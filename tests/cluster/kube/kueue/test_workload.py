@@ -169,7 +169,7 @@ def test_a_template_asks_for_its_topology_as_one_of_a_job_does() -> None:
 
 
 def test_a_pod_waits_for_the_domain_that_kueue_names() -> None:
-    pod = place_pod(POD, "worker", PodSetPlace(topology="w"), {}.get)
+    pod = place_pod(POD, "worker", PodSetPlace(topology="w"), dict[str, KubeFlavor]().get)
     assert pod["spec"]["schedulingGates"] == [{"name": "kueue.x-k8s.io/topology"}]
     assert pod["metadata"]["labels"]["kueue.x-k8s.io/podset"] == "worker"
     assert pod["metadata"]["annotations"] == {
