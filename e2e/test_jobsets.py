@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +13,13 @@ from typing import Any
 import pytest
 
 from e2e import installation, process_faults
+from e2e.accelerators import RESOURCE
 from e2e.cluster import programs
+from e2e.cluster.device_plugin import Devices
 from e2e.clusters import Cluster
 from e2e.gangs import CHECKPOINTS, WORKERS, Gang, Kubectl
 from e2e.installation import Installed
-from gangctl.annexes.jobset.names import CONTROLLER
+from gangctl.annexes.jobset import names
 from tests.wait import until
 
 CRD = "config/components/crd/bases/jobset.x-k8s.io_jobsets.yaml"
@@ -143,7 +146,7 @@ def apply(cluster: Cluster, jobsets_run: Installed, namespace: str, shared_dir: 
             template["containers"][0]["env"] = [{"name": "PEERS", "value": " ".join(hosts)}]
         whole = {
             "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
-            "managedBy": CONTROLLER,
+            "managedBy": names.CONTROLLER,
             "replicatedJobs": list(jobs),
             **spec,
         }
@@ -193,6 +196,70 @@ def test_a_killed_worker_restarts_in_the_pods_that_its_peers_know_by_name(apply:
     status = jobset.read()["status"]
     assert (status["terminalState"], total(status, "succeeded")) == ("Completed", 2)
     until("its Events are there", lambda: {"DefaultFailurePolicy", "JobsReady", "AllJobsCompleted"} <= jobset.events())
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("part", ["container", "pod"])
+def test_a_part_of_a_pod_or_a_pod_that_fails_costs_no_other(apply: Apply, cluster: Cluster, part: str) -> None:
+    jobset = apply("llama", replicated("workers", 3), failurePolicy={"maxRestarts": 3})
+    jobset.ready(1)
+    before, pods = jobset.gang.uids(), jobset.gang.pods()
+    jobset.noted("llama-workers-0-1")
+    if part == "container":
+        process_faults.kill(process_faults.supervisor(before["workers-1"]))
+    else:
+        cluster.kubectl("delete", "pod", pods["workers-1"]["metadata"]["name"], "-n", jobset.namespace, "--wait=false")
+    addresses = [jobset.noted(f"llama-workers-0-{at}", 2)[1]["peers"] for at in range(3)]
+    after = jobset.gang.uids()
+    assert {name for name in after if after[name] != before[name]} == ({"workers-1"} if part == "pod" else set())
+    jobset.has("RestartingJobSet", "False")
+    assert all(found == addresses[0] for found in addresses), "each finds each by its name, the new pod too"
+
+
+@pytest.mark.nightly
+def test_a_lost_node_moves_one_pod_whose_name_stays(apply: Apply, third_node: Any) -> None:
+    """JobSet's own controller would make all pods anew."""
+    job = replicated("workers", 3)
+    key = {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway"}
+    selector = {"labelSelector": {"matchLabels": {"jobset.sigs.k8s.io/jobset-name": "moved"}}}
+    job["template"]["spec"]["template"]["spec"]["topologySpreadConstraints"] = [key | selector]
+    soon = {names.ANNOTATION_SPEC: "recovery: {lostPodGraceSeconds: 1}"}
+    jobset = apply("moved", job, failurePolicy={"maxRestarts": 3}, annotations=soon)
+    jobset.ready(1)
+    before, pods = jobset.gang.uids(), jobset.gang.pods()
+    (lost,) = [name for name, pod in pods.items() if pod["spec"]["nodeName"] == third_node.name]
+    third_node.machine.kill()
+    jobset.gang.runs(2, 180)
+    after = jobset.gang.uids()
+    assert {name for name in after if after[name] != before[name]} == {lost}
+    index = lost.rpartition("-")[2]
+    other = next(at for at in "012" if at != index)
+    seen = jobset.noted(f"moved-workers-0-{other}", 2)[1]["peers"][f"moved-workers-0-{index}.moved"]
+    assert seen == jobset.gang.pods()[lost]["status"]["podIP"]
+    assert jobset.until("the restart is over", lambda found: found["restarts"] == 1)["restartsCountTowardsMax"] == 0
+
+
+@pytest.mark.nightly
+def test_a_sick_device_moves_its_pod_and_a_hang_restarts_in_place(apply: Apply, plugged: dict[str, Devices]) -> None:
+    job = replicated("workers", 2)
+    job["template"]["spec"]["template"]["spec"]["containers"][0]["resources"] = {"limits": {RESOURCE: 1}}
+    progress = 'progress: {source: {type: Log, pattern: "step (?P<step>[0-9]+)"}, timeoutSeconds: 4, onHang: Restart}'
+    jobset = apply("sick", job, failurePolicy={"maxRestarts": 5}, annotations={names.ANNOTATION_SPEC: progress})
+    jobset.ready(1)
+    before = jobset.gang.uids()
+    jobset.gang.until("steps are counted", lambda status: status.get("firstStep"))
+    process_faults.worker(before["workers-1"]).send(signal.SIGSTOP)
+    assert jobset.gang.runs(2)["incidents"][0]["cause"]["reason"] == "Hang"
+    assert jobset.gang.uids() == before
+    name = jobset.gang.pods()["workers-0"]["metadata"]["name"]
+    words = ("exec", name, "-c", "main", "-n", jobset.namespace, "--", "printenv", "FAKE_DEVICES")
+    device = jobset.kubectl(*words).strip()
+    plugged[device].mark(device, healthy=False)
+    assert jobset.gang.runs(3)["incidents"][0]["cause"]["reason"] == "DeviceLost"
+    assert {one: uid == before[one] for one, uid in jobset.gang.uids().items()} == {
+        "workers-0": False,
+        "workers-1": True,
+    }
 
 
 def test_what_a_queue_changes_while_a_jobset_is_suspended_is_in_its_pods(apply: Apply, cluster: Cluster) -> None:

@@ -32,7 +32,10 @@ def main() -> None:
     with (FOLDER / me).open("a") as file:
         file.write(json.dumps(noted) + "\n")
     end = FOLDER / "end"
+    step = 0
     while not (end.exists() and end.read_text()):
+        step += 1
+        print("step", step, flush=True)
         time.sleep(0.05)
     sys.exit(int(end.read_text()))
 
