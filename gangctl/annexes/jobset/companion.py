@@ -25,7 +25,7 @@ from gangctl.annexes.jobset.status import Outcome, Running
 from gangctl.annexes.jobset.translation import Stage, UnsupportedError
 from gangctl.api.status import ENDED, GangPhase
 from gangctl.cluster import clock
-from gangctl.cluster.errors import ClusterError, Conflict, Terminal
+from gangctl.cluster.errors import ClusterError, Conflict, Retryable, Terminal
 from gangctl.cluster.kube import paths
 from gangctl.cluster.kube.client import MERGE_PATCH, AlreadyExists, NotFound, Rejected
 from gangctl.cluster.kube.decoding import WatchDecoder
@@ -217,36 +217,48 @@ class JobSets:
         jobset = item.jobset
         if await self._is_over(item, jobset):
             return
+        refusal, stages = "", tuple[Stage, ...]()
         try:
             stages = translation.stages(jobset)
             if not status.is_finished(jobset):
                 await self._ensure_objects(jobset)
-            outcome = status.current(jobset, await self._run(jobset, stages), clock.now())
-        except UnsupportedError as error:
-            outcome = status.refused(jobset, str(error), clock.now())
+                await self._apply_stages(jobset, stages)
+        except UnsupportedError as error:  # What runs already goes on: only what was added can have changed.
+            refusal = str(error)
+            with suppress(UnsupportedError):
+                stages = translation.stages(translation.without_annotation(jobset))
         except Rejected as error:
             self._look_at(uid, LONGEST_RETRY_SECONDS)
-            outcome = status.refused(jobset, translation.in_terms_of_jobset(error.message), clock.now())
-        await self._store(item, jobset, outcome)
+            refusal = translation.in_terms_of_jobset(error.message)
+        running = [self._running(jobset, one) for one in stages]
+        await self._store(item, jobset, status.current(jobset, running, clock.now(), refusal))
 
-    async def _run(self, jobset: Mapping[str, Any], stages: Sequence[Stage]) -> list[Running]:
-        """Apply the GangJobs whose turn it is; return what is known of all.
+    async def _apply_stages(self, jobset: Mapping[str, Any], stages: Sequence[Stage]) -> None:
+        """Apply the GangJob whose turn it is, unless it is as it was applied.
 
         Raises:
-            ClusterError: one can't be applied.
+            Rejected: it can't be applied.
+            ClusterError: it can't be applied now.
         """
-        metadata, found = jobset["metadata"], list[Running]()
+        metadata = jobset["metadata"]
         for stage in stages:
             gang = self._gang(metadata["namespace"], stage.gang)
-            if gang is not None and gang.owner != metadata["uid"]:
-                raise Rejected("", f"a GangJob {stage.gang} exists that doesn't belong to it; delete or rename it")
-            turn = all(one.phase is GangPhase.SUCCEEDED for one in found)
-            over = status.is_finished(jobset) or (gang is not None and gang.job and gang.job.status.phase in ENDED)
-            if turn and not over and (gang is None or gang.applied != stage.applied):
+            if gang is not None and (gang.deleting or gang.owner != metadata["uid"]):
+                if gang.deleting or (gang.owner and gang.owner not in self._copy.items):
+                    raise Retryable(f"the GangJob {stage.gang} of an earlier JobSet hasn't been deleted yet")
+                text = f"a GangJob {stage.gang} exists that doesn't belong to the JobSet; delete or rename it"
+                raise Rejected(text, text)
+            phase = self._running(jobset, stage).phase
+            if phase not in ENDED and (gang is None or gang.applied != stage.applied):
                 await self._apply(stage)
-            pods = () if gang is None else tuple(one.pod for one in self._house.informers.pods_of(gang.uid))
-            found.append(Running(stage, None if gang is None else gang.job, pods))
-        return found
+            if phase is not GangPhase.SUCCEEDED:
+                return
+
+    def _running(self, jobset: Mapping[str, Any], stage: Stage) -> Running:
+        gang = self._gang(jobset["metadata"]["namespace"], stage.gang)
+        if gang is None or gang.owner != jobset["metadata"]["uid"]:
+            return Running(stage, None)
+        return Running(stage, gang.job, tuple(one.pod for one in self._house.informers.pods_of(gang.uid)))
 
     def _gang(self, namespace: str, name: str) -> KubeGang | None:
         return self._house.informers.gangs.items.get(self._gangs.get((namespace, name), ""))
@@ -299,8 +311,13 @@ class JobSets:
         if is_owned:
             made["metadata"]["ownerReferences"] = [_owner(metadata)]
         path = f"/api/v1/namespaces/{metadata['namespace']}/{plural}"
-        with suppress(AlreadyExists):
+        try:
             await self._client.request("POST", path, body=json.dumps(made).encode())
+        except AlreadyExists:
+            stored = json.loads(await self._client.request("GET", f"{path}/{name}"))["metadata"]
+            owners = {one["uid"] for one in stored.get("ownerReferences") or () if one["kind"] == names.KIND}
+            if stored.get("deletionTimestamp") or owners - {metadata["uid"]}:
+                raise Retryable(f"{plural}/{name} of an earlier JobSet hasn't been deleted yet") from None
         self._made.add(key)
 
     async def _store(self, item: KubeJobSet, jobset: Mapping[str, Any], outcome: Outcome) -> None:

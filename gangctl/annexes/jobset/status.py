@@ -68,19 +68,18 @@ class Outcome(NamedTuple):
     events: tuple[Said, ...]
 
 
-def refused(jobset: Mapping[str, Any], why: str, now: float) -> Outcome:
-    """The status of a JobSet that a gang can't run. ``why``: all reasons."""
-    conditions = _Conditions(jobset, now)
-    text = f"gangctl can't run this JobSet: {why}. Change it, or create it without managedBy"
-    conditions.set(ACCEPTED, is_true=False, reason="Unsupported", message=text, is_new=True, is_warning=True)
-    return conditions.outcome({})
+def current(jobset: Mapping[str, Any], stages: Sequence[Running], now: float, refusal: str = "") -> Outcome:
+    """The status of a JobSet.
 
-
-def current(jobset: Mapping[str, Any], stages: Sequence[Running], now: float) -> Outcome:
-    """The status of a JobSet whose gangs are known. ``now``: in seconds since the epoch."""
+    Args:
+        jobset: The stored object.
+        stages: What is known of its gangs; none if it can't be translated.
+        now: In seconds since the epoch.
+        refusal: Why what it asks for can't be run; empty if it can.
+    """
     conditions = _Conditions(jobset, now)
     spec, failure = jobset["spec"], jobset["spec"].get("failurePolicy")
-    jobs = [one for each in _replicated_jobs(jobset, stages) for one in (each,)]
+    jobs = list(_replicated_jobs(jobset, stages))
     restarts = [one.job.status.restarts for one in stages if one.job is not None]
     counted = sum(one.counted for one in restarts)
     fields: dict[str, Any] = {
@@ -90,15 +89,14 @@ def current(jobset: Mapping[str, Any], stages: Sequence[Running], now: float) ->
     }
     if is_finished(jobset):
         return conditions.outcome({"replicatedJobsStatus": jobs})
-    refusal = next((text for one in stages if one.job is not None and (text := _refusal(one.job.status))), "")
-    conditions.set(
-        ACCEPTED,
-        is_true=not refusal,
-        reason="Refused" if refusal else "Accepted",
-        message=refusal or "the cluster accepts the pods",
-        is_new=bool(refusal),
-        is_warning=bool(refusal),
-    )
+    rejection = next((text for one in stages if one.job is not None and (text := _refusal(one.job.status))), "")
+    if refusal:
+        text = f"gangctl can't run this JobSet: {refusal}. Change it, or create it without managedBy"
+        conditions.set(ACCEPTED, is_true=False, reason="Unsupported", message=text, is_new=True, is_warning=True)
+    elif rejection:
+        conditions.set(ACCEPTED, is_true=False, reason="Refused", message=rejection, is_new=True, is_warning=True)
+    else:
+        conditions.set(ACCEPTED, is_true=True, reason="Accepted", message="the cluster accepts the pods")
     failed = next((one.job for one in stages if one.job is not None and one.phase is GangPhase.FAILED), None)
     if failed is not None:
         reason, words = _failure(failed.status, failure)
@@ -123,7 +121,7 @@ def current(jobset: Mapping[str, Any], stages: Sequence[Running], now: float) ->
         rule = restarting.status.incidents[0].cause.rule if restarting.status.incidents else None
         reason = f"FailurePolicy_{rule}" if rule else "DefaultFailurePolicy"
         conditions.set(RESTARTING, is_true=True, reason=reason, message=restarting.status.message, is_warning=True)
-    elif all(one["ready"] + one["succeeded"] == _replicas(spec, one["name"]) for one in jobs):
+    elif stages and all(one["ready"] + one["succeeded"] == _replicas(spec, one["name"]) for one in jobs):
         conditions.set(RESTARTING, is_true=False, reason="JobsReady", message="all jobs are ready")
     return conditions.outcome(fields)
 
@@ -152,7 +150,10 @@ class _Conditions:
     def set(
         self, kind: str, *, is_true: bool, reason: str, message: str, is_new: bool = False, is_warning: bool = False
     ) -> None:
-        """Set a condition. One that is False is added only if it ``is_new``."""
+        """Set a condition. One that is False is added only if it ``is_new``.
+
+        While a JobSet restarts, it keeps its first message: that of the gang changes with each member that is awaited.
+        """
         old = self._found.get(kind)
         if old is None and not (is_true and kind != ACCEPTED) and not is_new:
             return
@@ -160,6 +161,8 @@ class _Conditions:
         if old is not None and all(old.get(key) == value for key, value in new.items()):
             return
         same = old is not None and old["status"] == new["status"]
+        if same and kind == RESTARTING:
+            return
         self._found[kind] = new | {"lastTransitionTime": old["lastTransitionTime"] if old and same else self._now}
         self._events.append(Said(reason, message, is_warning))
 

@@ -90,6 +90,15 @@ def stages(jobset: Mapping[str, Any]) -> tuple[Stage, ...]:
     return _Translation(jobset).stages()
 
 
+def without_annotation(jobset: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The JobSet without what its annotation adds. Its gangs and roles have the same names."""
+    metadata = dict(jobset["metadata"])
+    metadata["annotations"] = {
+        key: one for key, one in (metadata.get("annotations") or {}).items() if key != names.ANNOTATION_SPEC
+    }
+    return {**jobset, "metadata": metadata}
+
+
 def subdomain(jobset: Mapping[str, Any]) -> str:
     """The name of the JobSet's headless Service; empty if it wants none."""
     network = jobset["spec"].get("network") or {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from gangctl.annexes.jobset.status import Outcome, Running, current, is_finished, refused
+from gangctl.annexes.jobset.status import Outcome, Running, current, is_finished
 from gangctl.annexes.jobset.translation import stages
 from gangctl.api.gangjob import GangJob
 from gangctl.api.model import rfc3339
@@ -157,12 +157,29 @@ def test_what_the_cluster_refuses_is_a_condition_until_it_takes_it() -> None:
     found = jobset(replicated("workers"))
     refusal = outcome(found, "Pending", conditions=[("Accepted", False, "TemplateRefused")])
     assert conditions(refusal) == {}, "a refusal without a text is none"
-    made = refused(found, "spec.startupPolicy: no", NOW)
+    made = current(found, [], NOW, "spec.startupPolicy: no")
     assert conditions(made) == {"Accepted": ("False", "Unsupported")}
     assert made.events[0].is_warning
     found["status"] = made.status
-    assert refused(found, "spec.startupPolicy: no", NOW + 9).status == found["status"]
+    assert current(found, [], NOW + 9, "spec.startupPolicy: no").status == found["status"]
     assert conditions(outcome(found, "Running")) == {"Accepted": ("True", "Accepted")}
+
+
+def test_a_gang_that_runs_is_told_of_though_what_was_added_later_cannot_be_run() -> None:
+    found = jobset(replicated("workers"))
+    (stage,) = stages(found)
+    running = [Running(stage, gang(stage.document, "Running"), pods("workers", 0, 1))]
+    made = current(found, running, NOW, "metadata.annotations[gangctl.io/spec]: no")
+    assert conditions(made) == {"Accepted": ("False", "Unsupported")}
+    assert counts(made) == {"active": 1, "ready": 1}
+
+
+def test_a_restart_keeps_its_first_message() -> None:
+    found = jobset(replicated("workers"))
+    states: dict[str, Any] = {"conditions": [("Restarting", True, "x")], "incidents": [incident("workers-0")]}
+    found["status"] = outcome(found, "Gathering", **states, message="worker-0 exited").status
+    again = outcome(found, "Gathering", **states, message="waits for worker-1")
+    assert (again.status, again.events) == (found["status"], ())
 
 
 def test_a_later_stage_keeps_the_jobset_open() -> None:
