@@ -134,13 +134,10 @@ def apply(cluster: Cluster, jobsets_run: Installed, namespace: str, shared_dir: 
 
     def do(name: str, *jobs: dict[str, Any], **spec: Any) -> JobSet:
         metadata = {"name": name, "annotations": spec.pop("annotations", {})}
-        hosts = [
-            f"{name}-{job['name']}-{at}-{index}.{name}"
-            for job in jobs
-            for at in range(job["replicas"])
-            for index in range(job["template"]["spec"]["parallelism"])
-        ]
         for job in jobs:
+            size = job["template"]["spec"]["parallelism"]
+            each = ((at, index) for at in range(job["replicas"]) for index in range(size))
+            hosts = [f"{name}-{job['name']}-{at}-{index}.{name}" for at, index in each]
             template = job["template"]["spec"]["template"]["spec"]
             template["volumes"] = [{"name": "checkpoints", "hostPath": {"path": str(shared_dir)}}]
             template["containers"][0]["env"] = [{"name": "PEERS", "value": " ".join(hosts)}]
