@@ -225,7 +225,8 @@ condition Degraded. A controller that has just started takes every taint and lab
 - A row with a `message` requires these words in the condition's message.
 
 A rule can match `onReasons: [NodeUnhealthy]` or `[NodeDrained]`. The chart's value `nodeSignals` changes the table: a
-row with the name of another replaces it, others are added.
+row with the name of another replaces it, others are added. [signals.yaml](https://github.com/gangctl/gangctl/blob/main/gangctl/kubernetes/signals.yaml) has the
+source of each row.
 
 ```yaml
 nodeSignals:
@@ -239,13 +240,12 @@ nodeSignals:
 
 def signals_page() -> str:
     """The text of ``docs/reference/node-signals.md``."""
-    head = "| name | signal | answer | means | set by, source |\n| --- | --- | --- | --- | --- |\n"
+    head = "| name | signal | answer | means | set by |\n| --- | --- | --- | --- | --- |\n"
     return _INTRODUCTION + head + "".join(map(_line, default_rows()))
 
 
 def _line(row: SignalRow) -> str:
-    by = row.source if row.source.startswith(row.set_by) else f"{row.set_by}; {row.source}"
-    return f"| {row.name} | {_signal(row)} | {row.answer} | {row.means} | {by} |\n"
+    return f"| {row.name} | {_signal(row)} | {row.answer} | {row.means} | {row.set_by} |\n"
 
 
 def _signal(row: SignalRow) -> str:
