@@ -23,11 +23,11 @@ _INTRODUCTION: Final = f"""\
 
 # The {KIND} reference
 
-All fields of `{API_VERSION}`, `kind: {KIND}`, as in `kubectl explain gangjob.spec`. Fields whose names end in `Seconds`
-are whole seconds, up to 31536000 if no other bound is named; times are in UTC, such as 2026-01-31T12:00:00Z. An absent field is off or has its default; null is
-not a value. Fields marked \\* are required in their object. A manifest that breaks a rule is rejected with the path of
-the field. What the status keeps for the controller alone has one row here; `kubectl explain gangjob.status.lineage`,
-for example, has its fields.
+All fields of `{API_VERSION}`, `kind: {KIND}`, as in `kubectl explain gangjob.spec`. Fields whose names end in
+`Seconds` are whole seconds, up to 31536000 if no other bound is named; times are in UTC, such as
+2026-01-31T12:00:00Z. An absent field is off or has its default; null is not a value. Fields marked \\* are required
+in their object. A manifest that breaks a rule is rejected with the path of the field. What the status keeps for the
+controller alone has one row here; `kubectl explain gangjob.status.lineage`, for example, has its fields.
 """
 
 KEPT: Final = {

@@ -24,6 +24,8 @@ MAX_ROWS: Final = 200
 MAX_WORDS: Final = 160
 """Characters of what a node says that are shown."""
 
+_SOURCE: Final = "https://github.com/gangctl/gangctl/blob/main/gangctl/kubernetes/signals.yaml"
+
 NodeSignalName = Annotated[str, Field(min_length=1, max_length=316)]
 
 
@@ -225,8 +227,7 @@ condition Degraded. A controller that has just started takes every taint and lab
 - A row with a `message` requires these words in the condition's message.
 
 A rule can match `onReasons: [NodeUnhealthy]` or `[NodeDrained]`. The chart's value `nodeSignals` changes the table: a
-row with the name of another replaces it, others are added. [signals.yaml](https://github.com/gangctl/gangctl/blob/main/gangctl/kubernetes/signals.yaml) has the
-source of each row.
+row with the name of another replaces it, others are added.
 
 ```yaml
 nodeSignals:
@@ -240,7 +241,8 @@ nodeSignals:
 
 def signals_page() -> str:
     """The text of ``docs/reference/node-signals.md``."""
-    head = "| name | signal | answer | means | set by |\n| --- | --- | --- | --- | --- |\n"
+    head = f"[signals.yaml]({_SOURCE}) has the source of each row.\n\n"
+    head += "| name | signal | answer | means | set by |\n| --- | --- | --- | --- | --- |\n"
     return _INTRODUCTION + head + "".join(map(_line, default_rows()))
 
 
