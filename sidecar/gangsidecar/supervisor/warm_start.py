@@ -44,7 +44,7 @@ from gangsidecar.supervisor import connections, kernel, processes
 from gangsidecar.supervisor.event_loop import READ, EventLoop
 from gangsidecar.supervisor.fork_trust import ForkTrust
 from gangsidecar.supervisor.handover import EXECUTE, Handovers, Starting
-from gangsidecar.supervisor.import_lists import ImportLists, Known, same
+from gangsidecar.supervisor.import_lists import ImportLists, Known, is_module, same
 from gangsidecar.supervisor.persistence import remove
 
 ARCHIVE = (
@@ -72,6 +72,8 @@ TEMPLATES = 20
 """After so many templates of one supervisor there is no further one: something that repeats itself ends them."""
 MOST_RECORDED = 64
 """So many interpreters record their imports at a time."""
+RECORD_BYTES = 8 << 20
+"""So much of a record is read: an interpreter of ours writes less (``start/recorder.py``), the worker anything."""
 FIRST_START = "the first start imports everything itself; the template is made after its first step"
 NO_PYTHON = "nothing has run a script or a module with Python yet (python SCRIPT, python -m MODULE)"
 NO_HOOK = "with -I, -E or -S Python doesn't ask for a fork, and what it imports isn't known: name modules in preload"
@@ -472,7 +474,7 @@ class WarmStart:
         alike = self._alike()
         recorded: dict[str, None] = dict.fromkeys(self._known.modules if self._known and not alike else ())
         for path in [] if self._is_borrowing else [*map(self._imports, alike), self._settings.imports]:
-            recorded.update(dict.fromkeys(line for line in _lines(path) if not line.isdigit()))
+            recorded.update(dict.fromkeys(filter(is_module, _lines(path))))
         return list(takewhile(lambda name: name not in self._blamed, recorded))
 
 
@@ -480,7 +482,7 @@ def _lines(path: str) -> list[str]:
     """Return what interpreters have recorded in a file."""
     try:
         with open(path, encoding="ascii", errors="replace") as file:
-            return file.read().splitlines()
+            return file.read(RECORD_BYTES).splitlines()
     except OSError:
         return []
 
