@@ -17,7 +17,7 @@ from gangsidecar import wire
 from gangsidecar.common import log
 
 if TYPE_CHECKING:
-    from gangsidecar.supervisor.warm_start import PythonCommand
+    from gangsidecar.wire.python_command import PythonCommand
 
 OFFERING = 8
 """So many members of a role offer their lists, by number. All say the same, but some may be spares that run nothing."""
