@@ -272,7 +272,6 @@ def _ip_address(file: Path | None) -> str:
 
 
 def _at(url: str, address: str) -> str:
-    """The URL with an IP address as its host."""
     parts = urlsplit(url)
     host = f"[{address}]" if ":" in address else address
     return parts._replace(netloc=host if parts.port is None else f"{host}:{parts.port}").geturl()
