@@ -1,4 +1,4 @@
-"""The connection to the controller: one WebSocket, dialled again without end.
+"""The connection to the controller: one WebSocket, dialled again without end, or an end that says why it can't be had.
 
 Where the address of its Service is known, that is dialled first, and by name only if it doesn't answer: a cluster's DNS
 that is slow or away must not delay a recovery. The certificate must have the name in the URL whichever way it is
