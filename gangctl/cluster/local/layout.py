@@ -65,11 +65,9 @@ class PodFolder:
     termination_log = _In("termination-log")
     """How the worker ended, as its supervisor leaves it: what a kubelet takes for the termination message."""
     sidecar_log = _In("sidecar.log")
-    """Output of the sidecar."""
     worker_log = _In("worker.log")
     """Output of the worker, and of nothing else."""
     supervisor_log = _In("supervisor.log")
-    """The log of the supervisor."""
 
     @property
     def caches(self) -> Path:
@@ -114,7 +112,6 @@ class StateDirectory:
     run_lock = _In("run.lock")
     """Lock file that ``gangctl run`` holds while it runs; contains its pid."""
     log = _In("controller.log")
-    """Log of the controller."""
     url = _In("controller.url")
     """URL of the controller, for sidecars."""
     live = _In("live.json")

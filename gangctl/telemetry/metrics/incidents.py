@@ -20,7 +20,6 @@ BUCKETS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
 """From a restart of processes (a second) to a pod that waits for a node (half an hour)."""
 INCIDENT_PHASES: Final = tuple(PhaseMilliseconds.model_fields)
 STARTS: Final = ("Fork", "Exec", "InProcess")
-"""How a process was started."""
 TOTAL: Final = "total"
 """The whole incident, from the fault to the first training step; only if the framework reports steps."""
 

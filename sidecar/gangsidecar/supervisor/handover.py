@@ -26,7 +26,6 @@ from gangsidecar.supervisor.event_loop import READ, EventLoop
 
 EXECUTE = b"execute"
 MAX_QUESTION_BYTES = 1 << 16
-"""Bytes of a question."""
 MOST_ASKED = 1024
 """So many interpreters of an attempt are remembered."""
 LOOK_MS = 200
@@ -49,7 +48,6 @@ class Starting(NamedTuple):
     files: list[int]
     """The same files, with our numbers."""
     blocked: list[int]
-    """The signals that it was started with as blocked."""
 
 
 class _StandIn:
