@@ -245,8 +245,6 @@ UNANSWERED_SECONDS: Final = 60.0
 
 @dataclass(slots=True, eq=False)
 class _CachedEvent:
-    """One Event and its number of occurrences."""
-
     body: dict[str, Any]
     log_fields: dict[str, Any]
     """The gang and attempt, for the log: the task that sends the event doesn't run in a gang's context."""
@@ -433,7 +431,6 @@ def _what(about: GangJob | UnreadableGang | PlainObject) -> str:
 
 
 def _log_fields(about: GangJob | UnreadableGang | PlainObject, event: Event) -> dict[str, Any]:
-    """The fields of every log entry about a gang or pod."""
     fields: dict[str, Any] = {"namespace": about.metadata.namespace, _what(about): about.metadata.name}
     if isinstance(about, GangJob):
         fields["attempt"] = about.status.attempt

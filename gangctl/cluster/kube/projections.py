@@ -40,7 +40,6 @@ MOST_APPLIED: Final = 64
 LABEL_QUEUE: Final = "kueue.x-k8s.io/queue-name"
 LABEL_PRIORITY_CLASS: Final = "kueue.x-k8s.io/priority-class"
 CONTACT: Final = (ANNOTATION_HUB_CA, ANNOTATION_HUB_URL, ANNOTATION_HUB_ADDRESS)
-"""The annotations of a contact."""
 LONGEST_ANNOTATION: Final = 16_384
 """Characters. What is longer is kept as an empty text: a tenant may write 250 KB with a gang's label."""
 
