@@ -201,7 +201,8 @@ def test_a_part_of_a_pod_or_a_pod_that_fails_costs_no_other(apply: Apply, cluste
     jobset = apply("llama", replicated("workers", 3), failurePolicy={"maxRestarts": 3})
     jobset.ready(1)
     before, pods = jobset.gang.uids(), jobset.gang.pods()
-    jobset.noted("llama-workers-0-1")
+    for at in range(3):
+        jobset.noted(f"llama-workers-0-{at}")
     if part == "container":
         process_faults.kill(process_faults.supervisor(before["workers-1"]))
     else:
@@ -223,6 +224,8 @@ def test_a_lost_node_moves_one_pod_whose_name_stays(apply: Apply, third_node: An
     soon = {names.ANNOTATION_SPEC: "recovery: {lostPodGraceSeconds: 1}"}
     jobset = apply("moved", job, failurePolicy={"maxRestarts": 3}, annotations=soon)
     jobset.ready(1)
+    for at in range(3):
+        jobset.noted(f"moved-workers-0-{at}")
     before, pods = jobset.gang.uids(), jobset.gang.pods()
     (lost,) = [name for name, pod in pods.items() if pod["spec"]["nodeName"] == third_node.name]
     third_node.machine.kill()
