@@ -328,3 +328,23 @@ def test_what_no_gang_can_do_is_a_condition_and_what_is_not_gangctls_is_left_alo
     assert "status" not in other.read()
     gangs = json.loads(later.kubectl("get", "gj", "-n", later.namespace, "-o", "json"))["items"]
     assert [one["metadata"]["name"] for one in gangs] == ["later"]
+
+
+@pytest.mark.nightly
+def test_jobsets_run_on_while_gangctl_is_not_installed(apply: Apply, cluster: Cluster) -> None:
+    jobset = apply("kept", replicated("workers", 2), failurePolicy={"maxRestarts": 3})
+    jobset.ready(1)
+    for at in range(2):
+        jobset.noted(f"kept-workers-0-{at}")
+    uids = jobset.gang.uids()
+    workers = {member: process_faults.worker(uid) for member, uid in uids.items()}
+    installation.uninstall(cluster)
+    assert all(one.alive for one in workers.values())
+    installation.install(cluster)
+    installation.enable(cluster, "jobsets")
+    process_faults.kill(workers["workers-1"])
+    for at in range(2):
+        jobset.noted(f"kept-workers-0-{at}", 2)
+    assert jobset.gang.uids() == uids
+    (jobset.folder / "end").write_text("0")
+    jobset.has("Completed")
