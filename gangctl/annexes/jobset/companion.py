@@ -33,6 +33,7 @@ from gangctl.cluster.kube.projections import KubeGang
 from gangctl.cluster.kube.reflector import NamespacedCopy, Reflector, WatchHealth, health
 from gangctl.cluster.port import ObjectIdentity, PlainObject
 from gangctl.controller.companions import House
+from gangctl.core.facts.world import Pod
 from gangctl.core.lifecycle.plan import Event, EventType
 from gangctl.kubernetes.schema import RawMetadata
 from gangctl.telemetry.metrics.process import Counts
@@ -107,7 +108,7 @@ class JobSets:
         self._names: dict[str, tuple[str, str]] = {}
         """The same, the other way round."""
         self._made: set[tuple[str, str]] = set()
-        """UID of a JobSet, and a Service or claim that it has."""
+        """UID of a JobSet, and a Service or claim that it has, or a pod that is out of the Service."""
 
     @property
     def health(self) -> WatchHealth:
@@ -231,6 +232,8 @@ class JobSets:
             self._look_at(uid, LONGEST_RETRY_SECONDS)
             refusal = translation.in_terms_of_jobset(error.message)
         running = [self._running(jobset, one) for one in stages]
+        for one in running:
+            await self._hide_replaced(item, one.pods)
         await self._store(item, jobset, status.current(jobset, running, clock.now(), refusal))
 
     async def _apply_stages(self, jobset: Mapping[str, Any], stages: Sequence[Stage]) -> None:
@@ -319,6 +322,23 @@ class JobSets:
             if stored.get("deletionTimestamp") or owners - {metadata["uid"]}:
                 raise Retryable(f"{plural}/{name} of an earlier JobSet hasn't been deleted yet") from None
         self._made.add(key)
+
+    async def _hide_replaced(self, item: KubeJobSet, pods: Sequence[Pod]) -> None:
+        """Take pods that have a successor out of the Service: they have its host name.
+
+        A pod on a lost node stays for minutes, and peers that look its name up would find two addresses.
+        """
+        newest: dict[str, int] = {}
+        for pod in pods:
+            newest[pod.member] = max(pod.incarnation, newest.get(pod.member, 0))
+        for pod in pods:
+            key = item.uid, f"pods/{pod.uid}"
+            if pod.incarnation < newest[pod.member] and key not in self._made:
+                change = {"metadata": {"uid": pod.uid, "labels": {names.JOBSET_NAME: None}}}
+                path, body = f"{paths.pod(item.namespace, pod.name)}/status", json.dumps(change).encode()
+                with suppress(NotFound, Conflict):
+                    await self._client.request("PATCH", path, body=body, content_type=MERGE_PATCH)
+                self._made.add(key)
 
     async def _store(self, item: KubeJobSet, jobset: Mapping[str, Any], outcome: Outcome) -> None:
         """Store the status, then say what has changed.

@@ -116,12 +116,19 @@ def current(jobset: Mapping[str, Any], stages: Sequence[Running], now: float, re
         conditions.set(RESTARTING, is_true=False, reason="JobSetSuspended", message="jobset is suspended")
         return conditions.outcome(fields)
     conditions.set(SUSPENDED, is_true=False, reason="ResumeJobs", message="jobset is resumed")
-    restarting = next((one.job for one in stages if one.job is not None and _restarts(one.job.status)), None)
-    if restarting is not None:
-        rule = restarting.status.incidents[0].cause.rule if restarting.status.incidents else None
+    begun = [one.job.status for one in stages if one.job is not None and _has_restarted(one.job.status)]
+    restarting = next((one for one in begun if _restarts(one)), None)
+    is_new = fields["restarts"] > (jobset.get("status") or {}).get("restarts", 0)
+    if begun and (restarting is not None or is_new):  # One may be over before it is seen.
+        last = restarting or begun[-1]
+        rule = last.incidents[0].cause.rule
         reason = f"FailurePolicy_{rule}" if rule else "DefaultFailurePolicy"
-        conditions.set(RESTARTING, is_true=True, reason=reason, message=restarting.status.message, is_warning=True)
-    elif stages and all(one["ready"] + one["succeeded"] == _replicas(spec, one["name"]) for one in jobs):
+        conditions.set(RESTARTING, is_true=True, reason=reason, message=last.message, is_warning=True)
+    if (
+        restarting is None
+        and stages
+        and all(one["ready"] + one["succeeded"] == _replicas(spec, one["name"]) for one in jobs)
+    ):
         conditions.set(RESTARTING, is_true=False, reason="JobsReady", message="all jobs are ready")
     return conditions.outcome(fields)
 
@@ -248,7 +255,11 @@ def _refusal(status: Status) -> str:
     return "" if found is None or found.status != "False" else found.message
 
 
+def _has_restarted(status: Status) -> bool:
+    """Return whether the attempt has begun with an incident, and not with a start or a resume."""
+    return bool(status.incidents) and status.incidents[0].attempt == status.attempt
+
+
 def _restarts(status: Status) -> bool:
     """Return whether the gang is between a fault and the start of its next attempt."""
-    begun = bool(status.incidents) and status.incidents[0].attempt == status.attempt and not status.incidents[0].planned
-    return begun and any(one.type == ConditionType.RESTARTING and one.status == "True" for one in status.conditions)
+    return any(one.type == ConditionType.RESTARTING and one.status == "True" for one in status.conditions)

@@ -126,6 +126,17 @@ def test_a_restart_shows_from_the_fault_until_all_jobs_are_ready() -> None:
     assert conditions(over) == {"RestartingJobSet": ("False", "JobsReady")}
 
 
+def test_a_restart_that_is_over_before_it_is_seen_has_both_of_its_events() -> None:
+    found = jobset(replicated("workers"))
+    found["status"] = outcome(found, "Running", pods("workers", 0, 1)).status
+    over = {"incidents": [incident("workers-0")], "restarts": {"counted": 1}}
+    made = outcome(found, "Running", pods("workers", 0, 1), **over)
+    assert conditions(made) == {"RestartingJobSet": ("False", "JobsReady")}
+    assert [one.reason for one in made.events] == ["DefaultFailurePolicy", "JobsReady"]
+    found["status"] = made.status
+    assert outcome(found, "Running", pods("workers", 0, 1), **over).events == ()
+
+
 def test_the_name_of_the_rule_that_restarts_is_in_the_reason() -> None:
     cause = {"rule": "infra"}
     states: dict[str, Any] = {
