@@ -8,12 +8,14 @@ folders are in versions.py. A program appears there when it is complete, so an i
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import tempfile
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from e2e.cluster import toolchain, versions
@@ -51,11 +53,41 @@ def on_demand(name: str) -> tuple[Path, Path]:
     with versions.lock("programs"):
         if not versions.built(name).exists():
             _make([name])
-        path, _, version = versions.ON_DEMAND[name].partition("@")
-        with tempfile.TemporaryDirectory(dir=versions.cache()) as work:
-            module = f"{path.partition('/cmd/')[0]}@{version}"
-            described = json.loads(_run(toolchain.go(), Path(work), "mod", "download", "-json", module))
-    return versions.built(name), Path(described["Dir"])
+        return versions.built(name), _module(name)
+
+
+def suite(name: str, package: str, replaced: Mapping[str, str] | None = None) -> tuple[Path, Path]:
+    """Compile the tests of a package in the module of such a program: the executable, and the package's folder.
+
+    ``replaced``: files of the module that are compiled with another content, by their paths in it.
+
+    Raises:
+        Missing: there is no Go and no way to get one, or they don't compile.
+    """
+    files = dict(replaced or {})
+    content = hashlib.sha256(json.dumps(files).encode()).hexdigest()[:8] if files else "as-it-is"
+    with versions.lock("programs"):
+        module = _module(name)
+        built = versions.built(name).with_name(f"{name}-{package.replace('/', '-')}-{versions.version(name)}-{content}")
+        if not built.exists():
+            with timed(f"compiling {package} of {name} (a minute or two)"), tempfile.TemporaryDirectory() as work:
+                copied = Path(work) / "module"
+                shutil.copytree(module, copied, copy_function=shutil.copyfile)
+                for path, text in files.items():
+                    (copied / path).write_text(text)
+                half = Path(work) / "suite"
+                _run(toolchain.go(), copied / package, "test", "-c", "-ldflags", "-s -w", "-o", str(half), ".")
+                built.parent.mkdir(exist_ok=True)
+                shutil.copy2(half, built)
+    return built, module / package
+
+
+def _module(name: str) -> Path:
+    """The folder with the sources of a program's module."""
+    path, _, version = versions.ON_DEMAND[name].partition("@")
+    with tempfile.TemporaryDirectory(dir=versions.cache()) as work:
+        module = f"{path.partition('/cmd/')[0]}@{version}"
+        return Path(json.loads(_run(toolchain.go(), Path(work), "mod", "download", "-json", module))["Dir"])
 
 
 def _make(names: Collection[str]) -> None:
