@@ -256,7 +256,7 @@ def main() -> int:
     flags.add_argument("--under", choices=["jobset", "gangctl"], default="jobset")
     flags.add_argument("--count", choices=["jobs", "pods"], help="count Jobs, or Jobs that pods name (gangctl: pods)")
     flags.add_argument("--focus", default="", help="only cases whose name has this text")
-    flags.add_argument("--seconds", type=float, default=180.0, help="deadline of a case (default: 180)")
+    flags.add_argument("--seconds", type=float, default=120.0, help="deadline of a case (default: 120)")
     flags.add_argument("--jobs", type=int, default=2, help="cases at a time (default: 2)")
     flags.add_argument("--write", action="store_true", help=f"write {PAGE.name}")
     options = flags.parse_args()
