@@ -12,11 +12,16 @@ import yaml
 
 from e2e.clusters import Cluster
 from e2e.jobsets import jobset, trainer
-from e2e.queues.kueue import HOSTNAME, LABEL_QUEUE, queue
+from e2e.queues.kueue import HIGH, HOSTNAME, LABEL_PRIORITY, LABEL_QUEUE, LOW, priorities, queue
 from gangctl.annexes.jobset.names import CONTROLLER
+from tests.wait import until
+
+Document = dict[str, Any]
 
 IMAGE = "gangctl/examples:e2e"
 each_controller = pytest.mark.parametrize("controller", ["", CONTROLLER], ids=["jobset", "gangctl"])
+QUOTA = {"cpu": "200m"}
+"""For one JobSet of two pods."""
 REQUIRED = "kueue.x-k8s.io/podset-required-topology"
 
 
@@ -50,8 +55,10 @@ def managed_by(controller: str) -> dict[str, str]:
 def runtime(cluster: Cluster, namespace: str, **spec: Any) -> Iterator[str]:
     """A runtime for TrainJobs with the namespace's name. ``spec``: more fields of its JobSets."""
     cluster.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(trainer.runtime(namespace, IMAGE, **spec)))
-    yield namespace
-    cluster.kubectl("delete", "clustertrainingruntime", namespace, "--wait=false")
+    try:
+        yield namespace
+    finally:
+        cluster.kubectl("delete", "clustertrainingruntime", namespace, "--wait=false")
 
 
 @each_controller
@@ -96,18 +103,31 @@ def test_a_trainjob_whose_runtime_names_gangctl_restarts_in_place(cluster: Clust
     assert [one["restartCount"] for one in containers] == [0, 0]
 
 
+def queued(name: str, queue_name: str, script: str, controller: str, *, on: str = "", priority: str = "") -> Document:
+    """A JobSet of two pods in a queue. ``on``: the level of the topology at which they must be together."""
+    made = jobset.document(name, pod(script, cpu="100m"), replicas=2, **managed_by(controller))
+    made["metadata"]["labels"] = {LABEL_QUEUE: queue_name, **({LABEL_PRIORITY: priority} if priority else {})}
+    if on:
+        template = made["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
+        template["metadata"] = {"annotations": {REQUIRED: on}}
+    return made
+
+
+def nodes_of(cluster: Cluster, namespace: str, name: str) -> list[str]:
+    """The nodes of the pods of a JobSet that run and aren't being deleted."""
+    words = ("pods", "-l", f"jobset.sigs.k8s.io/jobset-name={name}", "--field-selector", "status.phase=Running")
+    found = get(cluster, namespace, *words)["items"]
+    return [one["spec"]["nodeName"] for one in found if "deletionTimestamp" not in one["metadata"]]
+
+
 @each_controller
 @pytest.mark.usefixtures("kueue_running", "gangctl_runs_jobsets")
 def test_kueue_admits_one_jobset_after_the_other_and_chooses_their_nodes(
     cluster: Cluster, namespace: str, controller: str
 ) -> None:
-    with queue(cluster.kubectl, namespace, {"cpu": "200m"}, ["node-1", "node-2"], topology=True) as name:
+    with queue(cluster.kubectl, namespace, QUOTA, ["node-1", "node-2"], topology=True) as name:
         for one in ("first", "second"):
-            made = jobset.document(one, pod("sleep 3", cpu="100m"), replicas=2, **managed_by(controller))
-            made["metadata"]["labels"] = {LABEL_QUEUE: name}
-            template = made["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
-            template["metadata"] = {"annotations": {REQUIRED: HOSTNAME}}
-            create(cluster, namespace, made)
+            create(cluster, namespace, queued(one, name, "sleep 3", controller, on=HOSTNAME))
         until_condition(cluster, namespace, "jobset/first", "Completed")
         until_condition(cluster, namespace, "jobset/second", "Completed")
         nodes: dict[str, set[str]] = {"first": set(), "second": set()}
@@ -119,12 +139,37 @@ def test_kueue_admits_one_jobset_after_the_other_and_chooses_their_nodes(
         assert all("topologyAssignment" in one["status"]["admission"]["podSetAssignments"][0] for one in workloads)
 
 
+@pytest.mark.usefixtures("kueue_running", "gangctl_runs_jobsets")
+def test_a_pod_that_gangctl_replaces_joins_the_others_in_their_domain(cluster: Cluster, namespace: str) -> None:
+    with queue(cluster.kubectl, namespace, QUOTA, ["node-1", "node-2"], topology=True) as name:
+        made = queued("train", name, "sleep 300", CONTROLLER, on=HOSTNAME)
+        made["spec"]["failurePolicy"] = {"maxRestarts": 3}
+        create(cluster, namespace, made)
+        nodes = until("both pods run", lambda: len(found := nodes_of(cluster, namespace, "train")) == 2 and found)
+        pods = get(cluster, namespace, "pods")["items"]
+        cluster.kubectl("delete", "pod", pods[1]["metadata"]["name"], "-n", namespace, "--wait=false")
+        until("both run again", lambda: nodes_of(cluster, namespace, "train") == nodes, every=0.25)
+
+
+@each_controller
+@pytest.mark.usefixtures("kueue_running", "gangctl_runs_jobsets")
+def test_a_jobset_that_kueue_preempts_stops_and_comes_back(cluster: Cluster, namespace: str, controller: str) -> None:
+    with queue(cluster.kubectl, namespace, QUOTA, ["node-1"]) as name, priorities(cluster.kubectl):
+        create(cluster, namespace, queued("low", name, "sleep 300", controller, priority=LOW))
+        until("it runs", lambda: len(nodes_of(cluster, namespace, "low")) == 2, every=0.25)
+        create(cluster, namespace, queued("high", name, "sleep 3", controller, priority=HIGH))
+        until_condition(cluster, namespace, "jobset/low", "Suspended")
+        until_condition(cluster, namespace, "jobset/high", "Completed")
+        until_condition(cluster, namespace, "jobset/low", "Suspended=False")
+        until("it runs again", lambda: len(nodes_of(cluster, namespace, "low")) == 2, every=0.25)
+
+
 @each_controller
 @pytest.mark.usefixtures("kueue_running", "gangctl_runs_jobsets")
 def test_kueue_admits_a_trainjob(cluster: Cluster, namespace: str, controller: str) -> None:
     with (
         runtime(cluster, namespace, **managed_by(controller)) as of,
-        queue(cluster.kubectl, namespace, {"cpu": "200m"}, ["node-1"]) as name,
+        queue(cluster.kubectl, namespace, QUOTA, ["node-1"]) as name,
     ):
         made = trainer.train_job("train", of, 2, ["true"], labels={LABEL_QUEUE: name})
         made["spec"]["trainer"]["resourcesPerNode"] = {"requests": {"cpu": "100m"}}

@@ -35,6 +35,7 @@ READY_SECONDS = 90.0
 _LEFT_OUT = {"APIService", "Deployment"}
 POOL, TAINT = "gangctl.io/e2e-pool", "gangctl.io/e2e-reserved"
 LABEL_QUEUE, LABEL_PRIORITY = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"
+LOW, HIGH = "e2e-low", "e2e-high"
 HOSTNAME = "kubernetes.io/hostname"
 
 
@@ -119,6 +120,20 @@ def _answers(lab: Lab) -> bool:
 
 
 @contextmanager
+def priorities(kubectl: Kubectl) -> Iterator[None]:
+    """The priorities LOW and HIGH of Workloads."""
+    classes = [
+        {"apiVersion": API, "kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": value}
+        for name, value in ((LOW, 10), (HIGH, 1000))
+    ]
+    kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(classes))
+    try:
+        yield
+    finally:
+        kubectl("delete", "workloadpriorityclass", LOW, HIGH)
+
+
+@contextmanager
 def queue(
     kubectl: Kubectl, namespace: str, quota: Mapping[str, str], nodes: Sequence[str], *, topology: bool = False
 ) -> Iterator[str]:
@@ -160,9 +175,11 @@ def queue(
         }
     )
     kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(made))
-    yield namespace
-    for node in nodes:
-        kubectl("taint", "node", node, f"{TAINT}-")
-        kubectl("label", "node", node, f"{POOL}-")
-    for kind in reversed(cluster_wide):
-        kubectl("delete", kind, namespace, "--wait=false")
+    try:
+        yield namespace
+    finally:
+        for node in nodes:
+            kubectl("taint", "node", node, f"{TAINT}-")
+            kubectl("label", "node", node, f"{POOL}-")
+        for kind in reversed(cluster_wide):
+            kubectl("delete", kind, namespace, "--wait=false")

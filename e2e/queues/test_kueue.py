@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from e2e.clusters import Cluster
 from e2e.gangs import CHECKPOINTS, STEP, Gang, Kubectl, gang, has_stepped
 from e2e.installation import NAMESPACE, Installed
-from e2e.queues.kueue import API, LABEL_PRIORITY, LABEL_QUEUE, queue
+from e2e.queues.kueue import HIGH, LABEL_PRIORITY, LABEL_QUEUE, LOW, priorities, queue
 from tests.wait import until
 
 NODE = "node-2"
@@ -84,12 +83,7 @@ def end(directory: Path, name: str, attempt: int, code: int) -> None:
 @pytest.fixture
 def queues(cluster: Cluster, kueue_installed: Installed, namespace: str) -> Iterator[Queues]:  # noqa: ARG001
     """A queue with quota for one gang of two, on a node that others keep off."""
-    priorities = [
-        {"apiVersion": API, "kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": value}
-        for name, value in (("e2e-low", 10), ("e2e-high", 1000))
-    ]
-    cluster.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(priorities))
-    with queue(cluster.kubectl, namespace, QUOTA, [NODE]) as name:
+    with queue(cluster.kubectl, namespace, QUOTA, [NODE]) as name, priorities(cluster.kubectl):
         yield Queues(name, namespace, cluster.kubectl)
 
 
@@ -149,10 +143,10 @@ def test_a_gang_waits_for_quota_and_keeps_it_through_restarts_and_replacements(
 
 
 def test_a_preempted_gang_stops_uncharged_and_comes_back(queues: Queues, submit: Submit, shared_dir: Path) -> None:
-    low = submit(workers("low", queues.name, shared_dir, priority="e2e-low"))
+    low = submit(workers("low", queues.name, shared_dir, priority=LOW))
     low.runs(1)
     asked = low.read()["metadata"]["uid"]
-    high = submit(workers("high", queues.name, shared_dir, priority="e2e-high"))
+    high = submit(workers("high", queues.name, shared_dir, priority=HIGH))
     waits(low, queues.name, "Preempted")
     high.runs(1)
     assert low.pods() == {}
