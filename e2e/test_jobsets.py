@@ -30,7 +30,7 @@ def jobsets_run(cluster: Cluster, gangctl_installed: Installed) -> Iterator[Inst
     """The installed release with JobSets, whose own controller isn't there."""
     if cluster.lab is None:
         pytest.skip("JobSet's definition comes from its Go module")
-    cluster.kubectl("apply", "--server-side", "-f", str(programs.on_demand("jobset")[1] / CRD))
+    cluster.kubectl("apply", "--server-side", "-f", str(programs.module("jobset") / CRD))
     installation.enable(cluster, "jobsets")
     yield gangctl_installed
     installation.enable(cluster, "jobsets", wanted=False)

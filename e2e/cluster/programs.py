@@ -53,7 +53,7 @@ def on_demand(name: str) -> tuple[Path, Path]:
     with versions.lock("programs"):
         if not versions.built(name).exists():
             _make([name])
-        return versions.built(name), _module(name)
+        return versions.built(name), module(name)
 
 
 def suite(name: str, package: str, replaced: Mapping[str, str] | None = None) -> tuple[Path, Path]:
@@ -67,27 +67,32 @@ def suite(name: str, package: str, replaced: Mapping[str, str] | None = None) ->
     files = dict(replaced or {})
     content = hashlib.sha256(json.dumps(files).encode()).hexdigest()[:8] if files else "as-it-is"
     with versions.lock("programs"):
-        module = _module(name)
+        sources = module(name)
         built = versions.built(name).with_name(f"{name}-{package.replace('/', '-')}-{versions.version(name)}-{content}")
         if not built.exists():
             with timed(f"compiling {package} of {name} (a minute or two)"), tempfile.TemporaryDirectory() as work:
                 copied = Path(work) / "module"
-                shutil.copytree(module, copied, copy_function=shutil.copyfile)
+                shutil.copytree(sources, copied, copy_function=shutil.copyfile)
                 for path, text in files.items():
                     (copied / path).write_text(text)
                 half = Path(work) / "suite"
                 _run(toolchain.go(), copied / package, "test", "-c", "-ldflags", "-s -w", "-o", str(half), ".")
                 built.parent.mkdir(exist_ok=True)
                 shutil.copy2(half, built)
-    return built, module / package
+    return built, sources / package
 
 
-def _module(name: str) -> Path:
-    """The folder with the sources of a program's module."""
+def module(name: str) -> Path:
+    """The folder with the sources of such a program's module, which is fetched if it is missing. Nothing is built.
+
+    Raises:
+        Missing: there is no Go and no way to get one, or the module can't be fetched.
+    """
     path, _, version = versions.ON_DEMAND[name].partition("@")
+    versions.cache().mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=versions.cache()) as work:
-        module = f"{path.partition('/cmd/')[0]}@{version}"
-        return Path(json.loads(_run(toolchain.go(), Path(work), "mod", "download", "-json", module))["Dir"])
+        wanted = f"{path.partition('/cmd/')[0]}@{version}"
+        return Path(json.loads(_run(toolchain.go(), Path(work), "mod", "download", "-json", wanted))["Dir"])
 
 
 def _make(names: Collection[str]) -> None:

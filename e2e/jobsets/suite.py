@@ -96,8 +96,7 @@ def compiled(*, counts_jobs: bool) -> tuple[Path, Path]:
     """The suite, and its folder."""
     if counts_jobs:
         return programs.suite(jobset.NAME, SUITE)
-    _, module = programs.on_demand(jobset.NAME)
-    text, number = JOBS.subn(JOBS_OF_PODS, (module / COUNTING).read_text())
+    text, number = JOBS.subn(JOBS_OF_PODS, (programs.module(jobset.NAME) / COUNTING).read_text())
     if number != 1:
         raise SystemExit(f"{COUNTING} of JobSet counts Jobs in another way: see JOBS in {__file__}")
     return programs.suite(jobset.NAME, SUITE, {COUNTING: text})

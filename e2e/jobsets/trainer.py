@@ -20,8 +20,7 @@ RUNTIME = "manifests/base/runtimes/torch_distributed.yaml"
 
 def runtime(name: str, image: str, **spec: Any) -> dict[str, Any]:
     """The module's own runtime for torchrun, with another image. ``spec``: more fields of its JobSets."""
-    _, module = programs.on_demand(NAME)
-    made: dict[str, Any] = yaml.safe_load((module / RUNTIME).read_text())
+    made: dict[str, Any] = yaml.safe_load((programs.module(NAME) / RUNTIME).read_text())
     made["metadata"]["name"] = name
     template = made["spec"]["template"]["spec"]
     (container,) = template["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["containers"]
