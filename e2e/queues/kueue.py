@@ -134,6 +134,20 @@ def priorities(kubectl: Kubectl) -> Iterator[None]:
 
 
 @contextmanager
+def pooled(kubectl: Kubectl, namespace: str, nodes: Sequence[str]) -> Iterator[None]:
+    """The nodes, in the pool of this namespace's queue."""
+    for node in nodes:
+        kubectl("label", "node", node, f"{POOL}={namespace}", "--overwrite")
+        kubectl("taint", "node", node, f"{TAINT}={namespace}:NoSchedule", "--overwrite")
+    try:
+        yield
+    finally:
+        for node in nodes:
+            kubectl("taint", "node", node, f"{TAINT}-")
+            kubectl("label", "node", node, f"{POOL}-")
+
+
+@contextmanager
 def queue(
     kubectl: Kubectl, namespace: str, quota: Mapping[str, str], nodes: Sequence[str], *, topology: bool = False
 ) -> Iterator[str]:
@@ -146,9 +160,6 @@ def queue(
         nodes: the nodes of its flavor.
         topology: whether Kueue chooses the node of each pod.
     """
-    for node in nodes:
-        kubectl("label", "node", node, f"{POOL}={namespace}", "--overwrite")
-        kubectl("taint", "node", node, f"{TAINT}={namespace}:NoSchedule", "--overwrite")
     flavor = {
         "nodeLabels": {POOL: namespace},
         "tolerations": [{"key": TAINT, "operator": "Equal", "value": namespace, "effect": "NoSchedule"}],
@@ -176,10 +187,8 @@ def queue(
     )
     kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(made))
     try:
-        yield namespace
+        with pooled(kubectl, namespace, nodes):
+            yield namespace
     finally:
-        for node in nodes:
-            kubectl("taint", "node", node, f"{TAINT}-")
-            kubectl("label", "node", node, f"{POOL}-")
         for kind in reversed(cluster_wide):
             kubectl("delete", kind, namespace, "--wait=false")
