@@ -8,7 +8,8 @@ doesn't have: it is False with the reasons, and there are no pods.
 
 from __future__ import annotations
 
-from collections import defaultdict
+import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -34,6 +35,7 @@ _FAILED_BY: Final = {
     Reason.BUDGET_EXHAUSTED: ("ReachedMaxRestarts", "jobset failed due to reaching max number of restarts"),
 }
 _FAILED_JOBS: Final = ("FailedJobs", "jobset failed due to one or more job failures")
+_NOT_IN_REASONS: Final = re.compile("[^A-Za-z0-9_]+")
 _LONGEST: Final = 32_768
 """Characters of a condition's message."""
 
@@ -44,13 +46,17 @@ class Running:
 
     stage: Stage
     job: GangJob | None
-    """None before it is created."""
+    """None before it is created, after it was deleted, and if this release can't read it."""
     pods: Sequence[Pod] = ()
+    is_over: bool = False
+    """Whether the stage after it has begun, whatever became of this one's gang."""
 
     @property
     def phase(self) -> GangPhase:
         """The phase of the gang."""
-        return GangPhase.NEW if self.job is None else self.job.status.phase
+        if self.job is None:
+            return GangPhase.SUCCEEDED if self.is_over else GangPhase.NEW
+        return self.job.status.phase
 
 
 class Said(NamedTuple):
@@ -68,7 +74,9 @@ class Outcome(NamedTuple):
     events: tuple[Said, ...]
 
 
-def current(jobset: Mapping[str, Any], stages: Sequence[Running], now: float, refusal: str = "") -> Outcome:
+def current(
+    jobset: Mapping[str, Any], stages: Sequence[Running], now: float, refusal: str = "", *, has_gang: bool = False
+) -> Outcome:
     """The status of a JobSet.
 
     Args:
@@ -76,6 +84,9 @@ def current(jobset: Mapping[str, Any], stages: Sequence[Running], now: float, re
         stages: What is known of its gangs; none if it can't be translated.
         now: In seconds since the epoch.
         refusal: Why what it asks for can't be run; empty if it can.
+        has_gang: Whether it has a gang all the same, which an earlier release made.
+
+    A JobSet that can never be run has failed: nothing of its spec can be changed.
     """
     conditions = _Conditions(jobset, now)
     spec, failure = jobset["spec"], jobset["spec"].get("failurePolicy")
@@ -88,11 +99,17 @@ def current(jobset: Mapping[str, Any], stages: Sequence[Running], now: float, re
         "replicatedJobsStatus": jobs,
     }
     if is_finished(jobset):
-        return conditions.outcome({"replicatedJobsStatus": jobs})
+        is_known = all(one.job is not None for one in stages) and bool(stages)
+        return conditions.outcome({"replicatedJobsStatus": jobs} if is_known else {})
     rejection = next((text for one in stages if one.job is not None and (text := _refusal(one.job.status))), "")
     if refusal:
         text = f"gangctl can't run this JobSet: {refusal}. Change it, or create it without managedBy"
         conditions.set(ACCEPTED, is_true=False, reason="Unsupported", message=text, is_new=True, is_warning=True)
+        if has_gang:
+            return conditions.outcome({})
+        if not stages:
+            conditions.set(FAILED, is_true=True, reason="Unsupported", message=text, is_warning=True)
+            return conditions.outcome(fields | {"terminalState": FAILED})
     elif rejection:
         conditions.set(ACCEPTED, is_true=False, reason="Refused", message=rejection, is_new=True, is_warning=True)
     else:
@@ -121,7 +138,7 @@ def current(jobset: Mapping[str, Any], stages: Sequence[Running], now: float, re
     is_new = fields["restarts"] > (jobset.get("status") or {}).get("restarts", 0)
     if begun and (restarting is not None or is_new):  # One may be over before it is seen.
         last = restarting or begun[-1]
-        rule = last.incidents[0].cause.rule
+        rule = _NOT_IN_REASONS.sub("_", last.incidents[0].cause.rule or "").rstrip("_")
         reason = f"FailurePolicy_{rule}" if rule else "DefaultFailurePolicy"
         conditions.set(RESTARTING, is_true=True, reason=reason, message=last.message, is_warning=True)
     if (
@@ -188,39 +205,41 @@ def _replicas(spec: Mapping[str, Any], name: str) -> int:
 def _replicated_jobs(jobset: Mapping[str, Any], stages: Sequence[Running]) -> Iterator[dict[str, Any]]:
     """How many Jobs of each replicated job are ready, and so on, by the names that JobSet sorts: the last first."""
     running = {name: (one, role) for one in stages for name, role in one.stage.roles.items()}
-    for job in sorted(jobset["spec"]["replicatedJobs"], key=lambda one: str(one["name"]), reverse=True):
+    for job in sorted(jobset["spec"].get("replicatedJobs") or (), key=lambda one: str(one["name"]), reverse=True):
         counts = dict.fromkeys(("active", "failed", "ready", "succeeded", "suspended"), 0)
         found = running.get(job["name"])
         if found is not None:
             counts |= _counts(job, *found, is_suspended=bool(jobset["spec"].get("suspend")))
+        elif stages and not pods_of_job(job):
+            counts["succeeded"] = int(job.get("replicas", 1))
         yield {"name": job["name"], **counts}
 
 
 def _counts(job: Mapping[str, Any], running: Running, role: str, *, is_suspended: bool) -> dict[str, int]:
     size, replicas = pods_of_job(job), int(job.get("replicas", 1))
-    done, ready, live = (defaultdict[int, int](int) for _ in range(3))
+    done, ready, live = Counter[int](), Counter[int](), Counter[int]()
     if running.job is not None:
         status = running.job.status
         finished = recorded_places(status, attempt_with_workers(status))
         for member in finished:
             name, index = parse_member_name(member)
-            if name == role:
-                done[index // size] += 1
+            done[index // size] += name == role
         for pod in running.pods:
             name, index = parse_member_name(pod.member)
             if name == role and pod.member not in finished and not (pod.deleting or pod.terminated):
                 live[index // size] += 1
                 ready[index // size] += any((kind, state) == ("Ready", "True") for kind, state, _ in pod.conditions)
     whole = running.phase is GangPhase.SUCCEEDED and not running.stage.document["spec"].get("successPolicy")
-    succeeded = {one for one in range(replicas) if whole or done[one] >= size}
-    failed = {_failed_job(running.job, role, size)} if running.phase is GangPhase.FAILED else set()
-    rest = [one for one in range(replicas) if one not in succeeded | failed]
+    succeeded = {one for one, number in done.items() if number >= size}
+    failed = {_failed_job(running.job, role, size)} - {None} if running.phase is GangPhase.FAILED else set()
+    rest = [one for one in live if not whole and one not in succeeded | failed]
+    ended = replicas if whole else len(succeeded)
     return {
-        "active": sum(live[one] > 0 for one in rest),
-        "failed": len(failed & set(range(replicas))),
-        "ready": sum(live[one] > 0 and done[one] + ready[one] >= size for one in rest),
-        "succeeded": len(succeeded),
-        "suspended": len(rest) if is_suspended else 0,
+        "active": len(rest),
+        "failed": len(failed - succeeded),
+        "ready": sum(done[one] + ready[one] >= size for one in rest),
+        "succeeded": ended,
+        "suspended": replicas - ended - len(failed - succeeded) if is_suspended else 0,
     }
 
 

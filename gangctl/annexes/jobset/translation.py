@@ -23,6 +23,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import yaml
+
 from gangctl.annexes.jobset import names
 from gangctl.annexes.jobset.pods import Place
 from gangctl.api.model import YEAR
@@ -31,6 +33,7 @@ from gangctl.api.names import (
     API_VERSION,
     KIND,
     MAX_GANG_NAME,
+    MAX_MEMBERS,
     MAX_POD_NAME,
     MAX_ROLE_NAME,
     longest_pod_name,
@@ -39,6 +42,7 @@ from gangctl.api.yaml_documents import UnreadableError, read
 
 MOST_CHARACTERS: Final = 16_384
 """Of the annotation, which is parsed in the controller."""
+MOST_ROLES: Final = 8
 _BACKOFF_LIMIT: Final = 6
 """The Job's default."""
 _MOST_RESTARTS: Final = 200
@@ -76,7 +80,10 @@ class Stage:
 
     @property
     def applied(self) -> str:
-        """What the annotation of the stored GangJob is when this document has been applied."""
+        """What the annotation of the stored GangJob is when this document has been applied.
+
+        It has two hashes: of the pods that the JobSet itself asks for, and of everything.
+        """
         found: str = self.document["metadata"]["annotations"][ANNOTATION_APPLIED]
         return found
 
@@ -121,26 +128,51 @@ class _Translation:
         self._jobs: Sequence[Mapping[str, Any]] = self._spec.get("replicatedJobs") or ()
         self._failure: Mapping[str, Any] | None = self._spec.get("failurePolicy")
         self._reasons: list[str] = []
+        self._check_size()
+        self._raise_reasons()
         self._role_names = dict(zip((one["name"] for one in self._jobs), _role_names(self._jobs), strict=True))
         self._added = self._annotation()
 
     def stages(self) -> tuple[Stage, ...]:
         """All of them."""
-        self._check()
         groups = self._groups()
+        self._check(groups)
+        rules = [list(self._rules(jobs)) for jobs in groups]
+        self._raise_reasons()
         last = len(groups) - 1
-        made = [self._stage(jobs, "" if at == last else f"-s{at}") for at, jobs in enumerate(groups)] if groups else []
-        if not made:
-            self._refuse("spec.replicatedJobs", "no pod is asked for")
+        return tuple(self._stage(jobs, rules[at], "" if at == last else f"-s{at}") for at, jobs in enumerate(groups))
+
+    def _raise_reasons(self) -> None:
         if self._reasons:
             raise UnsupportedError("; ".join(dict.fromkeys(self._reasons)))
-        return tuple(made)
+
+    def _check_size(self) -> None:
+        """Refuse what would take long to translate."""
+        members = sum(one.get("replicas", 1) * pods_of_job(one) for one in self._jobs)
+        if not members:
+            self._refuse("spec.replicatedJobs", "no pod is asked for")
+        if len(self._jobs) > MOST_ROLES or members > MAX_MEMBERS:
+            found = f"{len(self._jobs)} replicated jobs with {members} pods"
+            self._refuse(
+                "spec.replicatedJobs", f"{found}; a gang has at most {MOST_ROLES} roles and {MAX_MEMBERS} pods"
+            )
 
     def _refuse(self, path: str, why: str) -> None:
         self._reasons.append(f"{path}: {why}")
 
-    def _check(self) -> None:
+    def _check(self, groups: Sequence[Sequence[Mapping[str, Any]]]) -> None:
         """Refuse what no gang has."""
+        awaited = {one["name"] for job in self._jobs for one in job.get("dependsOn") or ()}
+        for job in (job for group in groups[:-1] for job in group if job["name"] not in awaited):
+            self._refuse(
+                f"replicated job {job['name']}",
+                "others wait until another is complete, and none for it: give them to two JobSets, since gangs of one "
+                "JobSet run one after the other",
+            )
+        for group in groups:
+            deadlines = {one["template"]["spec"].get("activeDeadlineSeconds") for one in group}
+            if len(deadlines) > 1:
+                self._refuse("activeDeadlineSeconds", "Jobs that run together must have the same, or none")
         if (self._spec.get("startupPolicy") or {}).get("startupPolicyOrder") == "InOrder":
             self._refuse(
                 "spec.startupPolicy", "the pods of a gang start together; dependsOn with status Complete makes stages"
@@ -150,6 +182,8 @@ class _Translation:
         jobs = sum(one.get("replicas", 1) for one in self._jobs if one["name"] in targets)
         if policy.get("operator") == "Any" and jobs > 1:
             self._refuse("spec.successPolicy.operator", "Any of several Jobs: a gang succeeds when all of them have")
+        if groups and not any(one["name"] in targets for one in groups[-1]):
+            self._refuse("spec.successPolicy.targetReplicatedJobs", "none of them is among those that run last")
         for at, job in enumerate(self._jobs):
             path, spec = f"spec.replicatedJobs[{at}]", job["template"]["spec"]
             for field, why in _UNSUPPORTED.items():
@@ -192,7 +226,7 @@ class _Translation:
             found.setdefault(stage_of[job["name"]], []).append(job)
         return [found[at] for at in sorted(found)]
 
-    def _stage(self, jobs: Sequence[Mapping[str, Any]], suffix: str) -> Stage:
+    def _stage(self, jobs: Sequence[Mapping[str, Any]], rules: Sequence[Mapping[str, Any]], suffix: str) -> Stage:
         roles = {one["name"]: self._role_names[one["name"]] for one in jobs}
         targets: Sequence[str] = (self._spec.get("successPolicy") or {}).get("targetReplicatedJobs") or ()
         succeeds = [roles[one] for one in roles if one in targets]
@@ -202,15 +236,12 @@ class _Translation:
             "suspend": bool(self._spec.get("suspend")),
             "roles": [self._role(one) for one in jobs],
             "recovery": {"budget": self._budget(jobs), **(added.get("recovery") or {})},
-            "podFailurePolicy": {
-                "rules": [*((added.get("podFailurePolicy") or {}).get("rules") or ()), *self._rules(jobs)]
-            },
+            "podFailurePolicy": {"rules": [*((added.get("podFailurePolicy") or {}).get("rules") or ()), *rules]},
         }
         if succeeds and len(succeeds) < len(roles) and not suffix:
             spec["successPolicy"] = {"type": "Roles", "roles": succeeds}
-        deadlines = [found for one in jobs if (found := one["template"]["spec"].get("activeDeadlineSeconds"))]
-        if deadlines:
-            spec["activeDeadlineSeconds"] = min(deadlines)
+        if deadline := jobs[0]["template"]["spec"].get("activeDeadlineSeconds"):
+            spec["activeDeadlineSeconds"] = deadline
         gang = self._gang_name(roles.values(), suffix)
         return Stage(gang, roles, self._document(gang, spec))
 
@@ -218,7 +249,9 @@ class _Translation:
         name, uid = self._metadata["name"], self._metadata["uid"]
         labels = {key: one for key, one in (self._metadata.get("labels") or {}).items() if not key.startswith(_QUEUE)}
         owner = {"apiVersion": names.API_VERSION, "kind": names.KIND, "name": name, "uid": uid}
-        digest = hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:16]
+        submitted = [{key: value for key, value in one.items() if key not in _OF_ROLE} for one in spec["roles"]]
+        parts = (json.dumps(one, sort_keys=True).encode() for one in (submitted, spec))
+        digest = "-".join(hashlib.sha256(one).hexdigest()[:16] for one in parts)
         return {
             "apiVersion": API_VERSION,
             "kind": KIND,
@@ -261,6 +294,9 @@ class _Translation:
     def _template(self, job: Mapping[str, Any]) -> dict[str, Any]:
         template = job["template"]["spec"]["template"]
         metadata, spec = template.get("metadata") or {}, dict(template["spec"])
+        annotations = dict(metadata.get("annotations") or {})
+        for key in (names.EXCLUSIVE, names.NODE_SELECTOR):  # JobSet's webhook would take the pod for its own.
+            annotations.pop(key, None)
         both = self._shared(job)
         place = self._place(job)
         if subdomain(self._jobset):
@@ -280,7 +316,7 @@ class _Translation:
         return {
             "metadata": {
                 "labels": {**(metadata.get("labels") or {}), **both},
-                "annotations": {**(metadata.get("annotations") or {}), **both, names.ANNOTATION_PLACE: place.text},
+                "annotations": {**annotations, **both, names.ANNOTATION_PLACE: place.text},
                 **({"finalizers": metadata["finalizers"]} if metadata.get("finalizers") else {}),
             },
             "spec": spec,
@@ -311,16 +347,18 @@ class _Translation:
     def _place(self, job: Mapping[str, Any]) -> Place:
         before = self._jobs[: list(self._jobs).index(job)]
         group = job.get("groupName", "default")
-        own = (job["template"].get("metadata") or {}).get("annotations") or {}
         whole = self._metadata.get("annotations") or {}
-        source = own if names.EXCLUSIVE in own else whole
+        templates = (job["template"], job["template"]["spec"]["template"])
+        found = dict(whole) if names.EXCLUSIVE in whole else {}
+        for one in templates:
+            found |= (one.get("metadata") or {}).get("annotations") or {}
         return Place(
             parallelism=pods_of_job(job),
             global_offset=_jobs(before),
             group_offset=_jobs(one for one in before if one.get("groupName", "default") == group),
             is_indexed=job["template"]["spec"].get("completionMode", "Indexed") == "Indexed",
-            exclusive=source.get(names.EXCLUSIVE, ""),
-            by_node_selector=names.EXCLUSIVE in source and names.NODE_SELECTOR in source,
+            exclusive=found.get(names.EXCLUSIVE, ""),
+            by_node_selector=names.EXCLUSIVE in found and names.NODE_SELECTOR in found,
         )
 
     # What is done about failures.
@@ -331,8 +369,9 @@ class _Translation:
     def _budget(self, jobs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         most = self._restarts()
         if (self._failure or {}).get("restartStrategy") != "InPlaceRestart":
-            limits = (int(one["template"]["spec"].get("backoffLimit", _BACKOFF_LIMIT)) for one in jobs)
-            most = (min(limits) + 1) * (most + 1) - 1
+            limit = min(int(one["template"]["spec"].get("backoffLimit", _BACKOFF_LIMIT)) for one in jobs)
+            ends = any(self._action(one["name"], "BackoffLimitExceeded") == "FailJob" for one in jobs)
+            most = limit if ends else (limit + 1) * (most + 1) - 1
         if most > _MOST_RESTARTS:
             return {"type": "Unlimited"}
         return {"type": "Windowed", "maxRestarts": most, "windowSeconds": YEAR}
@@ -388,14 +427,23 @@ class _Translation:
             self._refuse(path, f"{len(text)} characters; at most {MOST_CHARACTERS}")
             return {}
         try:
+            if any(isinstance(one, yaml.AliasToken | yaml.AnchorToken) for one in yaml.scan(text)):
+                self._refuse(path, "anchors and aliases aren't allowed")
+                return {}
             documents = read(text)
-        except UnreadableError as error:
-            self._refuse(path, str(error))
+        except (UnreadableError, yaml.YAMLError) as error:
+            self._refuse(path, " ".join(str(error).split()))
             return {}
         found = documents[0].value if documents else {}
         if len(documents) > 1 or not isinstance(found, dict):
             self._refuse(path, "expected one map with fields of a GangJob's spec")
             return {}
+        for flaw in documents[0].flaws if documents else ():
+            self._refuse(f"{path}.{'.'.join(map(str, flaw.location))}", f"{flaw.found}; expected {flaw.expected}")
+        for name in (one for one in _OF_GANG if not isinstance(found.get(one, {}), dict)):
+            self._refuse(f"{path}.{name}", "expected a map")
+        if not self._reasons and not isinstance(found.get("podFailurePolicy", {}).get("rules", []), list):
+            self._refuse(f"{path}.podFailurePolicy.rules", "expected a list")
         for name in found.keys() - {*_OF_GANG, "roles"}:
             self._refuse(
                 f"{path}.{name}", f"the JobSet decides it, or there is no such field: {', '.join((*_OF_GANG, 'roles'))}"
@@ -405,7 +453,7 @@ class _Translation:
             self._refuse(f"{path}.roles", "expected a list of maps, each with the name of a replicated job")
             return {**found, "roles": []}
         for one in roles:
-            if one.get("name") not in self._role_names:
+            if str(one.get("name")) not in self._role_names:
                 self._refuse(f"{path}.roles", f"{one.get('name')!r:.80} is no replicated job")
             for name in one.keys() - {"name", *_OF_ROLE}:
                 self._refuse(

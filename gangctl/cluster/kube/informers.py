@@ -132,7 +132,8 @@ class Informers:
         for uid in tuple(gangs.items):
             self._notify(uid)
 
-    def _shows(self, namespace: str) -> bool:
+    def shows(self, namespace: str) -> bool:
+        """Return whether all gangs and pods of a namespace were listed."""
         return self.has_synced and self.gangs.of(namespace).listed.is_set() and self.pods.of(namespace).listed.is_set()
 
     def synced_since(self, uid: str) -> float:
@@ -183,7 +184,7 @@ class Informers:
     def stored(self, uid: str) -> KubeGang | None:
         """The GangJob, also if it can't be read; None if it is gone or is being deleted."""
         found = self.gangs.items.get(uid)
-        return None if found is None or found.deleting or not self._shows(found.namespace) else found
+        return None if found is None or found.deleting or not self.shows(found.namespace) else found
 
     def pods_of(self, uid: str) -> tuple[KubePod, ...]:
         """All pods that the gang owns, sorted by name."""
@@ -198,7 +199,7 @@ class Informers:
     def pod(self, uid: str) -> KubePod | None:
         """The pod with this UID, if a gang owns it."""
         found = self.pods.items.get(uid)
-        return found if found is not None and self._shows(found.namespace) and self._is_owned(found) else None
+        return found if found is not None and self.shows(found.namespace) and self._is_owned(found) else None
 
     def _is_owned(self, pod: KubePod) -> bool:
         gang = self.gangs.items.get(pod.gang)

@@ -259,7 +259,10 @@ def build_pod(
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec | changes}
     for annotation, complete in _completions().items():
         if annotation in metadata["annotations"]:
-            pod = complete(pod)
+            try:
+                pod = complete(pod)
+            except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+                raise Terminal(f"{path}.metadata.annotations[{annotation}]: it can't be used: {error!r:.200}") from None
     return pod
 
 
@@ -310,7 +313,8 @@ def _completed_spec(job: GangJob, create: CreatePod, written: dict[str, Any], pa
 
 def _waits_for_domain(spec: Mapping[str, Any]) -> bool:
     """Return whether a queue has gated the pod until it names a domain, which may be the node to avoid."""
-    return any(one.get("name") == TOPOLOGY_GATE for one in spec.get("schedulingGates") or ())
+    gates = spec.get("schedulingGates")
+    return isinstance(gates, list) and {"name": TOPOLOGY_GATE} in gates
 
 
 def _role(job: GangJob, member: str) -> tuple[int, Role]:

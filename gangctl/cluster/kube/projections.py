@@ -181,10 +181,11 @@ def _gang(raw: dict[str, Any]) -> KubeGang:
     metadata = RawMetadata.model_validate(raw.get("metadata"))
     deleting = metadata.deletion_timestamp is not None
     names = (metadata.uid, metadata.namespace, metadata.name, metadata.resource_version)
+    owner = next((one.uid for one in metadata.owner_references if one.controller), "")
     try:
         read = read_compact(raw)
     except ValueError as error:
-        return KubeGang(*names, None, _too_deep(raw) or first_error(error), deleting=deleting)
+        return KubeGang(*names, None, _too_deep(raw) or first_error(error), deleting=deleting, owner=owner)
     stored, size = read.stored, read.template_bytes
     labels = metadata.labels
     return KubeGang(
@@ -195,7 +196,7 @@ def _gang(raw: dict[str, Any]) -> KubeGang:
         template_bytes=size,
         queue=labels.get(LABEL_QUEUE, ""),
         priority_class=labels.get(LABEL_PRIORITY_CLASS, ""),
-        owner=next((one.uid for one in metadata.owner_references if one.controller), ""),
+        owner=owner,
         applied=str((raw["metadata"].get("annotations") or {}).get(ANNOTATION_APPLIED, ""))[:MOST_APPLIED],
     )
 

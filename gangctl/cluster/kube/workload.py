@@ -236,7 +236,7 @@ def _topology_request(annotations: Mapping[str, str]) -> dict[str, Any]:
         return {}
     if "unconstrained" in made:
         made["unconstrained"] = made["unconstrained"] == "true"
-    if (size := made.pop("podSetSliceSize", "")).isdecimal():
+    if (size := str(made.pop("podSetSliceSize", ""))).isdecimal():
         made["podSetSliceSize"] = int(size)
     return {"topologyRequest": made | {"podIndexLabel": LABEL_INDEX}}
 

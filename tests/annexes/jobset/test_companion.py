@@ -128,7 +128,7 @@ async def test_what_an_earlier_jobset_of_the_name_left_is_waited_for(api: FakeAp
     await api.put("services", json.loads(json.dumps(left)))
     await api.put("jobsets", created())
     async with replica(api, "a", *ON):
-        await until_async("it was tried twice", lambda: api.count("POST", "services") > 1)
+        await until_async("it was tried twice", lambda: api.count("GET", "services/llama") > 1)
         assert gang(api) is None
         await api.remove("services", "default", "llama")
         await until_async("it has its gang", lambda: gang(api) is not None)
@@ -147,3 +147,65 @@ async def test_what_the_api_server_rejects_is_said_in_terms_of_the_jobset(api: F
     events = [one for (plural, *_), one in api.objects.items() if plural == "events"]
     notes = [one["note"] for one in events if one["regarding"]["kind"] == "JobSet"]
     assert any("spec.replicatedJobs[0].template.spec.template.spec.containers: the worker" in one for one in notes)
+
+
+def suspended(api: FakeApi) -> bool | None:
+    found = gang(api)
+    return None if found is None else found["spec"].get("suspend", False)
+
+
+async def test_a_gang_that_is_deleted_alone_is_made_again(api: FakeApi) -> None:
+    await api.put("jobsets", created())
+    async with replica(api, "a", *ON):
+        await until_async("it has its gang", lambda: gang(api))
+        await api.remove("gangjobs", "default", "llama")
+        await until_async("it has one again", lambda: gang(api))
+
+
+@pytest.mark.parametrize("text", ["recovery: x", "podFailurePolicy: 5", "roles: [{name: [a]}]", "a: &a [*a]", "x: ["])
+async def test_a_suspension_is_passed_on_whatever_the_annotation_says(api: FakeApi, text: str) -> None:
+    await api.put("jobsets", created())
+    async with replica(api, "a", *ON):
+        await until_async("it has its gang", lambda: suspended(api) is False)
+        changed = created(suspend=True)
+        changed["metadata"] |= {"annotations": {"gangctl.io/spec": text}, "generation": 2}
+        await api.put("jobsets", {**api.objects["jobsets", "default", "llama"], **changed})
+        await until_async("the gang is suspended", lambda: suspended(api))
+        await until_async("it says why", lambda: conditions(api).get("Accepted", ("",))[0] == "False")
+    assert "Failed" not in conditions(api)
+
+
+async def test_other_pods_than_those_that_run_are_asked_for_by_way_of_a_suspension(api: FakeApi) -> None:
+    """A queue may take its quota back and give other nodes before the first change is seen."""
+    await api.put("jobsets", created())
+    seen: list[bool] = []
+
+    async def refuse(request: web.Request) -> web.StreamResponse | None:
+        if request.method == "PATCH" and request.path.endswith("/gangjobs/llama"):
+            wanted = (await request.json())["spec"]
+            seen.append(bool(wanted.get("suspend")))
+            if "roles" in wanted and gang(api) is not None and not suspended(api):
+                return status(422, "Invalid", "spec: roles can be changed only while suspend is true")
+        return None
+
+    async with replica(api, "a", *ON):
+        await until_async("it has its gang", lambda: suspended(api) is False)
+        api.faults.append(refuse)
+        changed = created()
+        changed["metadata"]["generation"] = 2
+        pod = changed["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+        pod["nodeSelector"] = {"pool": "b"}
+        await api.put("jobsets", {**api.objects["jobsets", "default", "llama"], **changed})
+        await until_async("it has the other nodes", lambda: "pool" in json.dumps(gang(api)))
+        await until_async("and goes on", lambda: suspended(api) is False)
+    assert seen == [True, False]
+
+
+async def test_a_jobset_that_can_never_run_has_failed_and_one_of_a_million_pods_is_as_cheap(api: FakeApi) -> None:
+    huge = created()
+    huge["spec"]["replicatedJobs"][0]["replicas"] = 2**30
+    await api.put("jobsets", huge)
+    async with replica(api, "a", *ON):
+        await until_async("it has failed", lambda: "Failed" in conditions(api))
+    assert "2147483648 pods; a gang has at most 8 roles and 10000 pods" in conditions(api)["Failed"][2]
+    assert api.objects["jobsets", "default", "llama"]["status"]["terminalState"] == "Failed"

@@ -168,12 +168,41 @@ def test_what_the_cluster_refuses_is_a_condition_until_it_takes_it() -> None:
     found = jobset(replicated("workers"))
     refusal = outcome(found, "Pending", conditions=[("Accepted", False, "TemplateRefused")])
     assert conditions(refusal) == {}, "a refusal without a text is none"
-    made = current(found, [], NOW, "spec.startupPolicy: no")
+    (stage,) = stages(found)
+    made = current(found, [Running(stage, None)], NOW, "the worker needs a command")
     assert conditions(made) == {"Accepted": ("False", "Unsupported")}
     assert made.events[0].is_warning
     found["status"] = made.status
-    assert current(found, [], NOW + 9, "spec.startupPolicy: no").status == found["status"]
+    assert current(found, [Running(stage, None)], NOW + 9, "the worker needs a command").status == found["status"]
     assert conditions(outcome(found, "Running")) == {"Accepted": ("True", "Accepted")}
+
+
+def test_what_can_never_be_run_has_failed() -> None:
+    made = current(jobset(replicated("workers")), [], NOW, "spec.startupPolicy: no")
+    assert conditions(made) == {"Accepted": ("False", "Unsupported"), "Failed": ("True", "Unsupported")}
+    assert made.status["terminalState"] == "Failed"
+    assert current(jobset(), [], NOW, "no pods").status["replicatedJobsStatus"] == []
+
+
+def test_a_reason_has_only_what_a_condition_can_have() -> None:
+    states: dict[str, Any] = {
+        "conditions": [("Restarting", True, "x")],
+        "incidents": [incident("workers-0", cause={"rule": "rules[0]"})],
+    }
+    made = outcome(jobset(replicated("workers")), "Gathering", **states)
+    assert conditions(made)["RestartingJobSet"] == ("True", "FailurePolicy_rules_0")
+
+
+def test_jobs_without_pods_are_done() -> None:
+    made = outcome(jobset(replicated("workers"), replicated("none", 0, 3)), "Running", pods("workers", 0, 1))
+    assert counts(made, "none") == {"succeeded": 3}
+
+
+def test_a_stage_is_over_when_the_next_has_begun_whatever_became_of_its_gang() -> None:
+    found = jobset(replicated("fetch", 1), replicated("node", 2, dependsOn=[{"name": "fetch", "status": "Complete"}]))
+    first, last = stages(found)
+    made = current(found, [Running(first, None, is_over=True), Running(last, gang(last.document, "Succeeded"))], NOW)
+    assert conditions(made) == {"Completed": ("True", "AllJobsCompleted")}
 
 
 def test_a_gang_that_runs_is_told_of_though_what_was_added_later_cannot_be_run() -> None:

@@ -83,7 +83,7 @@ def test_jobs_that_wait_until_others_are_complete_are_gangs_one_after_the_other(
     found = jobset(
         replicated("fetch-data", 1),
         replicated("fetch-model", 1),
-        replicated("node", 4, dependsOn=[{"name": "fetch-data", "status": "Complete"}]),
+        replicated("node", 4, dependsOn=[{"name": f"fetch-{one}", "status": "Complete"} for one in ("data", "model")]),
     )
     first, last = stages(found)
     assert (first.gang, dict(first.roles)) == ("llama-s0", {"fetch-data": "fetchdata", "fetch-model": "fetchmodel"})
@@ -140,6 +140,12 @@ def test_a_rule_for_one_replicated_job_is_one_for_its_role() -> None:
     assert spec["podFailurePolicy"]["rules"] == [{"action": "FailJob", "roles": ["driver"], "onExitCodes": any_failure}]
 
 
+def test_a_job_whose_first_failure_too_many_fails_the_jobset_has_no_more_restarts() -> None:
+    rules = [{"name": "r", "action": "FailJobSet", "onJobFailureReasons": ["BackoffLimitExceeded"]}]
+    spec = only(jobset(replicated("a", backoffLimit=3), failurePolicy={"maxRestarts": 10, "rules": rules}))
+    assert spec["recovery"]["budget"]["maxRestarts"] == 3
+
+
 def test_success_of_some_replicated_jobs_is_success_of_their_roles() -> None:
     policy = {"operator": "All", "targetReplicatedJobs": ["driver"]}
     spec = only(jobset(replicated("driver"), replicated("workers"), successPolicy=policy))
@@ -169,6 +175,11 @@ def test_the_annotation_adds_what_only_a_gang_has() -> None:
         ("roles: [{name: other}]", "'other' is no replicated job"),
         ("- a", "expected one map"),
         ("a: [", "gangctl.io/spec]: "),
+        ("recovery: x", "gangctl.io/spec].recovery: expected a map"),
+        ("podFailurePolicy: {rules: 5}", "podFailurePolicy.rules: expected a list"),
+        ("roles: [{name: [a]}]", "is no replicated job"),
+        ("network: {a: &a x, b: *a}", "anchors and aliases"),
+        ("progress: {timeoutSeconds: .inf}", "progress.timeoutSeconds"),
         ("x" * 16_385, "16385 characters"),
     ],
 )
@@ -201,6 +212,14 @@ def test_an_annotation_that_cannot_be_used_is_refused(text: str, why: str) -> No
             "spec.failurePolicy.rules[0].onJobFailureMessagePatterns",
         ),
         (jobset(replicated("a", 0)), "spec.replicatedJobs: no pod"),
+        (jobset(), "spec.replicatedJobs: no pod"),
+        (jobset(replicated("a", 1, 10_001)), "1 replicated jobs with 10001 pods"),
+        (jobset(*(replicated(f"a{at}") for at in range(9))), "9 replicated jobs with 18 pods"),
+        (
+            jobset(replicated("a"), replicated("b"), replicated("c", dependsOn=[{"name": "a", "status": "Complete"}])),
+            "replicated job b: others wait until another is complete, and none for it",
+        ),
+        (jobset(replicated("a", activeDeadlineSeconds=9), replicated("b")), "activeDeadlineSeconds"),
     ],
 )
 def test_what_a_gang_cannot_do_is_refused_by_the_field(found: dict[str, Any], field: str) -> None:
@@ -291,6 +310,18 @@ def test_a_job_with_a_domain_to_itself_attracts_its_own_pods_and_repels_those_of
     assert apart["labelSelector"]["matchExpressions"][1]["values"] == [key]
     assert other["metadata"]["labels"][names.JOB_KEY] != key
     assert names.EXCLUSIVE not in first["metadata"]["annotations"], "JobSet's webhook would take it for its own"
+
+
+def test_the_annotations_of_a_domain_are_merged_as_jobset_does_and_stay_off_the_pods() -> None:
+    found = jobset(replicated("a", 2, 2), annotations={names.EXCLUSIVE: "rack"})
+    found["spec"]["replicatedJobs"][0]["template"]["metadata"] = {"annotations": {names.NODE_SELECTOR: "true"}}
+    assert "nodeSelector" in pod(found, "a", 0)["spec"]
+    of_pod = jobset(replicated("a", 2, 2))
+    template = of_pod["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
+    template["metadata"] = {"annotations": {names.EXCLUSIVE: "rack"}}
+    made = pod(of_pod, "a", 1)
+    assert "affinity" in made["spec"]
+    assert names.EXCLUSIVE not in made["metadata"]["annotations"]
 
 
 def test_nodes_that_are_labelled_for_each_job_are_selected_by_its_name() -> None:

@@ -289,7 +289,7 @@ class FakeApi:
             annotations = {**metadata.get("annotations", {}), **given["annotations"]}
             changed = {**stored, "metadata": {**metadata, "annotations": annotations}}
             return web.json_response(await self.put(key[0], changed))
-        if (given["resourceVersion"], given.get("uid", metadata["uid"])) != (
+        if (given.get("resourceVersion", metadata["resourceVersion"]), given.get("uid", metadata["uid"])) != (
             metadata["resourceVersion"],
             metadata["uid"],
         ):
