@@ -92,8 +92,8 @@ registry: nodes would take the image from a public one, where anyone might own t
 - apiGroups: [gangctl.io]
   resources: [gangjobs/finalizers]
   verbs: [update]
-# Pods are created and deleted. Of a pod that runs, only annotations are changed, through its status: what it runs can't
-# be changed there.
+# Pods are created and deleted. Of a pod that runs, only annotations are changed, through its status, and the label
+# that makes it known by a JobSet's host name: what it runs can't be changed there.
 - apiGroups: [""]
   resources: [pods]
   verbs: [get, list, watch, create, delete]
