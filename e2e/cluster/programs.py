@@ -54,8 +54,12 @@ def on_demand(name: str) -> tuple[Path, Path]:
         path, _, version = versions.ON_DEMAND[name].partition("@")
         with tempfile.TemporaryDirectory(dir=versions.cache()) as work:
             module = f"{path.partition('/cmd/')[0]}@{version}"
-            described = json.loads(_run(toolchain.go(), Path(work), "mod", "download", "-json", module))
-    return versions.built(name), Path(described["Dir"])
+            return versions.built(name), sources(toolchain.go(), Path(work), module)
+
+
+def sources(go: Path, work: Path, module: str) -> Path:
+    """The folder with the sources of a module, which is downloaded if it isn't there: ``k8s.io/api@v0.37.2``."""
+    return Path(json.loads(_run(go, work, "mod", "download", "-json", module))["Dir"])
 
 
 def _make(names: Collection[str]) -> None:
@@ -86,8 +90,8 @@ def _build(go: Path, name: str, package: str) -> None:
         at = Path(work)
         if name in versions.AS_THEY_ARE:
             module, _, below = path.partition("/cmd/")
-            folder = json.loads(_run(go, at, "mod", "download", "-json", f"{module}@{version}"))["Dir"]
-            _run(go, Path(folder), "build", "-ldflags", "-s -w", "-o", str(at / name), f"./cmd/{below}")
+            folder = sources(go, at, f"{module}@{version}")
+            _run(go, folder, "build", "-ldflags", "-s -w", "-o", str(at / name), f"./cmd/{below}")
             (at / name).rename(versions.built(name))
             return
         (at / "go.mod").write_text(f"module build/{name}\n\ngo {_language(versions.GO)}\n")

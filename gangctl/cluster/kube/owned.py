@@ -10,8 +10,7 @@ The rule: an object that has the right name but another owner must never be take
   set of pods that is created together (``status.baseIncarnation``). A group counts every pod that has its name, and
   pods that still end must not stand in for new ones: so those that are created after a suspension or a recreation have
   a group of their own. A pod that replaces a single one joins the group, where the others count for it. A gang that
-  asks for a group must never get a pod without one. The API is alpha and has another version in each release. What is
-  written here is the same in all of them.
+  asks for a group must never get a pod without one. The API has another version in each release.
 
 Kueue's Workload (``queues.py``) is created in the same way.
 """
@@ -44,8 +43,10 @@ RETRYING_SECONDS: Final = 4.0
 FIRST_RETRY_SECONDS: Final = 0.2
 COOLDOWN_SECONDS: Final = 60.0
 """Minimum time until the next attempt after a failure."""
-SERVED: Final = ("v1alpha3", "v1alpha2")
-"""Of PodGroups, in Kubernetes 1.37 and 1.36, the newest first."""
+SERVED: Final = ("v1beta1", "v1alpha3", "v1alpha2")
+"""Of PodGroups, the newest first: Kubernetes 1.37 has two, 1.36 the last."""
+WITHOUT_PRIORITY: Final = "v1alpha2"
+"""It takes a priority only with a feature gate of its own, and its scheduler asks for none."""
 CHECKED_SECONDS: Final = 60.0
 """For so long a group that was found is not looked at again."""
 
@@ -252,8 +253,8 @@ class PodGroups:
             return CHECKED_SECONDS
         raise Terminal(
             f"spec.gangScheduling: the cluster serves no PodGroup ({paths.SCHEDULING}/{' or '.join(SERVED)}), so its "
-            "scheduler can't place this gang as a whole; turn on the feature gates GenericWorkload and GangScheduling "
-            "(Kubernetes 1.36 or newer), or create the gang without gangScheduling"
+            "scheduler can't place this gang as a whole; turn on this API and the feature gate GenericWorkload (on "
+            "Kubernetes 1.36 also GangScheduling), or create the gang without gangScheduling"
         )
 
 
@@ -274,8 +275,28 @@ def _check_size(job: GangJob, found: Mapping[str, Any]) -> None:
         )
 
 
+def _priority_class(job: GangJob) -> str:
+    """Return the priority class of all pods; empty = the default. The scheduler refuses a group that has another.
+
+    Raises:
+        Terminal: the roles have several.
+    """
+    found = {role.template.written["spec"].get("priorityClassName") or "" for role in job.spec.roles}
+    if len(found) > 1:
+        raise Terminal(
+            f"spec.roles: their templates have {len(found)} values of priorityClassName, and the pods of a PodGroup "
+            "must have one priority; give all roles the same, or create the gang without gangScheduling"
+        )
+    return str(found.pop())
+
+
 def _group(job: GangJob, version: str) -> dict[str, Any]:
-    gang = job.metadata
+    gang, scheduling = job.metadata, job.spec.gang_scheduling
+    spec: dict[str, Any] = {"schedulingPolicy": {"gang": {"minCount": _min_count(job)}}}
+    if (priority := _priority_class(job)) and version != WITHOUT_PRIORITY:
+        spec["priorityClassName"] = priority
+    if scheduling.type == "PodGroup" and scheduling.topology_key:
+        spec["schedulingConstraints"] = {"topology": [{"key": scheduling.topology_key}]}
     return {
         "apiVersion": f"{paths.SCHEDULING}/{version}",
         "kind": "PodGroup",
@@ -285,5 +306,5 @@ def _group(job: GangJob, version: str) -> dict[str, Any]:
             "labels": gang_selector(gang.uid) | {LABEL_INCARNATION: str(job.status.base_incarnation)},
             "ownerReferences": [owner_reference(job)],
         },
-        "spec": {"schedulingPolicy": {"gang": {"minCount": _min_count(job)}}},
+        "spec": spec,
     }
