@@ -244,8 +244,8 @@ class PodGroups:
                 found, existed = await create_owned(self._client, job, path, _group(job, version), query=query)
             except NotFound:
                 continue
-            if existed and not query:  # A dry run may find the group of the pods that are there.
-                _check_size(job, json.loads(found))
+            if not existed or not query:  # A dry run may find the group of the pods that are there.
+                _check(job, json.loads(found))
             if job.status.base_incarnation > 0 and not query:
                 # The API server keeps each group of earlier pods until the last of its pods has ended.
                 earlier = f"{LABEL_UID}={job.metadata.uid},{LABEL_INCARNATION}!={job.status.base_incarnation}"
@@ -266,13 +266,27 @@ def _min_count(job: GangJob) -> int:
     return sum(role.replicas for role in job.spec.roles)
 
 
-def _check_size(job: GangJob, found: Mapping[str, Any]) -> None:
+def _check(job: GangJob, found: Mapping[str, Any]) -> None:
+    """Check that the stored group has the size and the topology of the gang. The API server may drop the topology."""
     asked = found["spec"]["schedulingPolicy"].get("gang", {}).get("minCount")
     if asked != _min_count(job):
         raise Terminal(
             f"the PodGroup {group_name(job)} asks for {asked} pods, and the gang needs {_min_count(job)}; "
             "suspend and resume the gang, which gives it a new group"
         )
+    if _constraints(job) and not found["spec"].get("schedulingConstraints"):
+        raise Terminal(
+            "spec.gangScheduling.topologyKey: the API server keeps no topology of a PodGroup, so the pods could be "
+            "placed anywhere; turn on the feature gate TopologyAwareWorkloadScheduling in the API server and the "
+            "scheduler, then suspend and resume the gang, or create the gang without topologyKey"
+        )
+
+
+def _constraints(job: GangJob) -> dict[str, Any]:
+    """Return where all pods are to be together; empty = anywhere."""
+    scheduling = job.spec.gang_scheduling
+    key = scheduling.topology_key if scheduling.type == "PodGroup" else ""
+    return {"topology": [{"key": key}]} if key else {}
 
 
 def _priority_class(job: GangJob) -> str:
@@ -291,12 +305,12 @@ def _priority_class(job: GangJob) -> str:
 
 
 def _group(job: GangJob, version: str) -> dict[str, Any]:
-    gang, scheduling = job.metadata, job.spec.gang_scheduling
+    gang = job.metadata
     spec: dict[str, Any] = {"schedulingPolicy": {"gang": {"minCount": _min_count(job)}}}
     if (priority := _priority_class(job)) and version != WITHOUT_PRIORITY:
         spec["priorityClassName"] = priority
-    if scheduling.type == "PodGroup" and scheduling.topology_key:
-        spec["schedulingConstraints"] = {"topology": [{"key": scheduling.topology_key}]}
+    if constraints := _constraints(job):
+        spec["schedulingConstraints"] = constraints
     return {
         "apiVersion": f"{paths.SCHEDULING}/{version}",
         "kind": "PodGroup",

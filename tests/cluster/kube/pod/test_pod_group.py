@@ -101,6 +101,30 @@ async def test_the_group_has_the_priority_of_its_pods_and_the_topology_that_is_a
         assert spec["schedulingConstraints"] == {"topology": [{"key": "example.com/rack"}]}
 
 
+async def test_a_gang_is_refused_if_the_api_server_drops_its_topology() -> None:
+    plural, job = grouped()
+    job["spec"]["gangScheduling"]["topologyKey"] = "example.com/rack"
+
+    async def dropped(request: web.Request) -> web.Response | None:
+        if request.method != "POST" or "podgroups" not in request.path:
+            return None
+        group = await request.json()
+        del group["spec"]["schedulingConstraints"]
+        return web.json_response(group, status=201)
+
+    async with live_cluster() as one:
+        one.api.faults.append(dropped)
+        await one.api.put(plural, job)
+        await until_async("the gang is read", lambda: one.cluster.gang(UID))
+        await until_async("the gang is refused", lambda: one.cluster.pod_rejections(UID))
+        found = one.cluster.pod_rejections(UID)
+        assert found is not None
+        assert "turn on the feature gate TopologyAwareWorkloadScheduling" in found[0]
+        with pytest.raises(Terminal, match="keeps no topology"):
+            await one.cluster.create_pod(one.job, FIRST)
+        assert one.names() == []
+
+
 async def test_a_gang_whose_roles_have_several_priorities_is_refused() -> None:
     plural, job = grouped()
     other = {**job["spec"]["roles"][0], "name": "other"}
