@@ -21,7 +21,7 @@ ANNEXES := $(wildcard tests/annexes/[a-z]*)
 BASE = $(or $(shell git merge-base HEAD origin/main 2>/dev/null),HEAD)
 CHANGED = $(shell git diff --name-only $(BASE); git ls-files --others --exclude-standard)
 CHANGED_ANNEXES = $(if $(CI),$(ANNEXES),$(foreach one,$(notdir $(ANNEXES)),$(if $(findstring annexes/$(one)/,$(CHANGED)),tests/annexes/$(one))))
-NIGHTLY := nightly-tests nightly-e2e e2e-1.36 e2e-queues e2e-frameworks e2e-versions mutants simulate
+NIGHTLY := nightly-tests nightly-e2e e2e-1.36 e2e-queues e2e-jobsets e2e-frameworks e2e-versions mutants simulate
 
 # Run a command, and say how long it took, however it ended.
 define timed
@@ -95,7 +95,7 @@ e2e: ## The acceptance tests on real Kubernetes (root; or any cluster: KUBECONFI
 
 # On two clusters of our own side by side; on one that is there already, one test after the other.
 on-a-cluster: $(VENV)/.dev
-	@$(BIN)/pytest e2e --ignore e2e/queues --ignore e2e/frameworks --ignore e2e/versions -n auto --dist loadfile $(or $(E2E),-m "not nightly")
+	@$(BIN)/pytest e2e --ignore e2e/queues --ignore e2e/jobsets --ignore e2e/frameworks --ignore e2e/versions -n auto --dist loadfile $(or $(E2E),-m "not nightly")
 
 nightly: ## All else, for hours: large cases, the rest of e2e, Kubernetes 1.36, queues, frameworks, versions, mutants, simulation; a table of times
 	@table=; code=0; for job in $(NIGHTLY); do \
@@ -119,6 +119,9 @@ e2e-1.36: $(VENV)/.dev ## The acceptance tests, and PodGroups, on the release of
 
 e2e-queues: $(VENV)/.dev ## Gangs with real queues and schedulers, built first (see e2e/README.md): make e2e-queues E2E="-k kueue"
 	@$(BIN)/pytest e2e/queues --timeout 600 $(E2E)
+
+e2e-jobsets: $(VENV)/.dev ## JobSets with the real JobSet, Kueue and Kubeflow Trainer, built first: make e2e-jobsets E2E="-k trainer"
+	@$(BIN)/pytest e2e/jobsets --timeout 600 $(E2E)
 
 e2e-frameworks: $(VENV)/.dev ## The examples of frameworks with their real packages, above Debian's PyTorch
 	@$(BIN)/pytest e2e/frameworks --timeout 600 $(E2E)

@@ -7,7 +7,8 @@ It starts its own cluster, or uses that of `make e2e-up`, and submits one gang a
 script and image (Debian's PyTorch: a step of Adam in a gloo group). Workers are killed one after the other, each of
 another member. *Fork* is the default. *Torchrun*: below ``bash -c "exec torchrun ..."``. *In process* calls
 gangclient.run: the failed rank is forked, all others go on. *Pods*: a rule deletes and recreates all pods. *JobSet*
-recreates its pods, *JobSet in place* restarts their containers (``jobset.py``). Where workers are forked, the
+recreates its pods, *JobSet in place* restarts their containers (``jobset.py``), and *JobSet by gangctl* has one
+line more, ``managedBy``. Where workers are forked, the
 first kill waits until every member has a template. Two restarts before the first measured one fill caches.
 
 `forked` and `went on` count processes of the last restart. The phases are medians of the incidents. What is
@@ -40,6 +41,7 @@ from e2e.cluster.processes import Process, everything
 from e2e.cluster.progress import announce
 from e2e.clusters import Cluster
 from e2e.gangs import CHECKPOINTS, Gang
+from gangctl.annexes.jobset.names import CONTROLLER
 
 NAME = "first-step"
 IMAGE = "gangctl/examples-torch:e2e"
@@ -61,6 +63,13 @@ class Way:
     """Of the worker."""
     has_launcher: bool = False
     of_jobset: bool = False
+    is_managed: bool = False
+    """Whether gangctl runs the JobSet."""
+
+    @property
+    def is_foreign(self) -> bool:
+        """Return whether gangctl has no part in it."""
+        return self.of_jobset and not self.is_managed
 
 
 WAYS = {
@@ -69,6 +78,7 @@ WAYS = {
     "torchrun": Way(start="Fork", has_launcher=True),
     "Exec": Way(),
     "pods": Way(fault=signal.SIGUSR1, keeps_pods=False),
+    "JobSet by gangctl": Way(start="Fork", of_jobset=True, is_managed=True),
     "JobSet in place": Way(of_jobset=True),
     "JobSet": Way(of_jobset=True, keeps_pods=False),
 }
@@ -115,7 +125,7 @@ class Bench:
 
     def phases(self) -> str:
         """The medians of the phases of the newest incidents, in milliseconds."""
-        if self.way.of_jobset:
+        if self.way.is_foreign:
             return "not known"
         found = [incident["milliseconds"] for incident in self.gang.status["incidents"]]
         known = {name: [one[name] for one in found if name in one] for name in PHASES}
@@ -125,7 +135,7 @@ class Bench:
 
     def starts(self) -> tuple[int, int]:
         """How many processes the newest incident that knows it has forked, and how many went on."""
-        if self.way.of_jobset:
+        if self.way.is_foreign:
             return 0, 0
         warm = self._warm_start()
         return warm.get("forked", 0), warm.get("wentOn", 0)
@@ -136,7 +146,7 @@ class Bench:
 
     def why(self) -> str:
         """Its state and the newest lines of a worker, for an error."""
-        if self.way.of_jobset:
+        if self.way.is_foreign:
             return self.cluster.kubectl("get", "jobsets,jobs,pods", "-n", self.namespace, "-o", "wide")
         status = self.gang.status
         logs = "".join(self.gang.log(member)[-1000:] for member in list(self.gang.pods())[:1])
@@ -172,9 +182,13 @@ def of_jobset(way: Way, steps: Steps) -> dict[str, Any]:
     """The same as a JobSet."""
     spec = document(way, steps)["spec"]["roles"][0]["template"]["spec"]
     pod = jobset.plain(spec, steps, f"{NAME}-{jobset.JOB}-0-0.{NAME}", CHECKPOINTS)
-    if way.keeps_pods:
+    in_place = way.keeps_pods and not way.is_managed
+    if in_place:
         pod = jobset.under_agent(pod, steps, CHECKPOINTS)
-    return jobset.manifest(NAME, steps.ranks, pod, in_place=way.keeps_pods)
+    made = jobset.manifest(NAME, steps.ranks, pod, in_place=in_place)
+    if way.is_managed:
+        made["spec"]["managedBy"] = CONTROLLER
+    return made
 
 
 @contextmanager
@@ -220,7 +234,7 @@ def measured(cluster: Cluster, namespace: str, name: str, members: int, restarts
         template = max(bench.templates()) if way.start == "Fork" else 0
         for _ in range(WARM_UP):
             bench.restart()
-        before = Leftovers.now(bench.gang.uids().values()) if way.keeps_pods and not way.of_jobset else None
+        before = Leftovers.now(bench.gang.uids().values()) if way.keeps_pods and not way.is_foreign else None
         times: list[float] = []
         while len(times) < restarts:
             times.append(bench.restart())
@@ -250,6 +264,8 @@ def main() -> int:
     with clusters.open_cluster() as cluster:
         cluster.image("examples-torch")
         installation.install(cluster)
+        if any(WAYS[name].is_managed for name in options.ways):
+            installation.enable(cluster, "jobsets")
         with ExitStack() as stack:
             if any(WAYS[name].of_jobset for name in options.ways):
                 stack.enter_context(jobset.running(cluster))

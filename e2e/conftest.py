@@ -23,10 +23,17 @@ from e2e.clusters import NODES, Cluster
 from e2e.gangs import Gang
 from e2e.installation import Installed
 from e2e.jaeger import Jaeger
+from e2e.jobsets import jobset, trainer
 from e2e.queues import coscheduling, kueue
 
 CLUSTER = pytest.StashKey[Cluster]()
-ON_DEMAND = {"kueue_installed": kueue.NAME, "_scheduler": coscheduling.NAME}
+ON_DEMAND = {
+    "kueue_installed": kueue.NAME,
+    "_scheduler": coscheduling.NAME,
+    "jobset_running": jobset.NAME,
+    "trainer_running": trainer.NAME,
+    "kueue_running": kueue.NAME,
+}
 """Fixture -> the program that it runs."""
 IMAGES = {"torch": "examples-torch", "frameworks": "examples-frameworks"}
 """Fixture -> the image that it loads."""

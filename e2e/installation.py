@@ -46,6 +46,15 @@ def install(cluster: Cluster, collector: str = "") -> Installed:
     return installed
 
 
+def enable(cluster: Cluster, part: str, *, wanted: bool = True) -> None:
+    """Turn a part of the release on or off: kueue, jobsets, deviceGuard."""
+    helm(
+        cluster,
+        *("upgrade", RELEASE, str(CHART), "--namespace", NAMESPACE, "--reuse-values"),
+        *("--set", f"{part}.enabled={str(wanted).lower()}", "--wait", "--timeout=120s"),
+    )
+
+
 def uninstall(cluster: Cluster) -> None:
     """Remove the release; the CRD stays, as always with Helm."""
     helm(cluster, "uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", "--timeout=120s")

@@ -14,7 +14,7 @@ from e2e.cluster.device_plugin import Devices, devices
 from e2e.cluster.lab import Lab
 from e2e.clusters import Cluster
 from e2e.gangs import Kubectl
-from e2e.installation import CHART, NAMESPACE, RELEASE, Installed
+from e2e.installation import Installed
 from tests.wait import until
 
 pytestmark = pytest.mark.nightly
@@ -28,17 +28,9 @@ SECONDS = 150
 @pytest.fixture(scope="module")
 def guarding(cluster: Cluster, gangctl_installed: Installed) -> Iterator[Installed]:
     """The installed release with the device guard."""
-    _set(cluster, enabled="true")
+    installation.enable(cluster, "deviceGuard")
     yield gangctl_installed
-    _set(cluster, enabled="false")
-
-
-def _set(cluster: Cluster, *, enabled: str) -> None:
-    installation.helm(
-        cluster,
-        *("upgrade", RELEASE, str(CHART), "--namespace", NAMESPACE, "--reuse-values"),
-        *("--set", f"deviceGuard.enabled={enabled}", "--wait", "--timeout=120s"),
-    )
+    installation.enable(cluster, "deviceGuard", wanted=False)
 
 
 class Service:

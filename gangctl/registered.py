@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 _ANNEXES: Final = "gangctl.annexes"
 _R = TypeVar("_R")
@@ -15,3 +16,16 @@ def find_registered(kind: type[_R]) -> list[_R]:
     folder = Path(import_module(_ANNEXES).__path__[0])
     annexes = [import_module(f"{_ANNEXES}.{path.name}") for path in sorted(folder.glob("[a-z]*"))]
     return [one for annex in annexes for one in annex.REGISTERED if isinstance(one, kind)]
+
+
+class PodCompletion(NamedTuple):
+    """What an annex changes in a pod whose template has an annotation: what differs between the members of a role."""
+
+    annotation: str
+    place: str
+    """``module:function``, which gets the pod and returns it."""
+
+    def load(self) -> Callable[[dict[str, Any]], dict[str, Any]]:
+        """Import the function."""
+        module, _, name = self.place.partition(":")
+        return cast("Callable[[dict[str, Any]], dict[str, Any]]", getattr(import_module(module), name))

@@ -156,7 +156,6 @@ class Background:
         atexit.register(self._flush)
 
     def _run(self) -> None:
-        """Work in the thread."""
         raise NotImplementedError
 
     def close(self) -> None:

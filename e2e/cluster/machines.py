@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from e2e.cluster import processes
@@ -114,11 +114,10 @@ class Machine:
         """Run a command in its network namespace only: process ids are those of the host."""
         subprocess.run(["nsenter", f"--net=/proc/{self.first.pid}/ns/net", "--", *command], check=True, env=self.env)
 
-    def start(self, program: str, *arguments: str) -> None:
-        """Start one of its programs in the background."""
-        entered = processes.start(
-            self.log / f"{self.name}-{program}.log", *self.inside(program, *arguments), env=self.env
-        )
+    def start(self, program: str, *arguments: str, env: Mapping[str, str] | None = None) -> None:
+        """Start one of its programs in the background. ``env``: variables that only this one gets."""
+        command = self.inside(program, *arguments)
+        entered = processes.start(self.log / f"{self.name}-{program}.log", *command, env=self.env | dict(env or {}))
         self.registry.keep(f"{self.name}.{program}", entered)
 
     def program(self, program: str) -> Process | None:

@@ -44,7 +44,7 @@ def _kind(field: Mapping[str, Any]) -> str:
 def main() -> None:
     """Print the table of the version that the clusters run."""
     with tempfile.TemporaryDirectory() as work:
-        sources = programs.sources(toolchain.go(), Path(work), f"k8s.io/kubernetes@v{versions.KUBERNETES}")
+        sources = programs.fetched(toolchain.go(), Path(work), f"k8s.io/kubernetes@v{versions.KUBERNETES}")
     document = json.loads((sources / DOCUMENT).read_text("utf-8"))
     sys.stdout.write(fields_table(document, f"1.{versions.minor()}"))
 

@@ -8,12 +8,14 @@ folders are in versions.py. A program appears there when it is complete, so an i
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import tempfile
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from e2e.cluster import toolchain, versions
@@ -51,13 +53,49 @@ def on_demand(name: str) -> tuple[Path, Path]:
     with versions.lock("programs"):
         if not versions.built(name).exists():
             _make([name])
-        path, _, version = versions.ON_DEMAND[name].partition("@")
-        with tempfile.TemporaryDirectory(dir=versions.cache()) as work:
-            module = f"{path.partition('/cmd/')[0]}@{version}"
-            return versions.built(name), sources(toolchain.go(), Path(work), module)
+        return versions.built(name), module(name)
 
 
-def sources(go: Path, work: Path, module: str) -> Path:
+def suite(name: str, package: str, replaced: Mapping[str, str] | None = None) -> tuple[Path, Path]:
+    """Compile the tests of a package in the module of such a program: the executable, and the package's folder.
+
+    ``replaced``: files of the module that are compiled with another content, by their paths in it.
+
+    Raises:
+        Missing: there is no Go and no way to get one, or they don't compile.
+    """
+    files = dict(replaced or {})
+    content = hashlib.sha256(json.dumps(files).encode()).hexdigest()[:8] if files else "as-it-is"
+    with versions.lock("programs"):
+        sources = module(name)
+        built = versions.built(name).with_name(f"{name}-{package.replace('/', '-')}-{versions.version(name)}-{content}")
+        if not built.exists():
+            with timed(f"compiling {package} of {name} (a minute or two)"), tempfile.TemporaryDirectory() as work:
+                copied = Path(work) / "module"
+                shutil.copytree(sources, copied, copy_function=shutil.copyfile)
+                for path, text in files.items():
+                    (copied / path).write_text(text)
+                half = Path(work) / "suite"
+                _run(toolchain.go(), copied / package, "test", "-c", "-ldflags", "-s -w", "-o", str(half), ".")
+                built.parent.mkdir(exist_ok=True)
+                shutil.copy2(half, built)
+    return built, sources / package
+
+
+def module(name: str) -> Path:
+    """The folder with the sources of such a program's module, which is fetched if it is missing. Nothing is built.
+
+    Raises:
+        Missing: there is no Go and no way to get one, or the module can't be fetched.
+    """
+    path, _, version = versions.ON_DEMAND[name].partition("@")
+    versions.cache().mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=versions.cache()) as work:
+        wanted = f"{path.partition('/cmd/')[0]}@{version}"
+        return fetched(toolchain.go(), Path(work), wanted)
+
+
+def fetched(go: Path, work: Path, module: str) -> Path:
     """The folder with the sources of a module, which is downloaded if it isn't there: ``k8s.io/api@v0.37.2``."""
     return Path(json.loads(_run(go, work, "mod", "download", "-json", module))["Dir"])
 
@@ -90,7 +128,7 @@ def _build(go: Path, name: str, package: str) -> None:
         at = Path(work)
         if name in versions.AS_THEY_ARE:
             module, _, below = path.partition("/cmd/")
-            folder = sources(go, at, f"{module}@{version}")
+            folder = fetched(go, at, f"{module}@{version}")
             _run(go, folder, "build", "-ldflags", "-s -w", "-o", str(at / name), f"./cmd/{below}")
             (at / name).rename(versions.built(name))
             return

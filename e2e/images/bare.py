@@ -61,15 +61,22 @@ class Bare:
     def _musl(self) -> tuple[Layer, ...]:
         return (self._from(self.workers() / "musl"),)
 
+    def ping(self) -> Layer:
+        """A layer with this program alone, for an image that has the rest."""
+        return self._applets("usr/bin", "ping")
+
     def _busybox(self) -> tuple[Layer, ...]:
+        return (self._applets("bin", *APPLETS),)
+
+    def _applets(self, place: str, *names: str) -> Layer:
         (program,) = toolchain.unpacked("busybox-static").glob("**/bin/busybox")
         with tempfile.TemporaryDirectory() as work:
-            folder = Path(work) / "root"
-            (folder / "bin").mkdir(parents=True)
-            shutil.copy(program, folder / "bin")
-            for applet in APPLETS:
-                (folder / "bin" / applet).symlink_to("busybox")
-            return (self._from(folder),)
+            folder = Path(work) / "root" / place
+            folder.mkdir(parents=True)
+            shutil.copy(program, folder)
+            for name in names:
+                (folder / name).symlink_to("busybox")
+            return self._from(Path(work) / "root")
 
     def _no_python(self) -> tuple[Layer, ...]:
         root, base = self._debian.base()

@@ -31,6 +31,8 @@ ROOT = HERE.parent.parent
 REPOSITORY = "docker.io/gangctl"
 """Never pulled: the images are loaded on the nodes. Manifests of tests name them without the registry."""
 
+BASH = "docker.io/library/bash:latest"
+
 SITE = "opt/gangctl/lib"
 INSTALLED = "opt/gangctl/pod"
 WORKSPACE = "opt/gangctl/examples"
@@ -65,6 +67,7 @@ class Images:
             "examples": self.examples,
             "examples-torch": self.examples_torch,
             "examples-frameworks": self.examples_frameworks,
+            "bash": self.bash,
         }
         return makers[name]() if name in makers else self._bare(name)
 
@@ -114,6 +117,11 @@ class Images:
                 layer = self.store.add(name, root, owned_by_root=True)
         layers = (*below.layers, layer)
         return Image(name=f"{REPOSITORY}/examples-frameworks:{_tag(*layers)}", layers=layers)
+
+    def bash(self) -> Image:
+        """The image that JobSet's tests name: bash, with busybox's ping."""
+        _, base = self.debian.base()
+        return Image(name=BASH, layers=(base, self.bare.ping()))
 
     def _bare(self, name: str) -> Image:
         layers = self.bare.layers(name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,9 +17,11 @@ import yaml
 
 from e2e.cluster import addresses, programs
 from e2e.cluster.lab import Lab
+from e2e.gangs import Kubectl
 from tests.wait import until
 
 NAME = "kueue"
+API = "kueue.x-k8s.io/v1beta2"
 NAMESPACE = "kueue-system"
 SERVICE = "kueue-webhook-service"
 CERTIFICATE = "kueue-webhook-server-cert"
@@ -31,6 +33,10 @@ WEBHOOKS = (
 PORT = 9443
 READY_SECONDS = 90.0
 _LEFT_OUT = {"APIService", "Deployment"}
+POOL, TAINT = "gangctl.io/e2e-pool", "gangctl.io/e2e-reserved"
+LABEL_QUEUE, LABEL_PRIORITY = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"
+LOW, HIGH = "e2e-low", "e2e-high"
+HOSTNAME = "kubernetes.io/hostname"
 
 
 @contextmanager
@@ -108,6 +114,81 @@ def _mounted(lab: Lab) -> bool:
 
 def _answers(lab: Lab) -> bool:
     """Whether its webhooks take an object: those of both versions, so the conversion works as well."""
-    flavor = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "answers"}}
+    flavor = {"apiVersion": API, "kind": "ResourceFlavor", "metadata": {"name": "answers"}}
     words = ("apply", "--dry-run=server", "-f", "-")
     return not lab.control_plane.kubectl(*words, text=json.dumps(flavor), check=False).returncode
+
+
+@contextmanager
+def priorities(kubectl: Kubectl) -> Iterator[None]:
+    """The priorities LOW and HIGH of Workloads."""
+    classes = [
+        {"apiVersion": API, "kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": value}
+        for name, value in ((LOW, 10), (HIGH, 1000))
+    ]
+    kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(classes))
+    try:
+        yield
+    finally:
+        kubectl("delete", "workloadpriorityclass", LOW, HIGH)
+
+
+@contextmanager
+def pooled(kubectl: Kubectl, namespace: str, nodes: Sequence[str]) -> Iterator[None]:
+    """The nodes, in the pool of this namespace's queue."""
+    for node in nodes:
+        kubectl("label", "node", node, f"{POOL}={namespace}", "--overwrite")
+        kubectl("taint", "node", node, f"{TAINT}={namespace}:NoSchedule", "--overwrite")
+    try:
+        yield
+    finally:
+        for node in nodes:
+            kubectl("taint", "node", node, f"{TAINT}-")
+            kubectl("label", "node", node, f"{POOL}-")
+
+
+@contextmanager
+def queue(
+    kubectl: Kubectl, namespace: str, quota: Mapping[str, str], nodes: Sequence[str], *, topology: bool = False
+) -> Iterator[str]:
+    """A queue of this namespace, with quota on nodes that others keep off; its name is the namespace's.
+
+    Args:
+        kubectl: of the cluster.
+        namespace: whose gangs may name it.
+        quota: amount by resource.
+        nodes: the nodes of its flavor.
+        topology: whether Kueue chooses the node of each pod.
+    """
+    flavor = {
+        "nodeLabels": {POOL: namespace},
+        "tolerations": [{"key": TAINT, "operator": "Equal", "value": namespace, "effect": "NoSchedule"}],
+        **({"topologyName": namespace} if topology else {}),
+    }
+    resources = [{"name": name, "nominalQuota": amount} for name, amount in quota.items()]
+    groups = [{"coveredResources": list(quota), "flavors": [{"name": namespace, "resources": resources}]}]
+    preemption = {"withinClusterQueue": "LowerPriority"}
+    cluster_wide: dict[str, dict[str, Any]] = {
+        **({"Topology": {"levels": [{"nodeLabel": HOSTNAME}]}} if topology else {}),
+        "ResourceFlavor": flavor,
+        "ClusterQueue": {"namespaceSelector": {}, "resourceGroups": groups, "preemption": preemption},
+    }
+    made: list[dict[str, Any]] = [
+        {"apiVersion": API, "kind": kind, "metadata": {"name": namespace}, "spec": spec}
+        for kind, spec in cluster_wide.items()
+    ]
+    made.append(
+        {
+            "apiVersion": API,
+            "kind": "LocalQueue",
+            "metadata": {"name": namespace, "namespace": namespace},
+            "spec": {"clusterQueue": namespace},
+        }
+    )
+    kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(made))
+    try:
+        with pooled(kubectl, namespace, nodes):
+            yield namespace
+    finally:
+        for kind in reversed(cluster_wide):
+            kubectl("delete", kind, namespace, "--wait=false")

@@ -11,17 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from e2e.clusters import Cluster
 from e2e.gangs import CHECKPOINTS, STEP, Gang, Kubectl, gang, has_stepped
 from e2e.installation import NAMESPACE, Installed
+from e2e.queues.kueue import HIGH, LABEL_PRIORITY, LABEL_QUEUE, LOW, priorities, queue
 from tests.wait import until
 
-API = "kueue.x-k8s.io/v1beta2"
-LABEL_QUEUE, LABEL_PRIORITY = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"
 NODE = "node-2"
-POOL, TAINT = "gangctl.io/e2e-pool", "gangctl.io/e2e-reserved"
 MEMBER = {"cpu": "100m", "memory": "32Mi"}
 QUOTA = {"cpu": "300m", "memory": "4Gi"}
 """For one gang of two members with their sidecars (240m), and not for two."""
@@ -86,41 +83,8 @@ def end(directory: Path, name: str, attempt: int, code: int) -> None:
 @pytest.fixture
 def queues(cluster: Cluster, kueue_installed: Installed, namespace: str) -> Iterator[Queues]:  # noqa: ARG001
     """A queue with quota for one gang of two, on a node that others keep off."""
-    kubectl = cluster.kubectl
-    kubectl("label", "node", NODE, f"{POOL}={namespace}", "--overwrite")
-    kubectl("taint", "node", NODE, f"{TAINT}={namespace}:NoSchedule", "--overwrite")
-    flavor = {
-        "nodeLabels": {POOL: namespace},
-        "tolerations": [{"key": TAINT, "operator": "Equal", "value": namespace, "effect": "NoSchedule"}],
-    }
-    resources = [{"name": name, "nominalQuota": amount} for name, amount in QUOTA.items()]
-    groups = [{"coveredResources": list(QUOTA), "flavors": [{"name": namespace, "resources": resources}]}]
-    preemption = {"withinClusterQueue": "LowerPriority"}
-    objects: list[tuple[str, dict[str, Any]]] = [
-        ("ResourceFlavor", {"spec": flavor}),
-        ("ClusterQueue", {"spec": {"namespaceSelector": {}, "resourceGroups": groups, "preemption": preemption}}),
-        ("LocalQueue", {"spec": {"clusterQueue": namespace}}),
-    ]
-    made: list[dict[str, Any]] = [
-        {"apiVersion": API, "kind": kind, "metadata": {"name": namespace, "namespace": namespace}, **body}
-        for kind, body in objects
-    ]
-    made += [
-        {"apiVersion": API, "kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": value}
-        for name, value in (("e2e-low", 10), ("e2e-high", 1000))
-    ]
-    kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all([_cluster_wide(one) for one in made]))
-    yield Queues(namespace, namespace, kubectl)
-    kubectl("taint", "node", NODE, f"{TAINT}-")
-    kubectl("label", "node", NODE, f"{POOL}-")
-    kubectl("delete", "clusterqueue", namespace, "--wait=false")
-    kubectl("delete", "resourceflavor", namespace, "--wait=false")
-
-
-def _cluster_wide(one: dict[str, Any]) -> dict[str, Any]:
-    if one["kind"] != "LocalQueue":
-        one["metadata"].pop("namespace", None)
-    return one
+    with queue(cluster.kubectl, namespace, QUOTA, [NODE]) as name, priorities(cluster.kubectl):
+        yield Queues(name, namespace, cluster.kubectl)
 
 
 def waits(one: Gang, queue: str, words: str = "") -> dict[str, Any]:
@@ -179,10 +143,10 @@ def test_a_gang_waits_for_quota_and_keeps_it_through_restarts_and_replacements(
 
 
 def test_a_preempted_gang_stops_uncharged_and_comes_back(queues: Queues, submit: Submit, shared_dir: Path) -> None:
-    low = submit(workers("low", queues.name, shared_dir, priority="e2e-low"))
+    low = submit(workers("low", queues.name, shared_dir, priority=LOW))
     low.runs(1)
     asked = low.read()["metadata"]["uid"]
-    high = submit(workers("high", queues.name, shared_dir, priority="e2e-high"))
+    high = submit(workers("high", queues.name, shared_dir, priority=HIGH))
     waits(low, queues.name, "Preempted")
     high.runs(1)
     assert low.pods() == {}

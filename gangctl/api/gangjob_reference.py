@@ -23,11 +23,28 @@ _INTRODUCTION: Final = f"""\
 
 # The {KIND} reference
 
-All fields of `{API_VERSION}`, `kind: {KIND}`, as in `kubectl explain gangjob.spec`. Fields whose names end in `Seconds`
-are whole seconds; times are in UTC, such as 2026-01-31T12:00:00Z. An absent field is off or has its default; null is
-not a value. Fields marked \\* are required in their object. A manifest that breaks a rule is rejected with the path of
-the field.
+All fields of `{API_VERSION}`, `kind: {KIND}`, as in `kubectl explain gangjob.spec`. Fields whose names end in
+`Seconds` are whole seconds, up to 31536000 if no other bound is named; times are in UTC, such as
+2026-01-31T12:00:00Z. An absent field is off or has its default; null is not a value. Fields marked \\* are required
+in their object. A manifest that breaks a rule is rejected with the path of the field. What the status keeps for the
+controller alone has one row here; `kubectl explain gangjob.status.lineage`, for example, has its fields.
 """
+
+KEPT: Final = {
+    *(
+        "awaited",
+        "awaitedAll",
+        "completedStep",
+        "fencing",
+        "finished",
+        "ledger",
+        "lineage",
+        "recordedSteps",
+        "recreated",
+    ),
+    *("refusal", "replaced", "restartFrom", "said", "stepGaps", "warning"),
+}
+"""What the status keeps for the controller's own decisions: each has a row, and no section."""
 
 _REASONS: Final = f"""\
 ## Reasons
@@ -59,7 +76,7 @@ def _objects(node: Schema, path: str) -> Iterator[tuple[str, Schema]]:
     elif "properties" in node:
         yield path, node
         for name, field in node["properties"].items():
-            if RESERVED not in field:
+            if RESERVED not in field and not (path.startswith("status") and name in KEPT):
                 yield from _objects(field, f"{path}.{name}")
 
 
@@ -92,7 +109,7 @@ def _type(field: Schema) -> str:
     text = allowed_values(field)
     if field["type"] == "array" and field["items"]["type"] != "object":
         text += f", each {allowed_values(field['items'])}"
-    return re.sub(r"^an? |^one of ", "", text)
+    return re.sub(r"^an? |^one of | to 31536000$", "", text)
 
 
 def _kind(field: Schema) -> str:

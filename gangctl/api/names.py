@@ -32,6 +32,8 @@ LOCAL_NODE: Final = "localhost"
 SIDECAR: Final = "gangctl"
 """In a pod: name of the sidecar's container."""
 
+ANNOTATION_APPLIED: Final = "gangctl.io/applied"
+"""On a GangJob that was made from another object: a hash of what that asked for when it was last applied."""
 ANNOTATION_ROLES_HASH: Final = "gangctl.io/roles-hash"
 """On a pod: hash of the roles that it was made from (see :func:`gangctl.api.stored.roles_hash`)."""
 ANNOTATION_WORKER: Final = "gangctl.io/worker-container"

@@ -61,8 +61,8 @@ _FAILURES: Final = f"""\
 ## By what is seen
 
 *Answer* is the controller's policy for the evidence alone; gangctl reads messages in the output only for rules with
-`onLog`. The rule is an example of how to change the answer. [failures.yaml]({_SOURCE}) names the tests that prove each
-row.
+`onLog`. The rule is an example of how to change the answer. [failures.yaml]({_SOURCE}) names each row's source and
+the tests that prove it.
 """
 _NO_FAULT: Final = "not a fault"
 
@@ -256,8 +256,7 @@ def faults_page() -> str:
         lines.append(f"| `{reason}` | {meaning[reason]} | {evidence} | {charged} | {level} |")
     parts = [_INTRODUCTION + "\n".join(lines) + "\n", _FAILURES]
     for group, rows in groupby(documented_failures(), lambda one: one.group):
-        parts.append(f"\n### {group}\n\n| seen | means | answer | rule that changes it | source |\n")
-        parts.append("| --- | --- | --- | --- | --- |\n")
+        parts.append(f"\n### {group}\n\n| seen | means | answer | rule that changes it |\n| --- | --- | --- | --- |\n")
         parts += [_row(one) for one in rows]
     return "".join(parts)
 
@@ -265,7 +264,7 @@ def faults_page() -> str:
 def _row(one: Failure) -> str:
     rule = "" if one.rule is None else f"`{_rule(one.rule)}`"
     does = f"{_answer(one)}. {one.more}".strip()
-    return f"| {one.seen} | {one.means} | {does} | {rule} | {one.source} |\n"
+    return f"| {one.seen} | {one.means} | {does} | {rule} |\n"
 
 
 def _answer(one: Failure) -> str:

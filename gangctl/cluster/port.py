@@ -90,11 +90,13 @@ class UnreadableGang:
 
 
 @dataclass(frozen=True, slots=True)
-class PlainPod:
-    """A pod outside all gangs."""
+class PlainObject:
+    """An object that is no GangJob, which an Event can be about."""
 
     metadata: ObjectIdentity
-    """UID, namespace and name of the pod."""
+    """UID, namespace and name of the object."""
+    kind: str = "Pod"
+    api_version: str = "v1"
 
 
 class Cluster(Protocol):

@@ -6,7 +6,6 @@ module says, and a companion decides nothing about gangs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol, cast
 
@@ -15,8 +14,20 @@ from gangctl.registered import find_registered
 if TYPE_CHECKING:  # the command line reads registrations too, and needs none of these
     from gangctl.cluster.kube.client import Client
     from gangctl.cluster.kube.events import EventRecorder
+    from gangctl.cluster.kube.informers import Informers
     from gangctl.cluster.kube.reflector import WatchHealth
+    from gangctl.cluster.kube.settings import KubeSettings
     from gangctl.telemetry.metrics.process import Counts
+
+
+class House(NamedTuple):
+    """What a companion may use of the process that it is in."""
+
+    client: Client
+    settings: KubeSettings
+    recorder: EventRecorder
+    informers: Informers
+    """The gangs and their pods, for reading."""
 
 
 class Companion(Protocol):
@@ -40,8 +51,8 @@ class Companion(Protocol):
 class MakeCompanion(Protocol):
     """The function that an annex registers."""
 
-    def __call__(self, client: Client, namespaces: Sequence[str], recorder: EventRecorder) -> Companion:
-        """Make the companion. ``namespaces``: the only ones to watch; none = all namespaces."""
+    def __call__(self, house: House) -> Companion:
+        """Make the companion."""
 
 
 class CompanionRegistration(NamedTuple):

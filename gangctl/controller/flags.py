@@ -69,7 +69,6 @@ class Options:
     """Whether scrapes go over TLS, and the API server says who may scrape."""
     page_port: int
     page: bool
-    """Whether the page is served."""
     kubeconfig: Path | None
     log_format: str
     log_level: str

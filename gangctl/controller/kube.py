@@ -29,7 +29,7 @@ from gangctl.cluster.kube.cluster import KubeCluster
 from gangctl.cluster.kube.election import BootClock, Election, KubeLease
 from gangctl.cluster.kube.tokens import TokenAuthenticator
 from gangctl.controller import flags, housekeeping
-from gangctl.controller.companions import companions
+from gangctl.controller.companions import House, companions
 from gangctl.controller.endpoints import METRICS, PAGE_URLS, Health, MetricsServer, Security, serve_page
 from gangctl.controller.flags import Options
 from gangctl.controller.housekeeping import Garbage
@@ -121,8 +121,8 @@ class Controller:
             self._wake_later,
             self._leader,
         )
-        namespaces, recorder = settings.watch_namespaces, self._cluster.recorder
-        self._companions = {one.name: one.load()(client, namespaces, recorder) for one in companions()}
+        house = House(client, settings, self._cluster.recorder, self._cluster.informers)
+        self._companions = {one.name: one.load()(house) for one in companions()}
         self._running = [one for name, one in self._companions.items() if name in options.companions]
         """The companions that are on."""
         self._garbage = Garbage(self._hub.connections)

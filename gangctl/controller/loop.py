@@ -297,7 +297,6 @@ def _pause(state: RetryCallState) -> float:
 
 
 def _log_failure(error: BaseException | None) -> None:
-    """Log why a round is repeated."""
     match error:
         case Conflict():
             log.info("the decision is repeated: %s", error)

@@ -6,11 +6,8 @@ attempt stands in angle brackets: ``<address of worker-0>``, ``<port>``, ``<uid>
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import takewhile
-from pathlib import PurePath
 from typing import Final
 
 from gangctl.api.changes import changed
@@ -29,6 +26,7 @@ from gangctl.core.policy.restore import peers_tier
 from gangctl.core.policy.rules import Verdict, verdict
 from gangctl.words.text import counted, listed
 from gangsidecar.wire import Phase, Report
+from gangsidecar.wire.python_command import unforkable_flag
 
 PORT: Final = "<port>"
 UID: Final = "<uid>"
@@ -129,8 +127,7 @@ def policy_texts(job: GangJob) -> tuple[str, ...]:
 
 
 def _start(role: Role) -> str:
-    """Return how the role's workers are started again."""
-    flag = _unforkable(role.worker.command)
+    flag = unforkable_flag(role.worker.command)
     match role.start:
         case ExecStart():
             how = "executes the command anew, which imports everything (start Exec)"
@@ -141,14 +138,6 @@ def _start(role: Role) -> str:
         case _:
             how = "forks each Python from a template that has imported what the first start in the pod imported"
     return f"start: a restart of a {role.name} {how}"
-
-
-def _unforkable(command: Sequence[str]) -> str:
-    """Return the flag with which Python can't be forked; empty if there is none."""
-    if not re.fullmatch(r"python[\d.]*t?", PurePath(command[0]).name):
-        return ""
-    flags = takewhile(lambda word: word.startswith("-"), command[1:])
-    return next((flag for flag in flags if re.match("-[^WXm]*[cixIES]", flag)), "")
 
 
 def _budget(job: GangJob) -> str:

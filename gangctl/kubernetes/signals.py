@@ -24,6 +24,8 @@ MAX_ROWS: Final = 200
 MAX_WORDS: Final = 160
 """Characters of what a node says that are shown."""
 
+_SOURCE: Final = "https://github.com/gangctl/gangctl/blob/main/gangctl/kubernetes/signals.yaml"
+
 NodeSignalName = Annotated[str, Field(min_length=1, max_length=316)]
 
 
@@ -239,13 +241,13 @@ nodeSignals:
 
 def signals_page() -> str:
     """The text of ``docs/reference/node-signals.md``."""
-    head = "| name | signal | answer | means | set by, source |\n| --- | --- | --- | --- | --- |\n"
+    head = f"[signals.yaml]({_SOURCE}) has the source of each row.\n\n"
+    head += "| name | signal | answer | means | set by |\n| --- | --- | --- | --- | --- |\n"
     return _INTRODUCTION + head + "".join(map(_line, default_rows()))
 
 
 def _line(row: SignalRow) -> str:
-    by = row.source if row.source.startswith(row.set_by) else f"{row.set_by}; {row.source}"
-    return f"| {row.name} | {_signal(row)} | {row.answer} | {row.means} | {by} |\n"
+    return f"| {row.name} | {_signal(row)} | {row.answer} | {row.means} | {row.set_by} |\n"
 
 
 def _signal(row: SignalRow) -> str:

@@ -230,7 +230,6 @@ def _after(job: GangJob, incident: Incident) -> Incident | None:
 
 
 def _end(job: GangJob, incident: Incident, phases: list[Span]) -> float | None:
-    """The root's end."""
     if phases[-1].end is None if phases else incident.outcome == "Open" and not _is_over(job, incident):
         return None
     return max((phase.end for phase in phases if phase.end is not None), default=began(incident))
@@ -263,7 +262,6 @@ def _member(job: GangJob, incident: Incident, one: IncidentMember, parent: Span)
 
 
 def _attributes(job: GangJob, incident: Incident) -> Attributes:
-    """The attributes of the root span."""
     cause, warm = incident.cause, incident.warm_start
     started: list[tuple[str, Value | None]] = []
     if warm is not None:

@@ -21,7 +21,6 @@ from gangctl.story.words import lost_steps, took
 from gangctl.words.text import moment
 
 LEAST_WIDTH: Final = 360
-"""The least width of a drawing."""
 _LABELS: Final = 148
 """Width of the names at the left."""
 _MARGIN: Final = 12

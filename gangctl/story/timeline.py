@@ -141,7 +141,6 @@ class _Turn:
 
 
 def _painted(job: GangJob, turns: Sequence[_Turn], begin: float, end: float) -> Strip:
-    """The gang's strip."""
     strip: Strip = (Bar(Activity.UNKNOWN, begin, end),)
     for turn, following in pairwise([*turns, None]):
         assert turn is not None

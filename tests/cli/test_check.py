@@ -101,7 +101,7 @@ def test_ranks_groups_ports_and_rules_are_shown(here: Path, capsys: pytest.Captu
         (
             ["/opt/bin/python3.12", "-u", "-Im", "train"],
             None,
-            "executes the command anew: with -Im, Python can't be forked",
+            "executes the command anew: with -I, Python can't be forked",
         ),
         (["python", "-c", "import train"], None, "executes the command anew: with -c, Python can't be forked"),
         (["python3", "train.py"], {"type": "Exec"}, "executes the command anew, which imports everything (start Exec)"),

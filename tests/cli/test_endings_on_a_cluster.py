@@ -120,3 +120,50 @@ async def test_a_missing_right_is_told_in_the_words_of_the_api_server(here: Shel
     assert done.code == 2
     assert 'cannot delete resource "gangjobs"' in done.err
     assert ("gangjobs", "research", "demo") in here.api.objects
+
+
+def owned(name: str = "llama", created: str = "2026-01-01T00:00:00Z") -> dict[str, object]:
+    """A gang that was made from the JobSet llama."""
+    owner = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "name": "llama",
+        "uid": "j",
+        "controller": True,
+    }
+    made = job(name)
+    made["metadata"] |= {"ownerReferences": [owner], "creationTimestamp": created}
+    return made
+
+
+@pytest.mark.parametrize("verb", ["stop", "delete", "suspend"])
+async def test_a_gang_that_its_jobset_would_make_again_is_not_ended(here: Shell, verb: str) -> None:
+    await here.api.put("gangjobs", owned())
+    done = await here.gangctl(verb, "jobset/llama")
+    assert done.code == 2
+    assert "gang llama follows JobSet llama, which would make it again: use kubectl delete jobset llama" in done.err
+    assert not [one for one in here.api.requests if one[0] in {"PATCH", "DELETE", "POST"}]
+
+
+async def test_a_jobset_is_named_as_kubectl_names_it(here: Shell) -> None:
+    await here.api.put("gangjobs", job("other"))
+    await here.api.put("gangjobs", owned("llama-s0"))
+    await here.api.put("gangjobs", owned("llama-1f", created="2026-01-02T00:00:00Z"))
+    for name in ("jobset/llama", "trainjobs/llama", "gangjob/llama-1f"):
+        done = await here.gangctl("status", name)
+        assert (done.code, done.err) == (0, ""), name
+        assert "llama-1f" in done.out, "the newest stage"
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("jobset/none", "no gang runs jobset/none in namespace research: its spec.managedBy isn't gangctl.io/"),
+        ("job/none", "job is no kind that gangctl runs: name a gang, or jobset/NAME, trainjob/NAME"),
+    ],
+)
+async def test_an_object_that_gangctl_does_not_run_is_said_to_be_none(here: Shell, name: str, error: str) -> None:
+    await with_gang(here)
+    done = await here.gangctl("why", name)
+    assert done.code == 2
+    assert error in done.err

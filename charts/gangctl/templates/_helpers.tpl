@@ -122,6 +122,25 @@ registry: nodes would take the image from a public one, where anyone might own t
   resources: [pods/eviction]
   verbs: [create]
 {{- end }}
+{{- if .Values.jobsets.enabled }}
+# JobSets that name gangctl as their controller: the GangJobs made from them, their headless Services and claims.
+- apiGroups: [jobset.x-k8s.io]
+  resources: [jobsets]
+  verbs: [get, list, watch, delete]
+- apiGroups: [jobset.x-k8s.io]
+  resources: [jobsets/status]
+  verbs: [patch]
+# For owner references with blockOwnerDeletion.
+- apiGroups: [jobset.x-k8s.io]
+  resources: [jobsets/finalizers]
+  verbs: [update]
+- apiGroups: [gangctl.io]
+  resources: [gangjobs]
+  verbs: [create, patch]
+- apiGroups: [""]
+  resources: [services, persistentvolumeclaims]
+  verbs: [get, create]
+{{- end }}
 {{- if .Values.kueue.enabled }}
 # The Workload of a gang that waits in a queue.
 - apiGroups: [kueue.x-k8s.io]

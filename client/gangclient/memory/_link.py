@@ -19,7 +19,6 @@ from gangclient import GangError
 from gangclient.memory._keeping import StepVerdict
 
 MAX_LINE_BYTES = 64 << 10
-"""Bytes of a line."""
 TRANSFER_SECONDS = 20.0
 """For one send or receive between two ranks; what takes longer is given up."""
 DirectoryMessage = Dict[str, Any]

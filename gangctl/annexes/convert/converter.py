@@ -17,6 +17,12 @@ _SPECS: Final[Mapping[tuple[str, str], Callable[[Fields], dict[str, Any]]]] = {
     ("trainer.kubeflow.org", "TrainJob"): jobs.of_trainjob,
 }
 _JOBSET: Final = ("jobset.x-k8s.io", "JobSet")
+_BY_GANGCTL: Final = "spec.managedBy: gangctl.io/jobset-controller"
+_AS_THEY_ARE: Final[Mapping[tuple[str, str], str]] = {
+    _JOBSET: f"add {_BY_GANGCTL}, and gangctl runs it",
+    ("trainer.kubeflow.org", "TrainJob"): f"add {_BY_GANGCTL} to the JobSet of its runtime, and gangctl runs it",
+}
+"""What a platform can do in place of a conversion."""
 KINDS: Final = (*(kind for _, kind in _SPECS), _JOBSET[1])
 
 
@@ -43,6 +49,8 @@ def of_document(document: Mapping[str, Any]) -> Converted:
     notes = Notes()
     whole = Fields(document, "", notes)
     kind = _key(document)
+    if kind in _AS_THEY_ARE:
+        notes.add("kind", f"{kind[1]}: this isn't needed. It can stay as it is: {_AS_THEY_ARE[kind]}")
     for field in ("apiVersion", "kind", "status"):
         whole.take(field)
     metadata = dict(whole.take("metadata") or {})

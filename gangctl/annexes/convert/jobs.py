@@ -120,7 +120,6 @@ def _restarts(limit: int | None, path: Fields, name: str) -> dict[str, Any]:
 
 
 def _role(spec: Fields, name: str, times: int) -> dict[str, Any]:
-    """The pods of a Job."""
     parallelism, completions = spec.number("parallelism"), spec.number("completions")
     given = [one for one in (parallelism, completions) if one is not None]
     count = min(given, default=1)

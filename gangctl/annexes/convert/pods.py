@@ -135,7 +135,6 @@ def _launch(worker: dict[str, Any], path: str, notes: Notes, processes: str) -> 
 
 
 def _devices(worker: dict[str, Any]) -> int | None:
-    """The number of devices that the container asks for."""
     resources = worker.get("resources")
     asked = (
         {}

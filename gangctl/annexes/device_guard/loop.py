@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NoReturn, Protocol
 
@@ -18,9 +17,9 @@ from gangctl.annexes.device_guard.pods import WatchedPods
 from gangctl.annexes.device_guard.policy import GuardedPod, GuardState
 from gangctl.cluster import clock
 from gangctl.cluster.errors import ClusterError, Held, Retryable
-from gangctl.cluster.kube.client import Client, NoAnswer
-from gangctl.cluster.kube.events import EventRecorder
+from gangctl.cluster.kube.client import NoAnswer
 from gangctl.cluster.kube.reflector import WatchHealth
+from gangctl.controller.companions import House
 from gangctl.core.facts.world import Device
 from gangctl.core.lifecycle.plan import Event
 from gangctl.telemetry.metrics.process import Counts
@@ -177,6 +176,6 @@ class DeviceGuard:
             log.warning("the Event of pod %s/%s is not sent: %s", pod.namespace, pod.name, error)
 
 
-def companion(client: Client, namespaces: Sequence[str], recorder: EventRecorder) -> DeviceGuard:
+def companion(house: House) -> DeviceGuard:
     """Make the device guard of a process."""
-    return DeviceGuard(WatchedPods(client, namespaces, recorder))
+    return DeviceGuard(WatchedPods(house.client, house.settings.watch_namespaces, house.recorder))

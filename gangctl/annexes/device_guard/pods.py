@@ -20,7 +20,7 @@ from gangctl.cluster.kube.client import Client, NotFound
 from gangctl.cluster.kube.decoding import WatchDecoder
 from gangctl.cluster.kube.events import EventRecorder
 from gangctl.cluster.kube.reflector import NamespacedCopy, Reflector, WatchHealth, health
-from gangctl.cluster.port import ObjectIdentity, PlainPod
+from gangctl.cluster.port import ObjectIdentity, PlainObject
 from gangctl.core.lifecycle.plan import Event
 from gangctl.kubernetes.containers import is_terminated
 from gangctl.kubernetes.objects import read_devices
@@ -126,7 +126,7 @@ class WatchedPods:
         Raises:
             Retryable: too many Events wait.
         """
-        self._recorder.record(PlainPod(ObjectIdentity(pod.uid, pod.namespace, pod.name)), event, "")
+        self._recorder.record(PlainObject(ObjectIdentity(pod.uid, pod.namespace, pod.name)), event, "")
 
     def _on_change(self, _old: KubeGuardedPod | None, _new: KubeGuardedPod | None) -> None:
         self.changed.set()

@@ -148,7 +148,6 @@ async def _inside(client: Client, pod: WholePod) -> Inside:
 
 
 async def _node(client: Client, name: str) -> Node | Unread | None:
-    """None if there is no such node."""
     try:
         body = await client.request("GET", f"{paths.NODES}/{name}")
     except NotFound:
@@ -159,7 +158,6 @@ async def _node(client: Client, name: str) -> Node | Unread | None:
 
 
 async def _pod(client: Client, namespace: str, name: str) -> WholePod | None:
-    """None if there is no such pod."""
     try:
         body = await client.request("GET", paths.pod(namespace, name))
     except NotFound:

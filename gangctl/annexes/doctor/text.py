@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -20,28 +21,10 @@ NARROW: Final = 70
 """Below this width a table would leave no room for sentences."""
 _MOST_NODES: Final = 5
 """Nodes that are named for one value."""
-_LABELS: Final = {
-    LinkName.SCHEDULING: "scheduling",
-    LinkName.REQUESTS: "requests",
-    LinkName.ADMISSION: "admission",
-    LinkName.START: "start",
+_LABELS: Final = {name: " ".join(re.findall("[A-Z][a-z]*", name)).lower() for name in LinkName} | {
     LinkName.POD_RUNTIME_CLASS: "runtime class",
     LinkName.HEALTH: "device health",
     LinkName.CUDA: "CUDA",
-    LinkName.INSIDE: "inside",
-    LinkName.NODE: "node",
-    LinkName.SIGNALS: "signals",
-    LinkName.DRIVER: "driver",
-    LinkName.CONTAINER_TOOLKIT: "container toolkit",
-    LinkName.RUNTIME_CLASS: "runtime class",
-    LinkName.DEVICE_PLUGIN: "device plugin",
-    LinkName.CAPACITY: "capacity",
-    LinkName.ALLOCATABLE: "allocatable",
-    LinkName.ALLOCATIONS: "allocations",
-    LinkName.FEATURE_LABELS: "feature labels",
-    LinkName.PARTITIONS: "partitions",
-    LinkName.EXPORTER: "exporter",
-    LinkName.VALIDATOR: "validator",
 }
 _STATES: Final = {
     LinkState.OK: ("ok", "green"),

@@ -64,7 +64,6 @@ class FittingTable:
         yield table
 
     def _left_out(self, width: int) -> tuple[str, ...]:
-        """The columns that must be left out."""
         widths = {name: self._width(at) for at, name in enumerate(self.columns)}
         expendable = [name for name in self.expendable if name in widths]
         for count in range(len(expendable)):

@@ -61,8 +61,6 @@ def timeline_lines(story: Story, canvas: Canvas, console: Console) -> Iterator[T
 
 
 class _Names:
-    """The column of names."""
-
     def __init__(self, story: Story, columns: int) -> None:
         most = _MOST_NAME[columns < _NARROW]
         incidents = (f"to attempt {one.attempt}" for one in story.incidents)

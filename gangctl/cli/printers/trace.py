@@ -133,7 +133,6 @@ _TREES: Final = {True: _Tree("├─ ", "└─ ", "│  "), False: _Tree("|- ",
 
 
 def _rows(spans: Sequence[Span], tree: _Tree) -> Iterator[_Row]:
-    """Rows of the tree: each span with its branches."""
     last = {span.parent_id: span.span_id for span in spans}
     lines = {"": ("", "")}
     """Span -> branches to the left of its children."""

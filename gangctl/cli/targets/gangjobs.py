@@ -24,6 +24,14 @@ from gangctl.cluster.kube.reflector import list_all
 V = TypeVar("V")
 _API: Final = f"/apis/{API_VERSION}"
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_EXAMPLES: Final = ("jobset/NAME", "trainjob/NAME")
+KINDS: Final = {
+    **dict.fromkeys(("gangjob", "gangjobs", "gj"), KIND),
+    **dict.fromkeys(("jobset", "jobsets", "trainjob", "trainjobs"), "JobSet"),
+}
+"""What a user may write before a slash -> the kind of the object that a GangJob is made from. The JobSet of a TrainJob
+has its name."""
+NOT_OURS: Final = "its spec.managedBy isn't gangctl.io/jobset-controller, or the controller runs without --jobsets"
 _INSTALL: Final = (
     "the cluster has no CustomResourceDefinition for GangJobs: install the chart (charts/gangctl), or only the "
     "definition with gangctl crd | kubectl apply --server-side -f -"
@@ -92,6 +100,39 @@ class GangJobs:
             return ""
         return found
 
+    async def made_from(self, named: str) -> str:
+        """The name of the GangJob that was made from an object, such as jobset/llama: of several, the last.
+
+        Raises:
+            UserError: there is none.
+        """
+        kind, _, name = named.partition("/")
+        known = KINDS.get(kind.lower())
+        if known is None:
+            raise UserError(f"{kind} is no kind that gangctl runs: name a gang, or {', '.join(_EXAMPLES)}")
+        if known == KIND:
+            return name
+        found = [one["metadata"] for one in await self._list(_DOCUMENTS) if (known, name) in _owners(one["metadata"])]
+        if not found:
+            raise UserError(
+                f"no gang runs {named} in namespace {self.namespace}: {NOT_OURS}; "
+                f"kubectl describe {known.lower()} {name} has its conditions"
+            )
+        return str(max(found, key=lambda one: str(one.get("creationTimestamp", "")))["name"])
+
+    async def refuse_owned(self, name: str) -> None:
+        """Refuse to end a gang that another object would have again.
+
+        Raises:
+            UserError: it has been made from another object, or doesn't exist.
+        """
+        metadata = json.loads(await self._request("GET", name))["metadata"]
+        for kind, owner in _owners(metadata):
+            raise UserError(
+                f"gang {name} follows {kind} {owner}, which would make it again: use kubectl delete {kind.lower()} "
+                f"{owner}, or set its spec.suspend"
+            )
+
     async def _list(self, decoder: Decoder[V]) -> tuple[V, ...]:
         try:
             return (await list_all(self._client, self.folder, decoder)).items
@@ -132,6 +173,11 @@ class GangJobs:
             ) from None
         except ClusterError:
             return  # most users may not read namespaces
+
+
+def _owners(metadata: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Kind and name of the object that the GangJob was made from, if any."""
+    return [(one["kind"], one["name"]) for one in metadata.get("ownerReferences") or () if one.get("controller")]
 
 
 def unreadable_text(name: str, why: str) -> str:

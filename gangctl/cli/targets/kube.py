@@ -59,6 +59,10 @@ class ClusterTarget:
             finally:
                 runner.run(client.close())
 
+    def gang_of(self, named: str) -> str:
+        """The name of the gang that runs an object, which is named as kubectl does: jobset/llama, trainjob/llama."""
+        return self._run(self._gangs.made_from(named))
+
     @property
     def location(self) -> str:
         """The namespace and the address of the cluster."""
@@ -97,6 +101,8 @@ class ClusterTarget:
 
     def change(self, name: str, spec: SpecChanges) -> GangJob:
         """Patch the spec."""
+        if "suspend" in spec:
+            self._run(self._gangs.refuse_owned(name))
         return self._run(self._gangs.change(name, spec))
 
     def wait(self, name: str, over: Callable[[GangJob], bool], seconds: float) -> GangJob:
@@ -119,10 +125,12 @@ class ClusterTarget:
 
     def stop(self, name: str, seconds: float | None, say: Say) -> bool:
         """Set spec.suspend, and wait for its pods."""
+        self._run(self._gangs.refuse_owned(name))
         return self._run(ending.stop_gangjob(self._gangs, self._pod_names, name, seconds, say))
 
     def delete(self, name: str, seconds: float | None, say: Say) -> bool:
         """Delete the GangJob, as kubectl does."""
+        self._run(self._gangs.refuse_owned(name))
         return self._run(ending.delete_gangjob(self._gangs, name, seconds, say))
 
     def names(self) -> Sequence[str]:
@@ -136,6 +144,7 @@ class ClusterTarget:
     def rerun(self, name: str, run_here: RunHere, say: Say) -> int:
         """Delete the GangJob, and create it again."""
         del run_here
+        self._run(self._gangs.refuse_owned(name))
         self._run(ending.rerun_gangjob(self._gangs, name, say))
         return ExitCode.OK
 

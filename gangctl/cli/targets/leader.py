@@ -52,7 +52,6 @@ async def kill_leader(client: Client, lease: str) -> None:
 
 
 async def _leading_pod(client: Client, namespace: str, name: str) -> str:
-    """The pod that holds this Lease."""
     spec = await _lease(client, namespace, name)
     if spec is None:
         raise UserError(
@@ -145,7 +144,6 @@ class LeadingController:
         return f"{_SCHEME}{self._token}"
 
     async def _place(self) -> tuple[str, int]:
-        """Pod and port of the page."""
         name = await _leading_pod(self._client, self._namespace, self._lease)
         try:
             pod: dict[str, Any] = json.loads(

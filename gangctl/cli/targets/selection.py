@@ -42,7 +42,7 @@ def configure(parser: argparse.ArgumentParser, *, everywhere: bool = False) -> N
 
 @contextmanager
 def open_target(arguments: argparse.Namespace) -> Iterator[Target]:
-    """Open the target; it is closed at the end.
+    """Open the target; it is closed at the end. A name such as jobset/llama becomes that of its gang.
 
     Raises:
         UserError: the command line contradicts itself, or there is no such namespace, context or kubeconfig.
@@ -60,12 +60,17 @@ def open_target(arguments: argparse.Namespace) -> Iterator[Target]:
     with ClusterTarget.open_cluster(
         arguments.kubeconfig, arguments.context, arguments.namespace, everywhere=everywhere
     ) as one:
+        given: str | None = getattr(arguments, "name", None)
+        if given is not None and "/" in given and given.partition("/")[0].isalpha():
+            arguments.name = one.gang_of(given)
         yield one
 
 
 def configure_name(parser: argparse.ArgumentParser) -> None:
     """Add the name of a gang, which isn't needed where there is one only."""
-    parser.add_argument("name", metavar="GANG", nargs="?", help="name of the gang (default: the only one)")
+    parser.add_argument(
+        "name", metavar="GANG", nargs="?", help="name of the gang, or jobset/NAME (default: the only gang)"
+    )
 
 
 def name_of(target: Target, arguments: argparse.Namespace) -> str:

@@ -243,7 +243,6 @@ def _likely_script(folder: Path) -> str:
 
 
 def _framework_of(text: str) -> Framework:
-    """The framework that the text of a script uses."""
     if _JAX.search(text):
         return Framework.JAX
     return Framework.TORCHRUN if _TORCH.search(text) else Framework.SCRIPT
@@ -264,7 +263,6 @@ def _script_text(path: Path) -> str:
 
 
 def _command(script: str, arguments: Sequence[str], used: Framework, folder: Path) -> tuple[str, ...]:
-    """The command that starts the script."""
     if used is Framework.TORCHRUN:
         if shutil.which("torchrun") or not shutil.which("python3"):
             return ("torchrun", script, *arguments)
@@ -277,6 +275,5 @@ def _command(script: str, arguments: Sequence[str], used: Framework, folder: Pat
 
 
 def _gang_name(script: str) -> str:
-    """A name for the gang."""
     name = _NO_NAME.sub("-", Path(script).stem.lower()).strip("-")[:42].strip("-")
     return name or "train"

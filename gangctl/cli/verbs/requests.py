@@ -56,8 +56,9 @@ class _Change:
 
     def run(self, arguments: argparse.Namespace) -> int:
         """Patch the spec; with --wait, wait until the gang has reached the state."""
-        name, seconds = arguments.name, arguments.wait
+        seconds = arguments.wait
         with selection.open_target(arguments) as target:
+            name = arguments.name
             before = target.read(name)
             if before.status.phase in ENDED:
                 raise UserError(f"gang {name} has ended ({before.status.phase}); {target.rerun_hint(name)}")
@@ -159,8 +160,8 @@ class _End:
 
     def run(self, arguments: argparse.Namespace) -> int:
         """End the processes, and say so if they are not ended in time."""
-        name = arguments.name
         with selection.open_target(arguments) as target:
+            name = arguments.name
             if self.end(target, name, arguments.wait):
                 return ExitCode.OK
         print_err(f"error: {name} is not {self.state} yet; it goes on: gangctl status {name} shows what is left")

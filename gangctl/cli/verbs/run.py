@@ -101,11 +101,11 @@ class Rerun:
 
     def run(self, arguments: argparse.Namespace) -> int:
         """Run the gang again."""
-        name = arguments.name
         flag = next((flag for flag in _HERE_ONLY if getattr(arguments, flag)), "")
         if flag and selection.state_directory(arguments) is None:
             raise UserError(f"--{flag} is for gangs of this machine: a cluster runs the gang by itself; leave it out")
         with selection.open_target(arguments) as target:
+            name = arguments.name
             phase = target.logged(name).status.phase
             if phase not in ENDED and not target.is_removed(name):
                 verb = "resume" if phase is GangPhase.SUSPENDED else "restart"

@@ -123,7 +123,6 @@ def _stacks(found: IncidentStory) -> list[str]:
 
 
 def _document(job: GangJob, incident: Incident | None, base: str, now: float) -> dict[str, Any]:
-    """The document for programs."""
     made: dict[str, Any] = {"gang": gang_document(job)}
     if incident is None:
         return {**made, "spans": []}

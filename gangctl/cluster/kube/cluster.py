@@ -219,10 +219,12 @@ class KubeCluster:
         Raises:
             Retryable: these nodes aren't known, or the queue doesn't admit the gang any more.
         """
-        pod, stored = self._unplaced(job, create), self.informers.stored(job.metadata.uid)
+        stored, (role, _) = self.informers.stored(job.metadata.uid), parse_member_name(create.member)
         if stored is None or not self._settings.kueue:
-            return pod
-        return self._queues.place_pod(stored, parse_member_name(create.member)[0], pod)
+            return self._unplaced(job, create)
+        if self._queues.names_domain(stored, role):
+            create = create._replace(required=False)
+        return self._queues.place_pod(stored, role, self._unplaced(job, create))
 
     def _unplaced(self, job: GangJob, create: CreatePod) -> dict[str, Any]:
         name, nodes = parse_member_name(create.member)[0], self.informers.schedulable

@@ -91,7 +91,6 @@ class ContactUpdater:
             url: of this controller's hub.
         """
         self.leads = False
-        """Whether this process leads."""
         self._client = client
         self._pods = pods
         self._owned = owned

@@ -320,7 +320,6 @@ class Election:
             await self._release()
 
     async def _campaign(self) -> None:
-        """Compete until elected."""
         while not self.may_write():
             try:
                 await self._read()

@@ -34,7 +34,7 @@ from gangctl.api.names import ANNOTATION_TRACE_ID
 from gangctl.cluster.errors import ClusterError, Retryable, Terminal
 from gangctl.cluster.kube import paths
 from gangctl.cluster.kube.client import MERGE_PATCH, AlreadyExists, Client, NoAnswer, NotFound
-from gangctl.cluster.port import PlainPod, UnreadableGang
+from gangctl.cluster.port import PlainObject, UnreadableGang
 from gangctl.core.lifecycle.plan import Event
 
 log = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ NOTE_BYTES: Final = 1024
 
 
 def event_object(
-    about: GangJob | UnreadableGang | PlainPod,
+    about: GangJob | UnreadableGang | PlainObject,
     event: Event,
     *,
     pod_uid: str,
@@ -106,8 +106,8 @@ def event_object(
     return made
 
 
-def _object(about: GangJob | UnreadableGang | PlainPod) -> dict[str, str]:
-    version, kind = ("v1", "Pod") if isinstance(about, PlainPod) else (API_VERSION, KIND)
+def _object(about: GangJob | UnreadableGang | PlainObject) -> dict[str, str]:
+    version, kind = (about.api_version, about.kind) if isinstance(about, PlainObject) else (API_VERSION, KIND)
     which = about.metadata
     return {"apiVersion": version, "kind": kind, "name": which.name, "namespace": which.namespace, "uid": which.uid}
 
@@ -245,8 +245,6 @@ UNANSWERED_SECONDS: Final = 60.0
 
 @dataclass(slots=True, eq=False)
 class _CachedEvent:
-    """One Event and its number of occurrences."""
-
     body: dict[str, Any]
     log_fields: dict[str, Any]
     """The gang and attempt, for the log: the task that sends the event doesn't run in a gang's context."""
@@ -299,7 +297,7 @@ class EventRecorder:
         self._left_out: Counter[tuple[str, str]] = Counter()
 
     def record(
-        self, about: GangJob | UnreadableGang | PlainPod, event: Event, pod_uid: str, node_uid: str = ""
+        self, about: GangJob | UnreadableGang | PlainObject, event: Event, pod_uid: str, node_uid: str = ""
     ) -> None:
         """Queue the event. ``pod_uid`` and ``node_uid``: of what it names; empty if that is gone.
 
@@ -382,7 +380,7 @@ class EventRecorder:
             what = "gang" if "gang" in event.log_fields else "pod"
             log.warning("an event of %s %s was lost: %s", what, about, error, extra=event.log_fields)
 
-    def _leave_out(self, about: GangJob | UnreadableGang | PlainPod, event: Event, kind: tuple[str, str]) -> None:
+    def _leave_out(self, about: GangJob | UnreadableGang | PlainObject, event: Event, kind: tuple[str, str]) -> None:
         self.counts.left_out += 1
         self._left_out[kind] += 1
         if len(self._left_out) > CACHED_EVENTS:
@@ -428,12 +426,11 @@ class EventRecorder:
         await self._send(event)
 
 
-def _what(about: GangJob | UnreadableGang | PlainPod) -> str:
-    return "pod" if isinstance(about, PlainPod) else "gang"
+def _what(about: GangJob | UnreadableGang | PlainObject) -> str:
+    return about.kind.lower() if isinstance(about, PlainObject) else "gang"
 
 
-def _log_fields(about: GangJob | UnreadableGang | PlainPod, event: Event) -> dict[str, Any]:
-    """The fields of every log entry about a gang or pod."""
+def _log_fields(about: GangJob | UnreadableGang | PlainObject, event: Event) -> dict[str, Any]:
     fields: dict[str, Any] = {"namespace": about.metadata.namespace, _what(about): about.metadata.name}
     if isinstance(about, GangJob):
         fields["attempt"] = about.status.attempt

@@ -82,7 +82,8 @@ class Informers:
         self.lost: Mapping[str, float] = {}
         """Nodes that don't answer, or were deleted, and when that was first seen, in seconds since the epoch."""
         self.node_states = NodeStates()
-        self._changed: Callable[[str], None] = lambda _uid: None
+        self.listeners: list[Callable[[str], None]] = []
+        """Called with the UID of each gang that has changed."""
         self._appeared: dict[str, float] = {}
         """UID of a gang -> when it was first seen, as the clock has elapsed."""
         self._pods_of: defaultdict[str, dict[str, KubePod]] = defaultdict(dict)
@@ -94,7 +95,7 @@ class Informers:
 
     async def run(self, changed: Callable[[str], None]) -> None:
         """Keep all objects fresh until cancelled; call ``changed`` with the UID of each gang that has changed."""
-        self._changed = changed
+        self.listeners.insert(0, changed)
         reflectors = self._all()
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -111,6 +112,7 @@ class Informers:
                     tasks.create_task(self._show(namespace))
         finally:
             self.has_synced = False
+            self.listeners.remove(changed)
 
     async def refresh(self) -> None:
         """List everything again, so that all objects are as new as this call even if a watch is behind.
@@ -128,9 +130,10 @@ class Informers:
         await gangs.listed.wait()
         await pods.listed.wait()
         for uid in tuple(gangs.items):
-            self._changed(uid)
+            self._notify(uid)
 
-    def _shows(self, namespace: str) -> bool:
+    def shows(self, namespace: str) -> bool:
+        """Return whether all gangs and pods of a namespace were listed."""
         return self.has_synced and self.gangs.of(namespace).listed.is_set() and self.pods.of(namespace).listed.is_set()
 
     def synced_since(self, uid: str) -> float:
@@ -181,7 +184,7 @@ class Informers:
     def stored(self, uid: str) -> KubeGang | None:
         """The GangJob, also if it can't be read; None if it is gone or is being deleted."""
         found = self.gangs.items.get(uid)
-        return None if found is None or found.deleting or not self._shows(found.namespace) else found
+        return None if found is None or found.deleting or not self.shows(found.namespace) else found
 
     def pods_of(self, uid: str) -> tuple[KubePod, ...]:
         """All pods that the gang owns, sorted by name."""
@@ -196,7 +199,7 @@ class Informers:
     def pod(self, uid: str) -> KubePod | None:
         """The pod with this UID, if a gang owns it."""
         found = self.pods.items.get(uid)
-        return found if found is not None and self._shows(found.namespace) and self._is_owned(found) else None
+        return found if found is not None and self.shows(found.namespace) and self._is_owned(found) else None
 
     def _is_owned(self, pod: KubePod) -> bool:
         gang = self.gangs.items.get(pod.gang)
@@ -208,8 +211,8 @@ class Informers:
         return "" if node is None else node.uid
 
     def _notify(self, uid: str) -> None:
-        if self.has_synced:
-            self._changed(uid)
+        for listener in self.listeners if self.has_synced else ():
+            listener(uid)
 
     def _gang_changed(self, old: KubeGang | None, new: KubeGang | None) -> None:
         for one in (old, new):

@@ -8,12 +8,13 @@ The rule: the pod has all fields of the template, including those that gangctl d
 * :mod:`~gangctl.cluster.kube.injection` adds containers and volumes, and changes the worker's container.
 * The affinity is narrowed by the nodes to avoid and the gang's placement, and must never be widened. The required terms
   of a node affinity are alternatives, so a node to avoid is added to *every* term. An empty term matches no node, so it
-  stays empty.
+  stays empty. Where a queue names the node, to avoid one is a preference: else a pod could fit nowhere.
 * The pod's ``restartPolicy`` is Never, with a rule that restarts all containers (no back-off), where the nodes that it
   may land on support that, and OnFailure otherwise. Workers restart inside their container in both cases. What the
   template says is kept for the user's other containers where the nodes support that: OnFailure retries each of them.
 * ``schedulingGroup`` names the gang's PodGroup, if gangctl creates one.
 * ``imagePullSecrets`` gets those for the sidecar's image, if the controller has any.
+* An annex completes a pod whose template has its annotation (:class:`~gangctl.registered.PodCompletion`).
 * ``terminationGracePeriodSeconds``, if the template has none, is the planned grace period and a margin, so that a
   drained worker can save before the kubelet kills it.
 
@@ -30,8 +31,9 @@ spec that is too large to be compared with all nodes::
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
+from functools import cache
 from typing import Any, Final
 
 from gangctl.api.gangjob import GangJob, Role, Spec
@@ -61,11 +63,13 @@ from gangctl.cluster.kube.injection import (
 from gangctl.cluster.kube.owned import group_name, owner_reference, wants_group
 from gangctl.cluster.kube.projections import HubContact
 from gangctl.cluster.kube.settings import KubeSettings
+from gangctl.cluster.kube.workload import TOPOLOGY_GATE
 from gangctl.core.facts.layout import number_places
 from gangctl.core.facts.node_affinity import has_required_affinity, is_selected, untolerated_taints
 from gangctl.core.facts.trace_context import trace_parent
 from gangctl.core.policy.pods import CreatePod
 from gangctl.kubernetes.objects import Node
+from gangctl.registered import PodCompletion, find_registered
 from gangsidecar.wire import CACHES_VARIABLE, PRELOAD_VARIABLE, Compiler
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -252,7 +256,19 @@ def build_pod(
         changes["imagePullSecrets"] = secrets
     metadata = _metadata(job, create, template.get("metadata"), f"{path}.metadata", role.worker.name)
     metadata["annotations"] |= contact.annotations()
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec | changes}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec | changes}
+    for annotation, complete in _completions().items():
+        if annotation in metadata["annotations"]:
+            try:
+                pod = complete(pod)
+            except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+                raise Terminal(f"{path}.metadata.annotations[{annotation}]: it can't be used: {error!r:.200}") from None
+    return pod
+
+
+@cache
+def _completions() -> Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]]:
+    return {one.annotation: one.load() for one in find_registered(PodCompletion)}
 
 
 def _retried(container: dict[str, Any]) -> dict[str, Any]:
@@ -276,7 +292,7 @@ def _completed_spec(job: GangJob, create: CreatePod, written: dict[str, Any], pa
         uid=job.metadata.uid,
         placement=job.spec.placement,
         avoid=create.avoid,
-        required=create.required,
+        required=create.required and not _waits_for_domain(written),
     )
     if near:
         spec["affinity"] = near
@@ -293,6 +309,12 @@ def _completed_spec(job: GangJob, create: CreatePod, written: dict[str, Any], pa
         planned = job.spec.recovery.planned_stop_grace_period_seconds
         spec["terminationGracePeriodSeconds"] = planned + GRACE_MARGIN_SECONDS
     return spec
+
+
+def _waits_for_domain(spec: Mapping[str, Any]) -> bool:
+    """Return whether a queue has gated the pod until it names a domain, which may be the node to avoid."""
+    gates = spec.get("schedulingGates")
+    return isinstance(gates, list) and {"name": TOPOLOGY_GATE} in gates
 
 
 def _role(job: GangJob, member: str) -> tuple[int, Role]:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.names import (
+    ANNOTATION_APPLIED,
     ANNOTATION_HUB_ADDRESS,
     ANNOTATION_HUB_CA,
     ANNOTATION_HUB_URL,
@@ -34,10 +35,11 @@ from gangctl.kubernetes.schema import RawCondition, RawMetadata, RawNode, RawPod
 from gangctl.kubernetes.signals import SignalTable
 from gangctl.words.text import listed
 
+MOST_APPLIED: Final = 64
+"""Characters of the annotation that are kept."""
 LABEL_QUEUE: Final = "kueue.x-k8s.io/queue-name"
 LABEL_PRIORITY_CLASS: Final = "kueue.x-k8s.io/priority-class"
 CONTACT: Final = (ANNOTATION_HUB_CA, ANNOTATION_HUB_URL, ANNOTATION_HUB_ADDRESS)
-"""The annotations of a contact."""
 LONGEST_ANNOTATION: Final = 16_384
 """Characters. What is longer is kept as an empty text: a tenant may write 250 KB with a gang's label."""
 
@@ -101,6 +103,10 @@ class KubeGang:
     """The queue of Kueue that it names."""
     priority_class: str = ""
     """The priority class of Kueue that it names."""
+    owner: str = ""
+    """UID of the object that it was made from; empty if a user wrote it."""
+    applied: str = ""
+    """What the annotation of that object's controller says."""
 
 
 def read_gang_pod(raw: RawPod) -> KubePod:
@@ -175,10 +181,11 @@ def _gang(raw: dict[str, Any]) -> KubeGang:
     metadata = RawMetadata.model_validate(raw.get("metadata"))
     deleting = metadata.deletion_timestamp is not None
     names = (metadata.uid, metadata.namespace, metadata.name, metadata.resource_version)
+    owner = next((one.uid for one in metadata.owner_references if one.controller), "")
     try:
         read = read_compact(raw)
     except ValueError as error:
-        return KubeGang(*names, None, _too_deep(raw) or first_error(error), deleting=deleting)
+        return KubeGang(*names, None, _too_deep(raw) or first_error(error), deleting=deleting, owner=owner)
     stored, size = read.stored, read.template_bytes
     labels = metadata.labels
     return KubeGang(
@@ -189,6 +196,8 @@ def _gang(raw: dict[str, Any]) -> KubeGang:
         template_bytes=size,
         queue=labels.get(LABEL_QUEUE, ""),
         priority_class=labels.get(LABEL_PRIORITY_CLASS, ""),
+        owner=owner,
+        applied=str((raw["metadata"].get("annotations") or {}).get(ANNOTATION_APPLIED, ""))[:MOST_APPLIED],
     )
 
 

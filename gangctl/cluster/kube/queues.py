@@ -187,9 +187,15 @@ class Queues:
         if place is None:
             return pod
         try:
-            return place_pod(pod, place, self._flavor)
+            return place_pod(pod, role, place, self._flavor)
         except LookupError as error:
             raise Retryable(f"the ResourceFlavor {error} that the queue has admitted the gang to isn't known") from None
+
+    def names_domain(self, gang: KubeGang, role: str) -> bool:
+        """Return whether the queue says for each pod of the role in which domain of its topology it is placed."""
+        found = self._workload(gang) if gang.queue else None
+        place = None if found is None else found.places.get(role)
+        return place is not None and place.topology != ""
 
     async def tell(self, gang: KubeGang, job: GangJob, tell: TellQueue) -> None:
         """Change the gang's Workload; see the port."""

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from gangctl.api.gangjob import GangJob
-from gangctl.api.names import ANNOTATION_ROLES_HASH, KIND, LABEL_UID, gang_selector
+from gangctl.api.names import ANNOTATION_ROLES_HASH, KIND, LABEL_INDEX, LABEL_UID, gang_selector
 from gangctl.api.stored import roles_hash
 from gangctl.cluster.kube.decoding import WatchDecoder
 from gangctl.cluster.kube.owned import owner_reference
@@ -37,6 +37,8 @@ class PodSetPlace:
     """Names of ResourceFlavors."""
     updates: tuple[Mapping[str, Any], ...] = ()
     """What admission checks add: labels, annotations, nodeSelector, tolerations."""
+    topology: str = ""
+    """Name of the Workload if Kueue itself says which domain of its topology each pod goes to; else empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,7 @@ def _workload(raw: dict[str, Any]) -> KubeWorkload:
             ended=is_true(conditions, "Finished"),
             said=why,
         ),
-        places=_places(status),
+        places=_places(metadata.name, status),
         deleting=metadata.deletion_timestamp is not None,
         resource_version=metadata.resource_version,
     )
@@ -113,7 +115,7 @@ def _message(conditions: Mapping[str, Mapping[str, Any]], kind: str) -> str:
     return " ".join(str(conditions.get(kind, {}).get("message") or "").split())
 
 
-def _places(status: Mapping[str, Any]) -> dict[str, PodSetPlace]:
+def _places(name: str, status: Mapping[str, Any]) -> dict[str, PodSetPlace]:
     assigned = (status.get("admission") or {}).get("podSetAssignments") or ()
     checks: Sequence[Mapping[str, Any]] = status.get("admissionChecks") or ()
     updates = [update for check in checks for update in check.get("podSetUpdates") or ()]
@@ -121,6 +123,7 @@ def _places(status: Mapping[str, Any]) -> dict[str, PodSetPlace]:
         one["name"]: PodSetPlace(
             tuple(sorted(set((one.get("flavors") or {}).values()))),
             tuple(update for update in updates if update.get("name") == one["name"]),
+            name if one.get("topologyAssignment") else "",
         )
         for one in assigned
     }
@@ -142,6 +145,8 @@ FLAVORS: Final = WatchDecoder(dict[str, Any], _flavor)
 
 
 KUEUE_GROUP: Final = "kueue.x-k8s.io"
+TOPOLOGY_GATE: Final = f"{KUEUE_GROUP}/topology"
+"""A pod with this gate waits until Kueue has named its domain. It can't avoid a node that Kueue names."""
 KUEUE_VERSIONS: Final = ("v1beta2", "v1beta1")
 """The versions of Kueue's API that are spoken, the preferred one first."""
 MAX_MESSAGE: Final = 1024
@@ -160,6 +165,16 @@ _SCHEDULED: Final = (
 """The fields of a pod that say where it can run and what it takes there."""
 _CONTAINER: Final = ("name", "image", "ports", "resources", "restartPolicy")
 """Kueue makes a PodTemplate of it for an autoscaler, and the API server takes none without images."""
+_TOPOLOGY: Final = {
+    f"{KUEUE_GROUP}/podset-required-topology": "required",
+    f"{KUEUE_GROUP}/podset-preferred-topology": "preferred",
+    f"{KUEUE_GROUP}/podset-unconstrained-topology": "unconstrained",
+    f"{KUEUE_GROUP}/podset-slice-required-topology": "podSetSliceRequiredTopology",
+    f"{KUEUE_GROUP}/podset-slice-size": "podSetSliceSize",
+    f"{KUEUE_GROUP}/podset-group-name": "podSetGroupName",
+}
+"""Annotation of a template -> field of the topologyRequest of its pod set."""
+_UNCONSTRAINED: Final = f"{KUEUE_GROUP}/podset-unconstrained-topology"
 _REQUEUED: Final = "Preempted"
 """Evicted for this reason, a Workload is queued again at once; otherwise Kueue says when."""
 
@@ -205,12 +220,25 @@ def new_workload(
                     "name": role.name,
                     "count": role.replicas + role.spares,
                     "template": {"spec": _asked(pods[role.name]["spec"])},
+                    **_topology_request(pods[role.name]["metadata"].get("annotations") or {}),
                 }
                 for role in job.spec.roles
             ],
             **({} if priority is None else _priority(version, priority)),
         },
     }
+
+
+def _topology_request(annotations: Mapping[str, str]) -> dict[str, Any]:
+    """What the template's annotations ask of the topology, as Kueue reads them of a Job's template."""
+    made: dict[str, Any] = {field: annotations[key] for key, field in _TOPOLOGY.items() if key in annotations}
+    if not made:
+        return {}
+    if "unconstrained" in made:
+        made["unconstrained"] = made["unconstrained"] == "true"
+    if (size := str(made.pop("podSetSliceSize", ""))).isdecimal():
+        made["podSetSliceSize"] = int(size)
+    return {"topologyRequest": made | {"podIndexLabel": LABEL_INDEX}}
 
 
 def _asked(spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -273,8 +301,12 @@ def _rfc3339(at: datetime) -> str:
     return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def place_pod(pod: Mapping[str, Any], place: PodSetPlace, flavor: Callable[[str], KubeFlavor | None]) -> dict[str, Any]:
+def place_pod(
+    pod: Mapping[str, Any], role: str, place: PodSetPlace, flavor: Callable[[str], KubeFlavor | None]
+) -> dict[str, Any]:
     """Put the pod where the queue has quota: on the nodes of its flavors, with what admission checks add.
+
+    Where Kueue knows the topology, the pod waits for it to name the domain.
 
     Raises:
         LookupError: a flavor isn't known; the text is its name.
@@ -300,6 +332,13 @@ def place_pod(pod: Mapping[str, Any], place: PodSetPlace, flavor: Callable[[str]
         added = _merged([one.get(key) or {} for one in place.updates])
         if added:
             metadata[key] = added | metadata.get(key, {})
+    if place.topology:
+        spec["schedulingGates"] = [*(spec.get("schedulingGates") or ()), {"name": TOPOLOGY_GATE}]
+        metadata["labels"] = {**metadata.get("labels", {}), f"{KUEUE_GROUP}/podset": role}
+        annotations = {f"{KUEUE_GROUP}/workload": place.topology, **metadata.get("annotations", {})}
+        if not annotations.keys() & _TOPOLOGY.keys():
+            annotations[_UNCONSTRAINED] = "true"
+        metadata["annotations"] = annotations
     return {**pod, "metadata": metadata, "spec": spec}
 
 

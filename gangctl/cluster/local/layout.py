@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from gangctl.cluster.errors import Terminal
 from gangctl.cluster.local.atomic_files import unwritable
@@ -31,61 +31,48 @@ DEFAULT_STATE_DIRECTORY: Final = Path(".gangctl")
 _GANG_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,40}[a-z0-9])?")
 
 
+class _Folder(Protocol):
+    @property
+    def path(self) -> Path: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _In:
+    """The path of this name in a folder."""
+
+    name: str
+
+    def __get__(self, folder: _Folder, _kind: type[_Folder]) -> Path:
+        return folder.path / self.name
+
+
 @dataclass(frozen=True, slots=True)
 class PodFolder:
     """Files of one pod. Its logs are rotated: see ``log_files.py``."""
 
     path: Path
 
-    @property
-    def record(self) -> Path:
-        """The stored pod."""
-        return self.path / "pod.json"
-
-    @property
-    def token(self) -> Path:
-        """The token that the sidecar sends to the controller."""
-        return self.path / "token"
-
-    @property
-    def program(self) -> Path:
-        """The pod's own copy of the supervisor, so that another release of gangctl doesn't change an existing pod."""
-        return self.path / SUPERVISOR_ARCHIVE
-
-    @property
-    def state_file(self) -> Path:
-        """The state that the supervisor keeps for its next session."""
-        return self.path / "supervisor.json"
-
-    @property
-    def workers(self) -> Path:
-        """Which process of the worker has which rank, as its supervisor says."""
-        return self.path / WORKERS_FILE
-
-    @property
-    def termination_log(self) -> Path:
-        """How the worker ended, as its supervisor leaves it: what a kubelet takes for the termination message."""
-        return self.path / "termination-log"
+    record = _In("pod.json")
+    """The stored pod."""
+    token = _In("token")
+    """The token that the sidecar sends to the controller."""
+    program = _In(SUPERVISOR_ARCHIVE)
+    """The pod's own copy of the supervisor, so that another release of gangctl doesn't change an existing pod."""
+    state_file = _In("supervisor.json")
+    """The state that the supervisor keeps for its next session."""
+    workers = _In(WORKERS_FILE)
+    """Which process of the worker has which rank, as its supervisor says."""
+    termination_log = _In("termination-log")
+    """How the worker ended, as its supervisor leaves it: what a kubelet takes for the termination message."""
+    sidecar_log = _In("sidecar.log")
+    worker_log = _In("worker.log")
+    """Output of the worker, and of nothing else."""
+    supervisor_log = _In("supervisor.log")
 
     @property
     def caches(self) -> Path:
         """The caches of the workers' compilers, for all pods of the gang."""
         return GangFolder(self.path.parents[1]).caches
-
-    @property
-    def sidecar_log(self) -> Path:
-        """Output of the sidecar."""
-        return self.path / "sidecar.log"
-
-    @property
-    def worker_log(self) -> Path:
-        """Output of the worker, and of nothing else."""
-        return self.path / "worker.log"
-
-    @property
-    def supervisor_log(self) -> Path:
-        """The log of the supervisor."""
-        return self.path / "supervisor.log"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,40 +81,20 @@ class GangFolder:
 
     path: Path
 
-    @property
-    def job(self) -> Path:
-        """The whole object: metadata, spec and status."""
-        return self.path / "gangjob.json"
-
-    @property
-    def removed(self) -> Path:
-        """The object of a gang that was removed while its logs were kept: it tells their readers members and ranks."""
-        return self.path / "removed.json"
-
-    @property
-    def lock(self) -> Path:
-        """Lock file that a writer of the object holds."""
-        return self.path / "gangjob.lock"
-
-    @property
-    def events(self) -> Path:
-        """Events, one JSON object a line, oldest first."""
-        return self.path / "events.jsonl"
-
-    @property
-    def pods(self) -> Path:
-        """Folder with one folder for each pod."""
-        return self.path / "pods"
-
-    @property
-    def before(self) -> Path:
-        """What that folder was of the gang of this name before this one: for its logs."""
-        return self.path / "before"
-
-    @property
-    def caches(self) -> Path:
-        """Folder for what compilers of the workers keep."""
-        return self.path / CACHES_FOLDER
+    job = _In("gangjob.json")
+    """The whole object: metadata, spec and status."""
+    removed = _In("removed.json")
+    """The object of a gang that was removed while its logs were kept: it tells their readers members and ranks."""
+    lock = _In("gangjob.lock")
+    """Lock file that a writer of the object holds."""
+    events = _In("events.jsonl")
+    """Events, one JSON object a line, oldest first."""
+    pods = _In("pods")
+    """Folder with one folder for each pod."""
+    before = _In("before")
+    """What that folder was of the gang of this name before this one: for its logs."""
+    caches = _In(CACHES_FOLDER)
+    """Folder for what compilers of the workers keep."""
 
     def pod(self, name: str) -> PodFolder:
         """Files of the pod of this name."""
@@ -140,45 +107,21 @@ class StateDirectory:
 
     path: Path
 
-    @property
-    def lock(self) -> Path:
-        """Lock file that the controller holds while it runs; contains its pid."""
-        return self.path / "controller.lock"
-
-    @property
-    def run_lock(self) -> Path:
-        """Lock file that ``gangctl run`` holds while it runs; contains its pid."""
-        return self.path / "run.lock"
-
-    @property
-    def log(self) -> Path:
-        """Log of the controller."""
-        return self.path / "controller.log"
-
-    @property
-    def url(self) -> Path:
-        """URL of the controller, for sidecars."""
-        return self.path / "controller.url"
-
-    @property
-    def live(self) -> Path:
-        """Address and token of the controller's live endpoint; only the owner can read it."""
-        return self.path / "live.json"
-
-    @property
-    def program(self) -> Path:
-        """The supervisor, copied into each new pod."""
-        return self.path / SUPERVISOR_ARCHIVE
-
-    @property
-    def client(self) -> Path:
-        """The folder of ``gangclient``, for the workers' PYTHONPATH."""
-        return self.path / CLIENT_FOLDER
-
-    @property
-    def gangs(self) -> Path:
-        """Folder with one folder for each gang."""
-        return self.path / "gangs"
+    lock = _In("controller.lock")
+    """Lock file that the controller holds while it runs; contains its pid."""
+    run_lock = _In("run.lock")
+    """Lock file that ``gangctl run`` holds while it runs; contains its pid."""
+    log = _In("controller.log")
+    url = _In("controller.url")
+    """URL of the controller, for sidecars."""
+    live = _In("live.json")
+    """Address and token of the controller's live endpoint; only the owner can read it."""
+    program = _In(SUPERVISOR_ARCHIVE)
+    """The supervisor, copied into each new pod."""
+    client = _In(CLIENT_FOLDER)
+    """The folder of ``gangclient``, for the workers' PYTHONPATH."""
+    gangs = _In("gangs")
+    """Folder with one folder for each gang."""
 
     def gang(self, name: str) -> GangFolder:
         """Files of the gang of this name.

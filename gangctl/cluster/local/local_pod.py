@@ -203,7 +203,6 @@ class LocalPod:
             return ""
 
     def _remove_files(self) -> None:
-        """Remove the files of the pod except its logs."""
         for path in (
             self._folder.termination_log,
             self._folder.token,

@@ -300,7 +300,6 @@ def _timed(gang: Gang, p: Suspect) -> Awaited:
 
 
 def _missed_since(gang: Gang, entry: Awaited | AwaitedAll, *, missed: bool) -> float | None:
-    """Since when the pods of an entry are missed."""
     if not missed:
         return None
     return gang.now if entry.vanished_time is None else entry.vanished_time

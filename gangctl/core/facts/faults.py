@@ -1,4 +1,4 @@
-"""Faults: all evidence against an attempt, from reports, containers, pods, nodes and devices.
+"""Faults: all evidence against an attempt, from reports to devices, and the member that stayed when all others ended.
 
 The rule: every fault names one member and one moment; the cause is the strongest fault, and among equals the earliest.
 None of these is a fault: a worker that was told to stop, a worker of an older attempt, a spare's pod, what happens to a

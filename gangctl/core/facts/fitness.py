@@ -1,4 +1,4 @@
-"""Fitness: whether a pod can go on, by its reports, its silence, its starts and its node.
+"""Fitness: whether a pod can go on, by its reports, its silence, its starts and its node: lost, faulty or drained.
 
 Fitness: whether a member's pod can go on, and whether the member is ready for the attempt.
 

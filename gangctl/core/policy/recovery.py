@@ -499,7 +499,6 @@ def assign(gang: Gang) -> Mapping[str, str | None]:
 
 
 def _of_role(gang: Gang, spares: frozenset[str], role: str) -> Iterator[str]:
-    """Those of the role, in order."""
     return (name for name, member in gang.members.items() if name in spares and member.role.name == role)
 
 

@@ -460,38 +460,27 @@ def size(status: Status) -> int:
     return len(status.model_dump_json(by_alias=True, exclude_none=True).encode())
 
 
-def _without_earlier_stacks(status: Status) -> Status:
-    new, old = status.incidents[:1], status.incidents[1:]
-    return changed(status, incidents=(*new, *(changed(one, stacks=None) for one in old)))
+def _without_stacks(one: Incident) -> Incident:
+    return changed(one, stacks=None)
 
 
-def _without_stacks(status: Status) -> Status:
-    return changed(status, incidents=tuple(changed(one, stacks=None) for one in status.incidents))
+def _without_output(one: Incident) -> Incident:
+    return changed(one, output=None)
 
 
-def _without_output(status: Status) -> Status:
-    return changed(status, incidents=tuple(changed(one, output=None) for one in status.incidents))
+def _without_members(one: Incident) -> Incident:
+    return changed(one, members=())
 
 
-def _without_members(status: Status) -> Status:
-    return _earlier(status, lambda one: changed(one, members=()))
+def _in_short(one: Incident) -> Incident:
+    cause = changed(one.cause, message=one.cause.message[:SHORT], why=one.cause.why[:SHORT], said=None, printed="")
+    return changed(one, cause=cause, warm_start=None)
 
 
-def _in_short(status: Status) -> Status:
-    def short(one: Incident) -> Incident:
-        cause = changed(one.cause, message=one.cause.message[:SHORT], why=one.cause.why[:SHORT], said=None, printed="")
-        return changed(one, cause=cause, warm_start=None)
-
-    return _earlier(status, short)
-
-
-def _earlier(status: Status, smaller: Callable[[Incident], Incident]) -> Status:
-    new, old = status.incidents[:RECENT], status.incidents[RECENT:]
+def _earlier(recent: int, smaller: Callable[[Incident], Incident], status: Status) -> Status:
+    """Make all incidents smaller but so many of the newest."""
+    new, old = status.incidents[:recent], status.incidents[recent:]
     return changed(status, incidents=(*new, *map(smaller, old)))
-
-
-def _fewer(status: Status) -> Status:
-    return changed(status, incidents=status.incidents[: 2 * RECENT])
 
 
 def _conditions_in_short(status: Status) -> Status:
@@ -499,10 +488,6 @@ def _conditions_in_short(status: Status) -> Status:
     told = (ConditionType.ACCEPTED, ConditionType.DEGRADED)
     conditions = (one if one.type in told else changed(one, message=one.message[:SHORT]) for one in status.conditions)
     return changed(status, conditions=tuple(conditions))
-
-
-def _without_hosts(status: Status) -> Status:
-    return changed(status, hosts=())
 
 
 def _charged(status: Status) -> Status:
@@ -525,14 +510,14 @@ def _avoiding_few(status: Status) -> Status:
 
 
 _STEPS: Final[tuple[Callable[[Status], Status], ...]] = (
-    _without_earlier_stacks,
-    _without_stacks,
-    _without_output,
-    _without_members,
-    _in_short,
-    _fewer,
+    partial(_earlier, 1, _without_stacks),
+    partial(_earlier, 0, _without_stacks),
+    partial(_earlier, 0, _without_output),
+    partial(_earlier, RECENT, _without_members),
+    partial(_earlier, RECENT, _in_short),
+    lambda status: changed(status, incidents=status.incidents[: 2 * RECENT]),
     _conditions_in_short,
-    _without_hosts,
+    lambda status: changed(status, hosts=()),
     awaiting_as_one,
     _charged,
     _avoiding_few,

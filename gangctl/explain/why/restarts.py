@@ -304,7 +304,6 @@ def _matcher(cause: Cause) -> dict[str, Any] | None:
 
 
 def _fault(cause: Cause) -> Fault:
-    """The fault that became this cause."""
     return Fault(
         Reason(cause.reason),
         cause.member,

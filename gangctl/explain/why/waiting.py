@@ -266,7 +266,6 @@ def _degraded(gang: Gang) -> Iterator[Finding]:
 
 
 def _deleting(gang: Gang) -> Finding:
-    """The gang is being deleted."""
     pods = len(gang.observed.pods)
     return Finding(
         kind=FindingKind.DELETING,
@@ -278,7 +277,6 @@ def _deleting(gang: Gang) -> Finding:
 
 
 def _not_seen(job: GangJob) -> Finding:
-    """No controller has seen the gang."""
     return Finding(
         kind=FindingKind.NOT_SEEN,
         seen="no controller has seen the gang yet",
@@ -289,7 +287,6 @@ def _not_seen(job: GangJob) -> Finding:
 
 
 def _not_led(job: GangJob) -> Finding:
-    """No controller answers for the gang."""
     return Finding(
         kind=FindingKind.NOT_LED,
         seen="no controller answers for the gang: this is what was stored last",
@@ -311,7 +308,6 @@ def _not_stored(job: GangJob, why: str) -> Finding:
 
 
 def _suspended(gang: Gang) -> Finding:
-    """The gang is suspended: by whom, and the way on."""
     job, status, name = gang.job, gang.status, gang.job.metadata.name
     left = counted(len(gang.observed.pods), "old pod") if gang.observed.pods else ""
     still = f"; {left} still {'ends' if left.startswith('1 ') else 'end'}" if left else ""
@@ -336,7 +332,6 @@ def _suspended(gang: Gang) -> Finding:
 
 
 def _held(gang: Gang) -> Finding:
-    """The gang is held: why, and the way out."""
     status, name = gang.status, gang.job.metadata.name
     condition = _condition(gang.job, ConditionType.READY)
     end = hold_timeout(gang)

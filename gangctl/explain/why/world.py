@@ -82,7 +82,6 @@ class GangSurroundings:
     """The surroundings of one gang, as they were read."""
 
     pods: tuple[Pod, ...] = ()
-    """All of the gang."""
     pods_known: bool = True
     """False if they can't be read."""
     waiting: tuple[WholePod, ...] = ()

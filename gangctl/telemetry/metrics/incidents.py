@@ -6,6 +6,7 @@ again, and a later correction changes no count.
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import product
 from typing import Final
 
@@ -20,7 +21,6 @@ BUCKETS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
 """From a restart of processes (a second) to a pod that waits for a node (half an hour)."""
 INCIDENT_PHASES: Final = tuple(PhaseMilliseconds.model_fields)
 STARTS: Final = ("Fork", "Exec", "InProcess")
-"""How a process was started."""
 TOTAL: Final = "total"
 """The whole incident, from the fault to the first training step; only if the framework reports steps."""
 
@@ -29,18 +29,17 @@ class IncidentMetrics:
     """The counts of one process."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._incidents = Counter("gangctl_incidents", "Incidents that began.", ["namespace"], registry=registry)
-        self._restarts = Counter(
+        counter = partial(Counter, registry=registry)
+        self._incidents = counter("gangctl_incidents", "Incidents that began.", ["namespace"])
+        self._restarts = counter(
             "gangctl_restarts",
             "Settled incidents by the reason of their cause, their recovery level, and their outcome.",
             ["namespace", "reason", "level", "outcome"],
-            registry=registry,
         )
-        self._corrected = Counter(
+        self._corrected = counter(
             "gangctl_causes_corrected",
             "Incidents whose cause was corrected after they were counted, because of stronger evidence.",
             ["namespace"],
-            registry=registry,
         )
         self._phases = Histogram(
             "gangctl_incident_phase_seconds",
@@ -49,30 +48,22 @@ class IncidentMetrics:
             buckets=BUCKETS,
             registry=registry,
         )
-        self._lost_steps = Counter(
-            "gangctl_lost_steps",
-            "Training steps that had to be repeated.",
-            ["namespace", "reason"],
-            registry=registry,
+        self._lost_steps = counter(
+            "gangctl_lost_steps", "Training steps that had to be repeated.", ["namespace", "reason"]
         )
-        self._lost_seconds = Counter(
-            "gangctl_lost_seconds",
-            "Seconds of training that had to be repeated.",
-            ["namespace", "reason"],
-            registry=registry,
+        self._lost_seconds = counter(
+            "gangctl_lost_seconds", "Seconds of training that had to be repeated.", ["namespace", "reason"]
         )
-        self._starts = Counter(
+        self._starts = counter(
             "gangctl_warm_starts",
             "Processes of restarts that could be forked or go on, by how they started.",
             ["namespace", "type"],
-            registry=registry,
         )
         self._nodes = Nodes()
-        self._node_faults = Counter(
+        self._node_faults = counter(
             "gangctl_node_faults",
             "Faults seen on a node: of a device, or those for which a rule or the framework asked for a new pod.",
             ["node", "reason"],
-            registry=registry,
         )
         for phase, level in product((*INCIDENT_PHASES, TOTAL), IncidentLevel):
             self._phases.labels(phase, level.value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple, Protocol, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
@@ -199,34 +200,23 @@ class Metrics:
         """By UID: the stored object of each gang of this term that was counted last."""
         self._gangs = GangMetrics(sources.leads)
         self._incidents = IncidentMetrics(self.registry)
-        self._spent = Counter(
+        counter, histogram = partial(Counter, registry=self.registry), partial(Histogram, registry=self.registry)
+        self._spent = counter(
             "gangctl_spent_seconds",
             "Time of gangs by what it was spent on, as written into their statuses.",
             ["namespace", "bucket"],
-            registry=self.registry,
         )
-        self._decide = Histogram(
-            "gangctl_decide_seconds", "Duration of a decision.", buckets=_DECIDE_SECONDS, registry=self.registry
+        self._decide = histogram("gangctl_decide_seconds", "Duration of a decision.", buckets=_DECIDE_SECONDS)
+        self._write = histogram(
+            "gangctl_status_write_seconds", "Duration of a status write that succeeded.", buckets=_CALL_SECONDS
         )
-        self._write = Histogram(
-            "gangctl_status_write_seconds",
-            "Duration of a status write that succeeded.",
-            buckets=_CALL_SECONDS,
-            registry=self.registry,
-        )
-        self._action = Histogram(
+        self._action = histogram(
             "gangctl_action_seconds",
             "Duration of an action that succeeded or failed.",
             ["action"],
             buckets=_CALL_SECONDS,
-            registry=self.registry,
         )
-        self._failures = Counter(
-            "gangctl_action_failures",
-            "Actions that failed and are retried.",
-            ["action"],
-            registry=self.registry,
-        )
+        self._failures = counter("gangctl_action_failures", "Actions that failed and are retried.", ["action"])
         for action in ACTIONS:
             self._action.labels(action)
             self._failures.labels(action)

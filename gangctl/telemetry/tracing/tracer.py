@@ -175,7 +175,6 @@ def tracer_from_environment() -> IncidentTracer:
 
 
 def _final(job: GangJob, incident: Incident, found: tuple[Span, ...], now: float) -> list[Span]:
-    """The final spans of an incident that is not complete."""
     root = found[0].span_id
     settled = incident.settled_time
     certain = settled is not None and now > settled + job.spec.recovery.evidence_window_seconds

@@ -85,8 +85,6 @@ class HttpServer:
 
 
 class _Connection:
-    """One connection and its calls."""
-
     def __init__(
         self,
         reader: asyncio.StreamReader,

@@ -1,4 +1,4 @@
-"""The connection to the controller: one WebSocket, dialled again without end.
+"""The connection to the controller: one WebSocket, dialled again without end, or an end that says why it can't be had.
 
 Where the address of its Service is known, that is dialled first, and by name only if it doesn't answer: a cluster's DNS
 that is slow or away must not delay a recovery. The certificate must have the name in the URL whichever way it is
@@ -272,7 +272,6 @@ def _ip_address(file: Path | None) -> str:
 
 
 def _at(url: str, address: str) -> str:
-    """The URL with an IP address as its host."""
     parts = urlsplit(url)
     host = f"[{address}]" if ":" in address else address
     return parts._replace(netloc=host if parts.port is None else f"{host}:{parts.port}").geturl()

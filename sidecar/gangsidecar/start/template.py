@@ -151,10 +151,13 @@ class Template:
             or obstacles.shares_memory(self._before)
             or obstacles.changed(self._versions)
         )
-        folder = "" if other is None else other.folder
-        only = "" if found else obstacles.shadowed(Target.of(command, folder).first_in_path, self._loaded)
-        if other is not None and not (found or only):
-            only = obstacles.differs(other.pid, self._environment, environment) or other.clashes(files)
+        try:
+            folder = "" if other is None else other.folder
+            only = "" if found else obstacles.shadowed(Target.of(command, folder).first_in_path, self._loaded)
+            if other is not None and not (found or only):
+                only = obstacles.differs(other.pid, self._environment, environment) or other.clashes(files)
+        except OSError as error:  # The other process has ended meanwhile.
+            only = f"the process that asked can't be read: {error}"
         if only:
             send(link, obstacle=only, by="", only=other is not None)
             return False

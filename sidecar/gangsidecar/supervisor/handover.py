@@ -26,7 +26,6 @@ from gangsidecar.supervisor.event_loop import READ, EventLoop
 
 EXECUTE = b"execute"
 MAX_QUESTION_BYTES = 1 << 16
-"""Bytes of a question."""
 MOST_ASKED = 1024
 """So many interpreters of an attempt are remembered."""
 LOOK_MS = 200
@@ -49,7 +48,6 @@ class Starting(NamedTuple):
     files: list[int]
     """The same files, with our numbers."""
     blocked: list[int]
-    """The signals that it was started with as blocked."""
 
 
 class _StandIn:
@@ -250,11 +248,13 @@ class Handovers:
 def _starting(pid: int, text: str, files: list[int]) -> Starting:
     """Read the question of this process. OSError: it is gone; ValueError: it makes no sense."""
     numbers, blocked, interpreter = text.split("|", 2)
+    with open(f"/proc/{pid}/cmdline", "rb") as file:
+        words = [os.fsdecode(word) for word in file.read().split(b"\0")[:-1]]
     variables = read_environment(pid)
     variables.pop(PARKING, None)  # It is another in each attempt, and a fork below a launcher doesn't park.
     starting = Starting(
         pid,
-        _words(pid, "cmdline"),
+        words,
         variables,
         interpreter,
         numbers=[int(one) for one in numbers.split()],
@@ -266,16 +266,13 @@ def _starting(pid: int, text: str, files: list[int]) -> Starting:
     return starting
 
 
-def _words(pid: int, name: str) -> list[str]:
-    with open(f"/proc/{pid}/{name}", "rb") as file:
-        return [os.fsdecode(word) for word in file.read().split(b"\0")[:-1]]
-
-
 def read_environment(pid: int) -> dict[str, str]:
     """Return the environment with which a process was executed. OSError: it is gone, or another user's."""
+    entries = processes.environment(pid)
+    if not entries:
+        raise OSError("its environment can't be read")
     found: dict[str, str] = {}
-    for entry in _words(pid, "environ"):
-        name, equals, value = entry.partition("=")
+    for name, equals, value in (os.fsdecode(entry).partition("=") for entry in entries):
         if equals:
             found.setdefault(name, value)
     return found

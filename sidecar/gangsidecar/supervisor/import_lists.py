@@ -17,7 +17,7 @@ from gangsidecar import wire
 from gangsidecar.common import log
 
 if TYPE_CHECKING:
-    from gangsidecar.supervisor.warm_start import PythonCommand
+    from gangsidecar.wire.python_command import PythonCommand
 
 OFFERING = 8
 """So many members of a role offer their lists, by number. All say the same, but some may be spares that run nothing."""
@@ -117,8 +117,7 @@ class ImportLists:
             return f"{program!r:.100} with its flags runs no script"
         if not (os.path.isabs(program) and os.path.isfile(program) and os.access(program, os.X_OK)):
             return f"{program!r:.100} can't be executed here"
-        names = (name for name in imports.modules if len(name) > _LONGEST or not _MODULE.fullmatch(name))
-        if (name := next(names, None)) is not None:
+        if (name := next((name for name in imports.modules if not is_module(name)), None)) is not None:
             return f"{name!r:.100} isn't the name of a module"
         pairs = (name for name, value in imports.environment if "\0" in value or not EARLY.fullmatch(name))
         return f"the variable {name!r:.100} isn't for it to set" if (name := next(pairs, None)) is not None else ""
@@ -140,6 +139,11 @@ def _fitting(modules: Sequence[str]) -> list[str]:
         room -= len(name) + 3
         if room < 0:
             break
-        if _MODULE.fullmatch(name) and len(name) <= _LONGEST:
+        if is_module(name):
             found.append(name)
     return found
+
+
+def is_module(name: str) -> bool:
+    """Return whether a module can have this name."""
+    return len(name) <= _LONGEST and _MODULE.fullmatch(name) is not None

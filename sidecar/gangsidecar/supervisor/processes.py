@@ -215,7 +215,6 @@ def is_below(pid: int, ancestor: int) -> bool:
 
 
 def _has_ended(pid: int) -> bool:
-    """Return whether every thread of a process has ended."""
     try:
         return _stat(pid)[0] in {b"Z", b"X"} and len(os.listdir(f"/proc/{pid}/task")) <= 1
     except (FileNotFoundError, ProcessLookupError):

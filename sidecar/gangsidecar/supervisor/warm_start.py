@@ -44,8 +44,9 @@ from gangsidecar.supervisor import connections, kernel, processes
 from gangsidecar.supervisor.event_loop import READ, EventLoop
 from gangsidecar.supervisor.fork_trust import ForkTrust
 from gangsidecar.supervisor.handover import EXECUTE, Handovers, Starting
-from gangsidecar.supervisor.import_lists import ImportLists, Known, same
+from gangsidecar.supervisor.import_lists import ImportLists, Known, is_module, same
 from gangsidecar.supervisor.persistence import remove
+from gangsidecar.wire.python_command import PythonCommand, ignores_hooks, parse_python
 
 ARCHIVE = (
     os.path.join(os.path.dirname(os.path.abspath(sys.executable)), wire.SUPERVISOR_ARCHIVE)
@@ -72,6 +73,8 @@ TEMPLATES = 20
 """After so many templates of one supervisor there is no further one: something that repeats itself ends them."""
 MOST_RECORDED = 64
 """So many interpreters record their imports at a time."""
+RECORD_BYTES = 8 << 20
+"""So much of a record is read: an interpreter of ours writes less (``start/recorder.py``), the worker anything."""
 FIRST_START = "the first start imports everything itself; the template is made after its first step"
 NO_PYTHON = "nothing has run a script or a module with Python yet (python SCRIPT, python -m MODULE)"
 NO_HOOK = "with -I, -E or -S Python doesn't ask for a fork, and what it imports isn't known: name modules in preload"
@@ -85,10 +88,6 @@ ANSWER_SECONDS = 2.0
 """A child that has not answered by then is given up, and so is the template. The first fork of a large template takes
 half a second on a busy machine, and the imports that an exec costs instead take several."""
 _UNBUFFERED = re.compile("-[^WX-]*u")
-_IGNORES_HOOKS = re.compile("-[^WX-]*[IES]")
-_PYTHON = re.compile(r"python(\d(\.\d+)?t?)?")
-_PLAIN = frozenset("bBdEIOPqRsStuv")
-_WITH_VALUE = frozenset("WX")
 
 
 Forked = tuple[int, socket.socket]
@@ -210,7 +209,7 @@ class WarmStart:
             self._others += 1
             self._count(executed=1, obstacle=NO_PYTHON)
             return connections.spawn_parkable(command, environment, output)
-        if template is None and any(map(_IGNORES_HOOKS.match, python.interpreter[1:])):
+        if template is None and ignores_hooks(python):
             forked: Forked | str = NO_HOOK
         else:
             is_alike = template is not None and python.interpreter == template.words
@@ -472,7 +471,7 @@ class WarmStart:
         alike = self._alike()
         recorded: dict[str, None] = dict.fromkeys(self._known.modules if self._known and not alike else ())
         for path in [] if self._is_borrowing else [*map(self._imports, alike), self._settings.imports]:
-            recorded.update(dict.fromkeys(line for line in _lines(path) if not line.isdigit()))
+            recorded.update(dict.fromkeys(filter(is_module, _lines(path))))
         return list(takewhile(lambda name: name not in self._blamed, recorded))
 
 
@@ -480,7 +479,7 @@ def _lines(path: str) -> list[str]:
     """Return what interpreters have recorded in a file."""
     try:
         with open(path, encoding="ascii", errors="replace") as file:
-            return file.read().splitlines()
+            return file.read(RECORD_BYTES).splitlines()
     except OSError:
         return []
 
@@ -653,42 +652,3 @@ def _parsed(text: str) -> dict[str, Any]:
     if not isinstance(answer, dict):
         raise ValueError(f"a {type(answer).__name__}")  # noqa: TRY004 - as for all that is malformed
     return answer
-
-
-class PythonCommand(NamedTuple):
-    """``python FLAGS SCRIPT ...`` or ``python FLAGS -m MODULE ...``."""
-
-    interpreter: list[str]
-    """The program and its own flags."""
-    target: list[str]
-    """A script and its arguments, or ``-m``, a module and its arguments."""
-
-
-def parse_python(command: Sequence[str]) -> PythonCommand | None:
-    """The parts of the command; None if it does not run a script or a module with Python."""
-    if not command or not _PYTHON.fullmatch(os.path.basename(command[0])):
-        return None
-    at = 1
-    while at < len(command):
-        word = command[at]
-        if not word.startswith("-"):
-            return PythonCommand(list(command[:at]), list(command[at:]))
-        if word == "--check-hash-based-pycs":
-            at += 2
-            continue
-        if word.startswith("--") or word == "-":
-            return None  # Help, standard input, and what later versions may add.
-        for place, flag in enumerate(word[1:], start=1):
-            rest = word[place + 1 :]
-            if flag == "m":
-                flags = ["-" + word[1:place]] if place > 1 else []
-                module = [rest] if rest else list(command[at + 1 : at + 2])
-                after = command[at + 1 :] if rest else command[at + 2 :]
-                return PythonCommand([*command[:at], *flags], ["-m", *module, *after]) if module else None
-            if flag in _WITH_VALUE:
-                at += not rest
-                break
-            if flag not in _PLAIN:
-                return None  # -c, -i, -x, -h, -V: there is no script, or the process is not as it was started.
-        at += 1
-    return None

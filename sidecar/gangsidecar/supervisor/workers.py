@@ -295,7 +295,8 @@ class Workers:
 
     def _warm_start(self, helpers: set[int], listens_at: str) -> WarmStart:
         from gangsidecar.supervisor.import_lists import ImportLists  # noqa: PLC0415 - memory: few pods need it
-        from gangsidecar.supervisor.warm_start import WarmSettings, WarmStart, parse_python  # noqa: PLC0415
+        from gangsidecar.supervisor.warm_start import WarmSettings, WarmStart  # noqa: PLC0415
+        from gangsidecar.wire.python_command import parse_python  # noqa: PLC0415
 
         who = self._settings.identity
         self._lists = ImportLists(os.path.join(self._folder, KNOWN_IMPORTS), who.gang, who.member, who.pod)

@@ -325,7 +325,6 @@ class Stacks:
     """The stacks of the processes of a worker that hung, just before its stop."""
 
     attempt: int
-    """The attempt of that worker."""
     text: str
     """Lines of printable ASCII; empty if nothing was found in time."""
 

@@ -26,6 +26,7 @@ Object = dict[str, Any]
 Fault = Callable[[web.Request], Awaitable[web.StreamResponse | None]]
 """Answers a request instead of the server; None = the server answers."""
 
+APPLY = "application/apply-patch+yaml"
 _PATH = re.compile(
     r"/(?:api/v1|apis/[^/]+/[^/]+)(?:/namespaces/(?P<namespace>[^/]+))?/(?P<plural>[^/]+)(?:/(?P<name>[^/]+))?"
     r"(?P<below>/status|/eviction)?"
@@ -176,6 +177,10 @@ class FakeApi:
         if name is None:
             return await (self._watch if "watch" in request.query else self._list)(request, plural, namespace)
         stored = self.objects.get((plural, namespace, name))
+        if request.content_type == APPLY:
+            wanted = await request.json()
+            kept = {} if stored is None else {**stored, "metadata": {**stored["metadata"], **wanted["metadata"]}}
+            return web.json_response(await self.put(plural, {**wanted, **kept, "spec": wanted["spec"]}))
         if stored is None:
             return status(404, "NotFound", f'{plural} "{name}" not found')
         if request.method == "GET":
@@ -284,7 +289,7 @@ class FakeApi:
             annotations = {**metadata.get("annotations", {}), **given["annotations"]}
             changed = {**stored, "metadata": {**metadata, "annotations": annotations}}
             return web.json_response(await self.put(key[0], changed))
-        if (given["resourceVersion"], given.get("uid", metadata["uid"])) != (
+        if (given.get("resourceVersion", metadata["resourceVersion"]), given.get("uid", metadata["uid"])) != (
             metadata["resourceVersion"],
             metadata["uid"],
         ):

@@ -17,9 +17,10 @@ from gangsidecar import wire
 from gangsidecar.start import link
 from gangsidecar.supervisor import processes
 from gangsidecar.supervisor.import_lists import EARLY, ImportLists, Known
-from gangsidecar.supervisor.warm_start import IMPORTING, NO_PYTHON, NOT_YET, WAIT_MS, PythonCommand, parse_python
+from gangsidecar.supervisor.warm_start import IMPORTING, NO_PYTHON, NOT_YET, WAIT_MS
 from gangsidecar.supervisor.workers import KNOWN_IMPORTS
 from gangsidecar.wire import Imports, Phase, Progress, Report
+from gangsidecar.wire.python_command import PythonCommand, parse_python
 from tests.sidecar.supervisor.supervised import wait_for
 from tests.sidecar.supervisor.test_handover import LAUNCHER, forked, started
 from tests.sidecar.supervisor.warm import Warm, template_ends

@@ -109,6 +109,20 @@ def test_a_template_that_was_asked_again_has_the_whole_time_again(world: World, 
     assert found.is_over
 
 
+def test_what_a_worker_writes_among_its_imports_is_no_module(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(warm_start, "send", lambda *_, **message: asked.append(message["preload"]))
+    wrong = ("", "12", "..up", "a b", "a/b", "os;", "\N{SNOWMAN}", "x" * 256)
+    text = "\n".join(("decimal", *wrong, "fractions.x", ""))
+    monkeypatch.setattr(warm_start, "RECORD_BYTES", len(text.encode()))
+    (tmp_path / "imports").write_text(f"{text}beyond\n")
+    world.first_step()
+    world.warm.end()
+    assert asked == [["decimal", "fractions.x"]]
+
+
 def test_so_many_templates_are_made_and_no_more(world: World) -> None:
     made: Sequence[warm_start.Template] = []
     for _ in range(TEMPLATES):

@@ -1,4 +1,4 @@
-"""Timers, and what each does: report a step, Park or SIGTERM to the tree, SIGKILL after the grace, Stuck, Done.
+"""Timers: the end of a lease, SIGKILL after the grace, Stuck, the end of parked processes and of orphans, held steps.
 
 A stop must never wait longer than the shortest grace that a directive has given it. Of a worker that hangs the stacks
 are taken first, if the directive asks for them, and its end waits for those of the other members: what ends in one pod

@@ -141,13 +141,41 @@ def test_a_pod_gets_the_nodes_of_its_flavors_and_what_checks_add() -> None:
     toleration = {"key": "pool", "operator": "Exists"}
     flavor = KubeFlavor("u", "big", {"pool": "big"}, (toleration,))
     update = {"name": "worker", "nodeSelector": {"zone": "z1"}, "labels": {"a": "theirs", "b": "c"}}
-    pod = place_pod(POD, PodSetPlace(("big",), (update,)), {"big": flavor}.get)
+    pod = place_pod(POD, "worker", PodSetPlace(("big",), (update,)), {"big": flavor}.get)
     assert pod["spec"]["nodeSelector"] == {"disk": "ssd", "pool": "big", "zone": "z1"}
     assert pod["spec"]["tolerations"] == [{"operator": "Exists", "key": "spot"}, toleration]
     assert pod["metadata"]["labels"] == {"a": "mine", "b": "c"}
     assert POD["spec"]["nodeSelector"] == {"disk": "ssd"}
     with pytest.raises(LookupError, match="small"):
-        place_pod(POD, PodSetPlace(("small",)), {"big": flavor}.get)
+        place_pod(POD, "worker", PodSetPlace(("small",)), {"big": flavor}.get)
+
+
+def test_a_template_asks_for_its_topology_as_one_of_a_job_does() -> None:
+    asked = {
+        "kueue.x-k8s.io/podset-required-topology": "rack",
+        "kueue.x-k8s.io/podset-slice-required-topology": "host",
+        "kueue.x-k8s.io/podset-slice-size": "2",
+    }
+    pod = {**POD, "metadata": {**POD["metadata"], "annotations": asked}}
+    (pod_set,) = new_workload(job(), "v1beta2", "team-a", None, {"worker": pod})["spec"]["podSets"]
+    assert pod_set["topologyRequest"] == {
+        "required": "rack",
+        "podSetSliceRequiredTopology": "host",
+        "podSetSliceSize": 2,
+        "podIndexLabel": "gangctl.io/index",
+    }
+    (plain,) = new_workload(job(), "v1beta2", "team-a", None, {"worker": POD})["spec"]["podSets"]
+    assert "topologyRequest" not in plain
+
+
+def test_a_pod_waits_for_the_domain_that_kueue_names() -> None:
+    pod = place_pod(POD, "worker", PodSetPlace(topology="w"), dict[str, KubeFlavor]().get)
+    assert pod["spec"]["schedulingGates"] == [{"name": "kueue.x-k8s.io/topology"}]
+    assert pod["metadata"]["labels"]["kueue.x-k8s.io/podset"] == "worker"
+    assert pod["metadata"]["annotations"] == {
+        "kueue.x-k8s.io/workload": "w",
+        "kueue.x-k8s.io/podset-unconstrained-topology": "true",
+    }
 
 
 def test_an_evicted_workload_admits_nothing_though_its_condition_says_so() -> None:

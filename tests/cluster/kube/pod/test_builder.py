@@ -117,6 +117,14 @@ def test_a_pod_names_the_template_of_its_claims_and_no_claim_so_that_it_has_its_
     assert pod["metadata"]["name"] == f"llama-{create.member}-{create.incarnation}"
 
 
+def test_a_pod_that_waits_for_a_queue_to_name_its_node_avoids_another_as_a_preference() -> None:
+    gated = MINIMAL.replace("    spec:\n", "    spec:\n      schedulingGates: [{name: kueue.x-k8s.io/topology}]\n")
+    for roles, kind in ((MINIMAL, "required"), (gated, "preferred")):
+        create = CreatePod("worker-0", 1, ("node-7",), required=True)
+        made = build_pod(job(roles), create, SETTINGS, CONTACT, restart_all=True)["spec"]["affinity"]["nodeAffinity"]
+        assert list(made) == [f"{kind}DuringSchedulingIgnoredDuringExecution"]
+
+
 def test_every_nonempty_term_avoids_the_node() -> None:
     near = built(CASES["torchrun"])["spec"]["affinity"]["nodeAffinity"]
     excluded = {"key": "metadata.name", "operator": "NotIn", "values": ["node-7"]}

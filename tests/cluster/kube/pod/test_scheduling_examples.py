@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from gangctl.api.gangjob import GangJob
+from gangctl.api.gangjob import GROUP, KIND, VERSION, GangJob, Role
+from gangctl.api.status import GangPhase
 from gangctl.cluster.kube.pod_builder import build_pod
 from gangctl.core.policy.pods import CreatePod
 from tests.cluster.kube.pod.podcases import CONTACT, SETTINGS
@@ -65,4 +66,20 @@ def test_with_kube_scheduler_gangctl_names_the_group() -> None:
 
 
 def test_each_example_is_tried() -> None:
-    assert {path.stem for path in EXAMPLES.iterdir()} == {"pod-group", "scheduler-plugins", "volcano"}
+    assert {path.stem for path in EXAMPLES.iterdir()} == {"karta", "pod-group", "scheduler-plugins", "volcano"}
+
+
+def test_the_karta_names_what_a_gang_and_its_pods_have() -> None:
+    """Its own schema was read in its repository; KAI runs in no test."""
+    spec = yaml.safe_load((EXAMPLES / "karta.yaml").read_text())["spec"]
+    root, (role,) = spec["structureDefinition"]["rootComponent"], spec["structureDefinition"]["childComponents"]
+    assert root["kind"] == {"group": GROUP, "version": VERSION, "kind": KIND}
+    mapped = {one["byPhase"] for found in root["statusDefinition"]["statusMappings"].values() for one in found}
+    assert mapped == {phase.value for phase in GangPhase if phase}
+    (group,) = spec["optimizationInstructions"]["gangScheduling"]["podGroups"]
+    (member,) = group["members"]
+    made, _ = pods("volcano")
+    for path in (role["podSelector"]["componentInstanceSelector"]["idPath"], *member["groupByKeyPaths"]):
+        label = path.removeprefix('.metadata.labels["').removesuffix('"]')
+        assert all(label in pod["metadata"]["labels"] for pod in made), path
+    assert {"replicas", "spares", "name", "template"} <= Role.model_fields.keys()

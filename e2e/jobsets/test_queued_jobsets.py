@@ -1,0 +1,117 @@
+"""JobSets that Kueue admits and gangctl runs: preempted, resumed, moved from a lost node, and written by one only."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from e2e import process_faults
+from e2e.clusters import Cluster
+from e2e.gangs import Gang
+from e2e.jobsets import jobset
+from e2e.jobsets.test_peers import create, get, pod, until_condition
+from e2e.queues.kueue import HIGH, HOSTNAME, LABEL_QUEUE, LOW, pooled, priorities, queue
+from gangctl.annexes.jobset.names import ANNOTATION_SPEC, CONTROLLER
+from tests.wait import until
+
+SLEEPS = pod("sleep 1000000", cpu="100m") | {"terminationGracePeriodSeconds": 1}
+PRIORITY = "kueue.x-k8s.io/priority-class"
+PREFERRED = "kueue.x-k8s.io/podset-preferred-topology"
+
+
+def queued(name: str, where: str, size: int, annotation: str = "") -> dict[str, Any]:
+    """A JobSet of gangctl's in a queue, whose pods sleep."""
+    made = jobset.document(name, SLEEPS, managedBy=CONTROLLER, failurePolicy={"maxRestarts": 3})
+    made["metadata"]["labels"] = {LABEL_QUEUE: where}
+    spec = made["spec"]["replicatedJobs"][0]["template"]["spec"]
+    spec |= {"parallelism": size, "completions": size}
+    if annotation:
+        spec["template"]["metadata"] = {"annotations": {annotation: HOSTNAME}}
+    return made
+
+
+def admitted(cluster: Cluster, namespace: str) -> set[str]:
+    """The JobSets whose Workloads have quota."""
+    return {
+        one["metadata"]["ownerReferences"][0]["name"]
+        for one in get(cluster, namespace, "workloads.v1beta2.kueue.x-k8s.io")["items"]
+        if one.get("status", {}).get("admission")
+    }
+
+
+@pytest.mark.usefixtures("kueue_running", "gangctl_runs_jobsets")
+def test_a_preempted_jobset_gives_its_quota_back_and_goes_on_when_it_is_admitted_again(
+    cluster: Cluster, namespace: str
+) -> None:
+    with priorities(cluster.kubectl), queue(cluster.kubectl, namespace, {"cpu": "200m"}, ["node-1"]) as name:
+        low, high = queued("low", name, 2), queued("high", name, 2)
+        low["metadata"]["labels"][PRIORITY], high["metadata"]["labels"][PRIORITY] = LOW, HIGH
+        create(cluster, namespace, low)
+        gang = Gang(cluster.kubectl, namespace, "low")
+        gang.runs(1)
+        process_faults.kill(process_faults.worker(gang.uids()["workers-1"]))
+        before = gang.uids()
+        gang.runs(2)
+        assert gang.uids() == before, "a restart in place needs no quota"
+        assert admitted(cluster, namespace) == {"low"}
+        create(cluster, namespace, high)
+        until_condition(cluster, namespace, "jobset/low", "Suspended")
+        Gang(cluster.kubectl, namespace, "high").runs(1)
+        assert admitted(cluster, namespace) == {"high"}
+        assert gang.pods() == {}
+        cluster.kubectl("delete", "jobset", "high", "-n", namespace)
+        status = gang.runs(3)
+        assert status["restarts"]["counted"] == 1, "only the fault"
+        assert admitted(cluster, namespace) == {"low"}
+        conditions = {
+            one["type"]: one["status"] for one in get(cluster, namespace, "jobset", "low")["status"]["conditions"]
+        }
+        assert conditions["Suspended"] == "False"
+
+
+@pytest.mark.usefixtures("kueue_running", "gangctl_runs_jobsets")
+def test_pods_of_a_lost_node_wait_for_kueue_to_name_another_and_keep_their_quota(
+    cluster: Cluster, namespace: str, third_node: Any
+) -> None:
+    """Kueue assigns another node when the pods of the lost one end; gangctl makes new pods, which wait for that."""
+    with queue(cluster.kubectl, namespace, {"cpu": "200m"}, [third_node.name], topology=True) as name:
+        made = queued("placed", name, 2, annotation=PREFERRED)
+        made["metadata"]["annotations"] = {ANNOTATION_SPEC: "recovery: {lostPodGraceSeconds: 1}"}
+        create(cluster, namespace, made)
+        gang = Gang(cluster.kubectl, namespace, "placed")
+        gang.runs(1)
+        assert {found["spec"]["nodeName"] for found in gang.pods().values()} == {third_node.name}
+        with pooled(cluster.kubectl, namespace, ["node-2"]):
+            third_node.machine.kill()
+            gang.runs(2, 240)
+            assert {found["spec"]["nodeName"] for found in gang.pods().values()} == {"node-2"}
+            assert admitted(cluster, namespace) == {"placed"}
+            (workload,) = get(cluster, namespace, "workloads.v1beta2.kueue.x-k8s.io")["items"]
+            assert "Evicted" not in {one["type"] for one in workload["status"]["conditions"]}
+
+
+@pytest.mark.usefixtures("jobset_running", "gangctl_runs_jobsets")
+def test_neither_controller_writes_what_is_the_others(cluster: Cluster, namespace: str) -> None:
+    """The API server notes who wrote which field of each object."""
+    create(cluster, namespace, jobset.document("theirs", SLEEPS))
+    create(cluster, namespace, jobset.document("ours", SLEEPS, managedBy=CONTROLLER))
+    Gang(cluster.kubectl, namespace, "ours").runs(1)
+    until("theirs is ready", lambda: _ready(cluster, namespace, "theirs"))
+    until("ours is ready", lambda: _ready(cluster, namespace, "ours"))
+    words = ("get", "jobsets,jobs,services,pods,gj", "-n", namespace, "-o", "json", "--show-managed-fields")
+    writers: dict[str, set[str]] = {"theirs": set(), "ours": set()}
+    for one in json.loads(cluster.kubectl(*words))["items"]:
+        labels = one["metadata"].get("labels", {})
+        name = labels.get("jobset.sigs.k8s.io/jobset-name", one["metadata"]["name"])
+        writers[name] |= {entry["manager"] for entry in one["metadata"]["managedFields"]}
+    assert not {one for one in writers["theirs"] if "gangctl" in one}
+    assert {one for one in writers["ours"] if "gangctl" in one}
+    others = writers["theirs"] - writers["ours"]
+    assert any("jobset" in one for one in others), f"JobSet's own controller is told apart: {writers}"
+
+
+def _ready(cluster: Cluster, namespace: str, name: str) -> bool:
+    status = get(cluster, namespace, "jobset", name).get("status", {})
+    return [one["ready"] for one in status.get("replicatedJobsStatus", ())] == [1]

@@ -1,0 +1,501 @@
+"""Run JobSets: watch those that name gangctl, apply their GangJobs, and store their status.
+
+The rule: a JobSet is the only thing that its user writes, and its GangJob follows from it. The GangJob is applied
+(server-side) when the JobSet asks for something new, so what is set on the GangJob itself (a restart, a pause) stays. A
+JobSet that doesn't name gangctl is never touched, and neither is a GangJob, Service or claim of another owner. This
+runs beside the gangs' loop while the process leads, and decides nothing: that is in ``translation.py`` and
+``status.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import zlib
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final, NoReturn
+
+from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
+
+from gangctl.annexes.jobset import names, status, translation
+from gangctl.annexes.jobset.status import Outcome, Running
+from gangctl.annexes.jobset.translation import Stage, UnsupportedError
+from gangctl.api.status import ENDED, GangPhase
+from gangctl.cluster import clock
+from gangctl.cluster.errors import ClusterError, Conflict, Retryable, Terminal
+from gangctl.cluster.fair_slots import FairSlots
+from gangctl.cluster.kube import paths
+from gangctl.cluster.kube.client import MERGE_PATCH, NotFound, Rejected
+from gangctl.cluster.kube.decoding import WatchDecoder
+from gangctl.cluster.kube.projections import KubeGang
+from gangctl.cluster.kube.reflector import NamespacedCopy, Reflector, WatchHealth, health
+from gangctl.cluster.port import ObjectIdentity, PlainObject
+from gangctl.controller.companions import House
+from gangctl.core.facts.world import Pod
+from gangctl.core.lifecycle.plan import Event, EventType
+from gangctl.kubernetes.schema import RawMetadata
+from gangctl.telemetry.metrics.process import Counts
+from gangctl.words.message import Message
+
+log = logging.getLogger(__name__)
+
+NO_CRD: Final = "this cluster has no JobSets (jobsets.jobset.x-k8s.io). This controller keeps looking for them"
+APPLY: Final = "application/apply-patch+yaml"
+WRITER: Final = "gangctl-jobset"
+"""The field manager of what is applied."""
+FORCED: Final = {"fieldManager": WRITER, "force": "true"}
+SLOTS: Final = 16
+"""JobSets that are worked on at once, shared between namespaces."""
+FIRST_RETRY_SECONDS: Final = 0.5
+LONGEST_RETRY_SECONDS: Final = 300.0
+SHORTEST_REST_SECONDS: Final = 0.05
+REST_FACTOR: Final = 4.0
+"""A JobSet rests four times as long as it was worked on, so one takes at most a fifth of a core."""
+RESULTS: Final = ("applied", "failed")
+
+
+@dataclass(frozen=True, slots=True)
+class KubeJobSet:
+    """A JobSet. Of one that isn't gangctl's, nothing is kept."""
+
+    uid: str
+    namespace: str
+    name: str
+    resource_version: str = field(compare=False)
+    kept: bytes = b""
+    """The whole object as compressed JSON; empty if it is another controller's, or is being deleted."""
+
+    @property
+    def jobset(self) -> Mapping[str, Any]:
+        """The whole object."""
+        found: Mapping[str, Any] = json.loads(zlib.decompress(self.kept))
+        return found
+
+
+def _read(raw: dict[str, Any]) -> KubeJobSet:
+    metadata, spec = RawMetadata.model_validate(raw.get("metadata")), raw.get("spec")
+    ours = isinstance(spec, dict) and spec.get("managedBy") == names.CONTROLLER and not metadata.deletion_timestamp
+    kept = b""
+    if ours:
+        slim = {key: one for key, one in raw["metadata"].items() if key != "managedFields"}
+        kept = zlib.compress(json.dumps(raw | {"metadata": slim}).encode())
+    return KubeJobSet(metadata.uid, metadata.namespace, metadata.name, metadata.resource_version, kept)
+
+
+JOBSETS: Final = WatchDecoder(dict[str, Any], _read)
+
+
+class JobSets:
+    """The JobSets of one cluster."""
+
+    def __init__(self, house: House) -> None:
+        self.results = dict.fromkeys(RESULTS, 0)
+        self._house = house
+        self._client = house.client
+        self._copy: NamespacedCopy[KubeJobSet] = NamespacedCopy(
+            house.settings.watch_namespaces,
+            lambda one: Reflector(
+                *(house.client, _path(one), JOBSETS, self._on_change),
+                selector=house.settings.selector,
+                absent=NO_CRD,
+            ),
+        )
+        self._slots = FairSlots(SLOTS)
+        self._tasks: asyncio.TaskGroup | None = None
+        """Of this term; None while this process doesn't lead."""
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        """UID of a JobSet -> when to look at it."""
+        self._busy: dict[str, bool] = {}
+        """UID of a JobSet that is worked on -> whether to look at it again."""
+        self._rests: dict[str, float] = {}
+        """UID of a JobSet -> until when it rests, by the clock of the event loop."""
+        self._failures: Counter[str] = Counter()
+        self._gangs: dict[tuple[str, str], str] = {}
+        """Namespace and name of a GangJob -> its UID."""
+        self._owners: dict[str, tuple[str, str, str]] = {}
+        """UID of a GangJob -> its namespace and name, and the UID of the JobSet that owns it."""
+        self._made: set[tuple[str, str]] = set()
+        """UID of a JobSet, and a Service or claim that it has, or a pod that is out of the Service."""
+        self._translated: dict[str, tuple[Hashable, tuple[Stage, ...], str]] = {}
+        """UID of a JobSet -> what it was translated from, its stages, and why it is refused."""
+
+    @property
+    def health(self) -> WatchHealth:
+        """Return how fresh they are: of several namespaces, the least fresh."""
+        return health("jobsets", self._copy.reflectors.values())
+
+    @property
+    def requests(self) -> Counts:
+        """The metric of the writes."""
+        return Counts("gangctl_jobset_writes", "Writes for JobSets, by result.", "result", self.results)
+
+    async def watch(self) -> None:
+        """Keep the JobSets fresh until cancelled."""
+        self._house.informers.listeners.append(self._gang_changed)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for one in self._copy.reflectors.values():
+                    tasks.create_task(one.run())
+        finally:
+            self._house.informers.listeners.remove(self._gang_changed)
+
+    async def lead(self) -> NoReturn:
+        """Work for one term: until cancelled. It begins with each JobSet, as the last leader left it."""
+        self._failures.clear()
+        self._made.clear()
+        self._busy.clear()
+        await self._catch_up()
+        async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
+            try:
+                for uid in tuple(self._house.informers.gangs.items):
+                    self._gang_changed(uid)
+                for uid in tuple(self._copy.items):
+                    self._look_at(uid)
+                await asyncio.get_running_loop().create_future()
+                raise AssertionError
+            finally:
+                self._tasks = None
+                for timer in self._timers.values():
+                    timer.cancel()
+                self._timers.clear()
+
+    async def _catch_up(self) -> None:
+        """Read what the last leader wrote: an older copy could resume what a queue has suspended."""
+        async for attempt in AsyncRetrying(
+            retry=retry_if_exception_type(ClusterError),
+            wait=wait_random_exponential(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS),
+        ):
+            with attempt, suppress(NotFound):
+                await self._copy.refresh()
+
+    # What to look at.
+
+    def _on_change(self, old: KubeJobSet | None, new: KubeJobSet | None) -> None:
+        if new is not None and new.kept:
+            self._look_at(new.uid)
+        elif old is not None:
+            timer = self._timers.pop(old.uid, None)
+            if timer is not None:
+                timer.cancel()
+            self._made = {one for one in self._made if one[0] != old.uid}
+            for known in (self._failures, self._rests, self._translated):
+                known.pop(old.uid, None)
+
+    def _gang_changed(self, uid: str) -> None:
+        gang, known = self._house.informers.gangs.items.get(uid), self._owners.pop(uid, None)
+        if known is not None and self._gangs.get(known[:2]) == uid:
+            del self._gangs[known[:2]]
+        if gang is not None:
+            known = self._owners[uid] = gang.namespace, gang.name, gang.owner
+            self._gangs[known[:2]] = uid
+        if known is not None:
+            self._look_at(known[2])
+
+    def _look_at(self, uid: str, seconds: float = 0.0) -> None:
+        """Look at a JobSet after these seconds, and after its rest, unless that is to be done earlier."""
+        if self._tasks is None or uid not in self._copy.items:
+            return
+        if uid in self._busy and not seconds:
+            self._busy[uid] = True
+            return
+        loop = asyncio.get_running_loop()
+        at, timer = max(loop.time() + seconds, self._rests.get(uid, 0.0)), self._timers.get(uid)
+        if timer is not None:
+            if timer.when() <= at:
+                return
+            timer.cancel()
+        self._timers[uid] = loop.call_at(at, self._begin, uid)
+
+    def _begin(self, uid: str) -> None:
+        del self._timers[uid]
+        if uid in self._busy:
+            self._busy[uid] = True
+        elif self._tasks is not None:
+            self._busy[uid] = False
+            self._tasks.create_task(self._work(uid))
+
+    async def _work(self, uid: str) -> None:
+        item, loop = self._copy.items.get(uid), asyncio.get_running_loop()
+        try:
+            if item is not None and item.kept:
+                async with self._slots.slot(item.namespace, uid):
+                    began = loop.time()
+                    await self._reconcile(item)
+                    self._rests[uid] = loop.time() + max(SHORTEST_REST_SECONDS, REST_FACTOR * (loop.time() - began))
+        except Conflict:
+            self._fail(uid, "it has been changed by another process")
+        except ClusterError as error:
+            self._fail(uid, str(error))
+        except Exception:  # one JobSet must not end the others
+            log.exception("JobSet %s can't be run", uid)
+            self._fail(uid, "")
+        finally:
+            if self._busy.pop(uid, False):
+                self._look_at(uid)
+
+    def _fail(self, uid: str, why: str) -> None:
+        self.results["failed"] += 1
+        self._failures[uid] += 1
+        seconds = min(FIRST_RETRY_SECONDS * 2.0 ** (min(self._failures[uid], 30) - 1), LONGEST_RETRY_SECONDS)
+        log.warning("JobSet %s: %s; the next try is in %g s", uid, why, seconds)
+        self._look_at(uid, seconds)
+
+    # What to do about one.
+
+    async def _reconcile(self, item: KubeJobSet) -> None:
+        jobset = item.jobset
+        if not self._house.informers.shows(item.namespace):
+            raise Retryable(f"the gangs of namespace {item.namespace} aren't listed yet")
+        if await self._is_over(item, jobset):
+            return
+        stages, refusal = self._translate(item, jobset)
+        running = self._running(item, stages)
+        if not status.is_finished(jobset):
+            try:
+                await self._follow_suspension(item, jobset)
+                if not refusal:
+                    await self._apply(item, jobset, running)
+            except Rejected as error:
+                refusal = translation.in_terms_of_jobset(error.message)
+        for one in running:
+            await self._hide_replaced(item, one.pods)
+        has_gang = any(owner == item.uid for *_, owner in self._owners.values()) if refusal and not stages else False
+        outcome = status.current(jobset, running, clock.now(), refusal, has_gang=has_gang)
+        await self._store(item, jobset, outcome)
+        if refusal and not status.is_finished(jobset):
+            self._fail(item.uid, refusal)
+        else:
+            self._failures.pop(item.uid, None)
+
+    def _translate(self, item: KubeJobSet, jobset: Mapping[str, Any]) -> tuple[tuple[Stage, ...], str]:
+        """The stages of a JobSet, and why what it asks for can't be run. What runs already goes on."""
+        metadata = jobset["metadata"]
+        given = (metadata.get("annotations") or {}, metadata.get("labels") or {}, metadata.get("generation"))
+        source, known = json.dumps(given, sort_keys=True), self._translated.get(item.uid)
+        if known is not None and known[0] == source:
+            return known[1:]
+        stages, refusal = tuple[Stage, ...](), ""
+        try:
+            stages = translation.stages(jobset)
+        except UnsupportedError as error:
+            refusal = str(error)
+            with suppress(UnsupportedError):  # Only what was added can have changed.
+                stages = translation.stages(translation.without_annotation(jobset))
+        self._translated[item.uid] = source, stages, refusal
+        return stages, refusal
+
+    def _running(self, item: KubeJobSet, stages: Sequence[Stage]) -> list[Running]:
+        """What is known of each stage. Those before the last that has begun are over."""
+        gangs = [self._owned(item, one.gang) for one in stages]
+        last = max((at for at, one in enumerate(gangs) if one is not None), default=-1)
+        pods = [() if one is None else self._house.informers.pods_of(one.uid) for one in gangs]
+        return [
+            Running(stage, None if gang is None else gang.job, tuple(one.pod for one in pods[at]), is_over=at < last)
+            for at, (stage, gang) in enumerate(zip(stages, gangs, strict=True))
+        ]
+
+    def _gang(self, namespace: str, name: str) -> KubeGang | None:
+        return self._house.informers.gangs.items.get(self._gangs.get((namespace, name), ""))
+
+    def _owned(self, item: KubeJobSet, name: str) -> KubeGang | None:
+        gang = self._gang(item.namespace, name)
+        return None if gang is None or gang.owner != item.uid or gang.deleting else gang
+
+    async def _follow_suspension(self, item: KubeJobSet, jobset: Mapping[str, Any]) -> None:
+        """Suspend the gangs of a suspended JobSet, whatever else is to be done: a queue takes its quota back.
+
+        A gang that runs with other roles than a queue has admitted meanwhile is suspended too, as its roles can't be
+        changed before.
+        """
+        wanted = bool(jobset["spec"].get("suspend"))
+        stages, _ = self._translate(item, jobset)
+        roles = {one.gang: one.applied.partition("-")[0] for one in stages}
+        for uid, (namespace, name, owner) in tuple(self._owners.items()):
+            gang = self._house.informers.gangs.items.get(uid) if owner == item.uid else None
+            if gang is None or gang.deleting or gang.job is None or gang.job.status.phase in ENDED:
+                continue
+            differ = roles.get(name, gang.applied.partition("-")[0]) != gang.applied.partition("-")[0]
+            if not gang.job.spec.suspend and (wanted or differ):
+                body = json.dumps({"metadata": {"uid": uid}, "spec": {"suspend": True}}).encode()
+                path = paths.gang_path(namespace, name)
+                await self._write("PATCH", path, body, MERGE_PATCH, {"fieldManager": WRITER})
+
+    async def _apply(self, item: KubeJobSet, jobset: Mapping[str, Any], running: Sequence[Running]) -> None:
+        """Apply the GangJob whose turn it is, unless it is as it was applied.
+
+        Raises:
+            Rejected: it can't be applied.
+            ClusterError: it can't be applied now.
+        """
+        for one in running:
+            stage, gang = one.stage, self._owned(item, one.stage.gang)
+            if one.phase is GangPhase.SUCCEEDED:
+                continue
+            if one.phase is GangPhase.FAILED or (gang is not None and gang.applied == stage.applied):
+                return
+            document = dict(stage.document)
+            if gang is None:
+                await self._check_free(item, stage.gang)
+            else:
+                document["metadata"] = {**document["metadata"], "uid": gang.uid}
+            if not jobset["spec"].get("suspend"):
+                await self._ensure_objects(jobset)
+            path = paths.gang_path(item.namespace, stage.gang)
+            await self._write("PATCH", path, json.dumps(document).encode(), APPLY, FORCED)
+            return
+
+    async def _check_free(self, item: KubeJobSet, name: str) -> None:
+        """Take care that no GangJob has this name, whether this process sees it or not.
+
+        Raises:
+            Rejected: another's has.
+            Retryable: one has that is the JobSet's own, or that an earlier JobSet left.
+        """
+        try:
+            found = json.loads(await self._client.request("GET", paths.gang_path(item.namespace, name)))["metadata"]
+        except NotFound:
+            return
+        owners = {one["uid"] for one in found.get("ownerReferences") or () if one["kind"] == names.KIND}
+        if owners or found.get("deletionTimestamp"):
+            raise Retryable(f"the GangJob {name} isn't seen yet, or an earlier JobSet's, and hasn't been deleted yet")
+        text = f"a GangJob {name} exists that doesn't belong to the JobSet; delete or rename it"
+        raise Rejected(text, text)
+
+    async def _write(self, method: str, path: str, body: bytes, kind: str, query: Mapping[str, str]) -> None:
+        await self._client.request(method, path, query=query, body=body, content_type=kind)
+        self.results["applied"] += 1
+
+    async def _ensure_objects(self, jobset: Mapping[str, Any]) -> None:
+        """Create the headless Service and the claims that are missing."""
+        metadata, name = jobset["metadata"], jobset["metadata"]["name"]
+        subdomain = translation.subdomain(jobset)
+        if subdomain:
+            ready = (jobset["spec"].get("network") or {}).get("publishNotReadyAddresses", True)
+            spec = {
+                "clusterIP": "None",
+                "selector": {names.JOBSET_NAME: name},
+                "publishNotReadyAddresses": ready,
+            }
+            await self._ensure(jobset, "services", subdomain, {"kind": "Service", "spec": spec}, is_owned=True)
+        for one in translation.claim_templates(jobset):
+            given = one.get("metadata") or {}
+            claim = {
+                "kind": "PersistentVolumeClaim",
+                "metadata": {
+                    "labels": {**(given.get("labels") or {}), names.JOBSET_NAME: name},
+                    "annotations": given.get("annotations") or {},
+                },
+                "spec": one["spec"],
+            }
+            called = translation.claim_name(given["name"], metadata["name"])
+            await self._ensure(jobset, "persistentvolumeclaims", called, claim, is_owned=one["isDeleted"])
+
+    async def _ensure(
+        self, jobset: Mapping[str, Any], plural: str, name: str, body: Mapping[str, Any], *, is_owned: bool
+    ) -> None:
+        metadata = jobset["metadata"]
+        key, path = (metadata["uid"], f"{plural}/{name}"), f"/api/v1/namespaces/{metadata['namespace']}/{plural}"
+        if key in self._made:
+            return
+        try:
+            stored = json.loads(await self._client.request("GET", f"{path}/{name}"))["metadata"]
+        except NotFound:
+            made: dict[str, Any] = {"apiVersion": "v1", **body}
+            made["metadata"] = {**body.get("metadata", {}), "name": name, "namespace": metadata["namespace"]}
+            if is_owned:
+                made["metadata"]["ownerReferences"] = [_owner(metadata)]
+            await self._client.request("POST", path, body=json.dumps(made).encode())
+        else:
+            owners = {one["uid"] for one in stored.get("ownerReferences") or () if one["kind"] == names.KIND}
+            if stored.get("deletionTimestamp") or owners - {metadata["uid"]}:
+                raise Retryable(f"{plural}/{name} of an earlier JobSet hasn't been deleted yet")
+        self._made.add(key)
+
+    async def _hide_replaced(self, item: KubeJobSet, pods: Sequence[Pod]) -> None:
+        """Take pods that have a successor out of the Service: they have its host name.
+
+        A pod on a lost node stays for minutes, and peers that look its name up would find two addresses.
+        """
+        newest: dict[str, int] = {}
+        for pod in pods:
+            newest[pod.member] = max(pod.incarnation, newest.get(pod.member, 0))
+        for pod in pods:
+            key = item.uid, f"pods/{pod.uid}"
+            if pod.incarnation < newest[pod.member] and key not in self._made:
+                change = {"metadata": {"uid": pod.uid, "labels": {names.JOBSET_NAME: None}}}
+                path, body = f"{paths.pod(item.namespace, pod.name)}/status", json.dumps(change).encode()
+                self._made.add(key)
+                try:
+                    await self._client.request("PATCH", path, body=body, content_type=MERGE_PATCH)
+                except (NotFound, Conflict):
+                    continue
+                except ClusterError as error:
+                    log.warning("pod %s/%s keeps its host name in the Service: %s", item.namespace, pod.name, error)
+
+    async def _store(self, item: KubeJobSet, jobset: Mapping[str, Any], outcome: Outcome) -> None:
+        """Store the status, then say what has changed.
+
+        Raises:
+            ClusterError: it can't be stored now.
+        """
+        if outcome.status == (jobset.get("status") or {}):
+            return
+        body = {"metadata": {"resourceVersion": item.resource_version}, "status": outcome.status}
+        path = f"{_path(item.namespace)}/{item.name}"
+        try:
+            answer = await self._client.request(
+                "PATCH", f"{path}/status", body=json.dumps(body).encode(), content_type=MERGE_PATCH
+            )
+        except NotFound:
+            return
+        stored = JOBSETS.item(answer)
+        if stored is not None:
+            self._copy.put(stored)
+        about = PlainObject(ObjectIdentity(item.uid, item.namespace, item.name), names.KIND, names.API_VERSION)
+        for said in outcome.events:
+            kind = EventType.WARNING if said.is_warning else EventType.NORMAL
+            event = Event(kind, said.reason, Message.stored(said.message, None))
+            try:
+                self._house.recorder.record(about, event, "")
+            except ClusterError as error:
+                log.warning("an Event of JobSet %s/%s is not sent: %s", item.namespace, item.name, error)
+
+    async def _is_over(self, item: KubeJobSet, jobset: Mapping[str, Any]) -> bool:
+        """Delete a JobSet whose time after its end is over; return whether it was."""
+        seconds, ended = jobset["spec"].get("ttlSecondsAfterFinished"), status.finished_at(jobset)
+        if seconds is None or ended is None:
+            return False
+        left = datetime.fromisoformat(ended).timestamp() + seconds - clock.now()
+        if left > 0:
+            self._look_at(item.uid, left)
+            return False
+        options = {"preconditions": {"uid": item.uid}, "propagationPolicy": "Foreground"}
+        path = f"{_path(item.namespace)}/{item.name}"
+        try:
+            await self._client.request("DELETE", path, body=json.dumps(options).encode())
+        except (NotFound, Conflict):
+            log.info("JobSet %s/%s is gone already", item.namespace, item.name)
+        except Terminal:
+            log.exception("JobSet %s/%s can't be deleted, though its time is over", item.namespace, item.name)
+        return True
+
+
+def _owner(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    named = {"apiVersion": names.API_VERSION, "kind": names.KIND, "name": metadata["name"], "uid": metadata["uid"]}
+    return named | {"controller": True, "blockOwnerDeletion": True}
+
+
+def _path(namespace: str) -> str:
+    within = f"/namespaces/{namespace}" if namespace else ""
+    return f"/apis/{names.API_VERSION}{within}/jobsets"
+
+
+def companion(house: House) -> JobSets:
+    """Make the companion of a process."""
+    return JobSets(house)

@@ -1,0 +1,211 @@
+"""JobSets in a whole controller on a fake API server: refusals, conflicts, what an earlier JobSet left."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from gangctl.annexes.jobset import companion
+from tests.annexes.jobset.jobsets import jobset, replicated
+from tests.cluster.kube.fakeapi import FakeApi, Fault, serving, status
+from tests.controller.replicas import replica
+from tests.wait import until_async
+
+ON = ("--jobsets", "true")
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(companion, "FIRST_RETRY_SECONDS", 0.02)
+    monkeypatch.setattr(companion, "LONGEST_RETRY_SECONDS", 0.1)
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[FakeApi]:
+    async with serving() as (found, _):
+        yield found
+
+
+def created(name: str = "llama", **spec: Any) -> dict[str, Any]:
+    """A JobSet in namespace default."""
+    made = jobset(replicated("workers", 2), **spec)
+    made["metadata"] |= {"name": name, "namespace": "default", "uid": f"uid-{name}"}
+    return made
+
+
+def gang(api: FakeApi, name: str = "llama") -> dict[str, Any] | None:
+    return api.objects.get(("gangjobs", "default", name))
+
+
+def conditions(api: FakeApi, name: str = "llama") -> dict[str, tuple[str, str, str]]:
+    found = api.objects["jobsets", "default", name].get("status", {}).get("conditions", [])
+    return {one["type"]: (one["status"], one["reason"], one["message"]) for one in found}
+
+
+def writes(api: FakeApi) -> list[str]:
+    """What was written, beside the Lease and what the house writes of gangs and Events."""
+    paths = [path for method, path, query in api.requests if method != "GET" and "dryRun" not in query]
+    return [one for one in paths if "/jobsets/" in one or "/services" in one or one.endswith("/gangjobs/llama")]
+
+
+def times(number: int, part: str, answer: web.Response, method: str = "PATCH") -> Fault:
+    """A fault of the first so many requests with this method and part of the path."""
+    left = [number]
+
+    async def fault(request: web.Request) -> web.StreamResponse | None:
+        if request.method != method or part not in request.path or not left[0]:
+            return None
+        left[0] -= 1
+        return web.Response(status=answer.status, body=answer.body, content_type="application/json")
+
+    return fault
+
+
+async def test_a_jobset_gets_its_gang_and_service_once_whatever_fails_before(api: FakeApi) -> None:
+    await api.put("jobsets", created())
+    api.faults.append(times(2, "/services", status(500, "InternalError", "etcd is slow"), "POST"))
+    api.faults.append(times(3, "/gangjobs/llama", status(503, "ServiceUnavailable", "try again")))
+    api.faults.append(times(1, "/jobsets/llama/status", status(409, "Conflict", "it has been modified")))
+    async with replica(api, "a", *ON):
+        await until_async("it has a status", lambda: "status" in api.objects["jobsets", "default", "llama"])
+        await until_async("the house has seen the gang", lambda: (gang(api) or {}).get("status", {}).get("phase"))
+    made = gang(api)
+    assert made is not None
+    assert made["metadata"]["ownerReferences"][0]["uid"] == "uid-llama"
+    assert api.objects["services", "default", "llama"]["spec"]["clusterIP"] == "None"
+    assert conditions(api) == {}
+    assert api.objects["jobsets", "default", "llama"]["status"]["replicatedJobsStatus"][0]["name"] == "workers"
+
+
+async def test_a_new_leader_applies_nothing_that_is_applied(api: FakeApi) -> None:
+    await api.put("jobsets", created())
+    async with replica(api, "a", *ON):
+        await until_async("it has a status", lambda: "status" in api.objects["jobsets", "default", "llama"])
+    before = len([one for one in writes(api) if one.endswith("gangjobs/llama")])
+    await api.put("jobsets", created("later"))
+    async with replica(api, "b", *ON):
+        await until_async("the next one has its gang", lambda: gang(api, "later"))
+    assert len([one for one in writes(api) if one.endswith("gangjobs/llama")]) == before == 1
+
+
+async def test_what_others_manage_is_never_written(api: FakeApi) -> None:
+    await api.put("jobsets", created("other", managedBy="example.com/other"))
+    plain = created("plain")
+    del plain["spec"]["managedBy"]
+    await api.put("jobsets", plain)
+    await api.put("jobsets", created())
+    async with replica(api, "a", *ON):
+        await until_async("ours has a status", lambda: "status" in api.objects["jobsets", "default", "llama"])
+    assert {one for one in writes(api) if "other" in one or "plain" in one} == set()
+    assert {name for plural, _, name in api.objects if plural == "gangjobs"} == {"llama"}
+
+
+async def test_a_gang_of_a_user_with_the_same_name_is_left_alone(api: FakeApi) -> None:
+    theirs = {
+        "apiVersion": "gangctl.io/v1alpha1",
+        "kind": "GangJob",
+        "metadata": {"name": "llama", "namespace": "default", "uid": "theirs"},
+        "spec": {"roles": [{"name": "a", "template": {"spec": {"containers": [{"name": "m", "command": ["x"]}]}}}]},
+    }
+    await api.put("gangjobs", theirs)
+    await api.put("jobsets", created())
+    async with replica(api, "a", *ON):
+        await until_async("the JobSet says so", lambda: conditions(api))
+        assert "a GangJob llama exists that doesn't belong to the JobSet" in conditions(api)["Accepted"][2]
+        await api.remove("gangjobs", "default", "llama")
+        await until_async("it has its own", lambda: gang(api) is not None)
+        await until_async("and says so", lambda: conditions(api)["Accepted"][0] == "True")
+    assert (gang(api) or {})["spec"]["roles"][0]["name"] == "workers"
+
+
+async def test_what_an_earlier_jobset_of_the_name_left_is_waited_for(api: FakeApi) -> None:
+    owner = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "llama", "uid": "gone"}
+    left = {"metadata": {"name": "llama", "namespace": "default", "ownerReferences": [owner | {"controller": True}]}}
+    await api.put("services", json.loads(json.dumps(left)))
+    await api.put("jobsets", created())
+    async with replica(api, "a", *ON):
+        await until_async("it was tried twice", lambda: api.count("GET", "services/llama") > 1)
+        assert gang(api) is None
+        await api.remove("services", "default", "llama")
+        await until_async("it has its gang", lambda: gang(api) is not None)
+    owners = api.objects["services", "default", "llama"]["metadata"]["ownerReferences"]
+    assert [one["uid"] for one in owners] == ["uid-llama"]
+
+
+async def test_what_the_api_server_rejects_is_said_in_terms_of_the_jobset(api: FakeApi) -> None:
+    text = 'GangJob.gangctl.io "llama" is invalid: spec.roles[0].template.spec.containers: the worker needs a command'
+    api.faults.append(times(1, "/gangjobs/llama", status(422, "Invalid", text)))
+    await api.put("jobsets", created())
+    async with replica(api, "a", *ON):
+        await until_async("it says so", lambda: conditions(api))
+        await until_async("a later try is taken", lambda: gang(api) is not None)
+        await until_async("and said", lambda: conditions(api)["Accepted"][0] == "True")
+    events = [one for (plural, *_), one in api.objects.items() if plural == "events"]
+    notes = [one["note"] for one in events if one["regarding"]["kind"] == "JobSet"]
+    assert any("spec.replicatedJobs[0].template.spec.template.spec.containers: the worker" in one for one in notes)
+
+
+def suspended(api: FakeApi) -> bool | None:
+    found = gang(api)
+    return None if found is None else found["spec"].get("suspend", False)
+
+
+async def test_a_gang_that_is_deleted_alone_is_made_again(api: FakeApi) -> None:
+    await api.put("jobsets", created())
+    async with replica(api, "a", *ON):
+        await until_async("it has its gang", lambda: gang(api))
+        await api.remove("gangjobs", "default", "llama")
+        await until_async("it has one again", lambda: gang(api))
+
+
+@pytest.mark.parametrize("text", ["recovery: x", "podFailurePolicy: 5", "roles: [{name: [a]}]", "a: &a [*a]", "x: ["])
+async def test_a_suspension_is_passed_on_whatever_the_annotation_says(api: FakeApi, text: str) -> None:
+    await api.put("jobsets", created())
+    async with replica(api, "a", *ON):
+        await until_async("it has its gang", lambda: suspended(api) is False)
+        changed = created(suspend=True)
+        changed["metadata"] |= {"annotations": {"gangctl.io/spec": text}, "generation": 2}
+        await api.put("jobsets", {**api.objects["jobsets", "default", "llama"], **changed})
+        await until_async("the gang is suspended", lambda: suspended(api))
+        await until_async("it says why", lambda: conditions(api).get("Accepted", ("",))[0] == "False")
+    assert "Failed" not in conditions(api)
+
+
+async def test_other_pods_than_those_that_run_are_asked_for_by_way_of_a_suspension(api: FakeApi) -> None:
+    """A queue may take its quota back and give other nodes before the first change is seen."""
+    await api.put("jobsets", created())
+    seen: list[bool] = []
+
+    async def refuse(request: web.Request) -> web.StreamResponse | None:
+        if request.method == "PATCH" and request.path.endswith("/gangjobs/llama"):
+            wanted = (await request.json())["spec"]
+            seen.append(bool(wanted.get("suspend")))
+            if "roles" in wanted and gang(api) is not None and not suspended(api):
+                return status(422, "Invalid", "spec: roles can be changed only while suspend is true")
+        return None
+
+    async with replica(api, "a", *ON):
+        await until_async("it has its gang", lambda: suspended(api) is False)
+        api.faults.append(refuse)
+        changed = created()
+        changed["metadata"]["generation"] = 2
+        pod = changed["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+        pod["nodeSelector"] = {"pool": "b"}
+        await api.put("jobsets", {**api.objects["jobsets", "default", "llama"], **changed})
+        await until_async("it has the other nodes", lambda: "pool" in json.dumps(gang(api)))
+        await until_async("and goes on", lambda: suspended(api) is False)
+    assert seen == [True, False]
+
+
+async def test_a_jobset_that_can_never_run_has_failed_and_one_of_a_million_pods_is_as_cheap(api: FakeApi) -> None:
+    huge = created()
+    huge["spec"]["replicatedJobs"][0]["replicas"] = 2**30
+    await api.put("jobsets", huge)
+    async with replica(api, "a", *ON):
+        await until_async("it has failed", lambda: "Failed" in conditions(api))
+    assert "2147483648 pods; a gang has at most 8 roles and 10000 pods" in conditions(api)["Failed"][2]
+    assert api.objects["jobsets", "default", "llama"]["status"]["terminalState"] == "Failed"
