@@ -21,17 +21,17 @@ ANNEXES := $(wildcard tests/annexes/[a-z]*)
 BASE = $(or $(shell git merge-base HEAD origin/main 2>/dev/null),HEAD)
 CHANGED = $(shell git diff --name-only $(BASE); git ls-files --others --exclude-standard)
 CHANGED_ANNEXES = $(if $(CI),$(ANNEXES),$(foreach one,$(notdir $(ANNEXES)),$(if $(findstring annexes/$(one)/,$(CHANGED)),tests/annexes/$(one))))
-NIGHTLY := nightly-tests nightly-e2e e2e-queues e2e-jobsets e2e-frameworks e2e-versions mutants simulate
+NIGHTLY := nightly-tests nightly-e2e e2e-1.36 e2e-queues e2e-jobsets e2e-frameworks e2e-versions mutants simulate
 
 # Run a command, and say how long it took, however it ended.
 define timed
 began=$$(date +%s); $(1); code=$$?; took=$$(( $$(date +%s) - began )); echo "make $@: $$(( took / 60 )) min $$(( took % 60 )) s"; exit $$code
 endef
 
-.PHONY: help demo check test lint code pure processes prose docs wheels e2e on-a-cluster nightly $(NIGHTLY) flaky e2e-up e2e-down bench pictures generate scenarios clean
+.PHONY: help demo check test lint code pure processes prose docs wheels e2e on-a-cluster nightly $(NIGHTLY) flaky e2e-up e2e-down bench pictures generate pod-fields scenarios clean
 
 help: ## Say what each command does
-	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z0-9.-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 $(VENV)/.uv: requirements-setup.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, this is " + sys.version)'
@@ -97,7 +97,7 @@ e2e: ## The acceptance tests on real Kubernetes (root; or any cluster: KUBECONFI
 on-a-cluster: $(VENV)/.dev
 	@$(BIN)/pytest e2e --ignore e2e/queues --ignore e2e/jobsets --ignore e2e/frameworks --ignore e2e/versions -n auto --dist loadfile $(or $(E2E),-m "not nightly")
 
-nightly: ## All else, for hours: large cases, the rest of e2e, queues, frameworks, versions, mutants, simulation; a table of times
+nightly: ## All else, for hours: large cases, the rest of e2e, Kubernetes 1.36, queues, frameworks, versions, mutants, simulation; a table of times
 	@table=; code=0; for job in $(NIGHTLY); do \
 	  began=$$(date +%s); ended=passed; \
 	  $(MAKE) --no-print-directory $$job SECONDS=$(or $(SECONDS),1800) || { ended=FAILED; code=1; }; \
@@ -111,6 +111,11 @@ nightly-tests: $(VENV)/.dev
 
 nightly-e2e: $(VENV)/.dev
 	@$(MAKE) --no-print-directory on-a-cluster E2E="-m nightly"
+
+e2e-1.36: export GANGCTL_E2E_KUBERNETES := 1.36.3
+e2e-1.36: $(VENV)/.dev ## The acceptance tests, and PodGroups, on the release of Kubernetes before ours
+	@$(MAKE) --no-print-directory on-a-cluster
+	@$(BIN)/pytest e2e/test_gang_scheduling.py
 
 e2e-queues: $(VENV)/.dev ## Gangs with real queues and schedulers, built first (see e2e/README.md): make e2e-queues E2E="-k kueue"
 	@$(BIN)/pytest e2e/queues --timeout 600 $(E2E)
@@ -159,9 +164,11 @@ generate: $(VENV)/.ready ## Write what is made from something else: the CRD, the
 	@$(BIN)/python -m gangctl.api.event_reference > docs/reference/events.md
 	@$(BIN)/python -m gangctl.kubernetes.signals > docs/reference/node-signals.md
 	@$(BIN)/python -m gangctl.cli.failures > docs/reference/faults.md
-	@$(BIN)/python -m gangctl.cluster.kube.template_fields > $(VENV)/pod_fields.json && mv $(VENV)/pod_fields.json gangctl/api/pod_fields.json
 	@$(BIN)/python -m gangctl.core.lifecycle.page > docs/lifecycle.md
 	@$(BIN)/python -m tests.house
+
+pod-fields: $(VENV)/.dev ## Write the fields of pod templates anew, from the sources of Kubernetes (Go)
+	@$(BIN)/python -m e2e.cluster.pod_fields > $(VENV)/pod_fields.json && mv $(VENV)/pod_fields.json gangctl/api/pod_fields.json
 
 scenarios: $(VENV)/.dev ## Write the outputs of the scenario and golden files anew (then read the diff)
 	@$(BIN)/pytest -q tests/core/test_scenarios.py tests/cluster/kube/pod/test_builder.py --regenerate

@@ -37,9 +37,9 @@ def _patch(cluster: Cluster, node: str, change: dict[str, str]) -> None:
     cluster.kubectl("patch", node, "--subresource=status", "--type=json", "-p", json.dumps([change]))
 
 
-def needing_most(name: str, directory: str, **spec: Any) -> dict[str, Any]:
-    """A gang that needs three of the four places."""
-    made = sleepers(name, replicas=MEMBERS, directory=directory, **spec)
+def needing_most(name: str, directory: str, *, members: int = MEMBERS, **spec: Any) -> dict[str, Any]:
+    """A gang that needs three of the four places, or another number."""
+    made = sleepers(name, replicas=members, directory=directory, **spec)
     container = made["spec"]["roles"][0]["template"]["spec"]["containers"][0]
     container["resources"] = {"limits": {RESOURCE: "1"}}
     return made

@@ -12,13 +12,15 @@ import pytest
 from e2e.cluster.lab import Lab
 from e2e.clusters import Cluster
 from e2e.gangs import Gang, Kubectl
-from e2e.scarce import MEMBERS, first_to_run, needing_most, nodes_of, places, waits_whole
+from e2e.scarce import MEMBERS, ON_NODE, first_to_run, needing_most, nodes_of, places, waits_whole
 from tests.wait import until
 
 pytestmark = pytest.mark.nightly
 
 Submit = Callable[[dict[str, Any]], Gang]
 GROUPED = {"type": "PodGroup"}
+ON_ONE_NODE = {"type": "PodGroup", "topologyKey": "kubernetes.io/hostname"}
+URGENT = 1000
 
 
 @pytest.fixture
@@ -27,13 +29,25 @@ def _places(cluster: Cluster, lab: Lab) -> Iterator[None]:  # noqa: ARG001 - its
         yield
 
 
-def groups(kubectl: Kubectl, namespace: str) -> dict[str, int]:
-    """The PodGroups that aren't being deleted, and how many pods each asks for."""
+@pytest.fixture
+def urgent(cluster: Cluster) -> Iterator[str]:
+    """A priority class."""
+    cluster.kubectl("create", "priorityclass", "urgent", f"--value={URGENT}")
+    yield "urgent"
+    cluster.kubectl("delete", "priorityclass", "urgent")
+
+
+def stored(kubectl: Kubectl, namespace: str) -> list[dict[str, Any]]:
+    """The PodGroups that aren't being deleted."""
     found = json.loads(kubectl("get", "podgroups.scheduling.k8s.io", "-n", namespace, "-o", "json"))["items"]
+    return [one for one in found if "deletionTimestamp" not in one["metadata"]]
+
+
+def groups(kubectl: Kubectl, namespace: str) -> dict[str, int]:
+    """How many pods each of them asks for."""
     return {
         one["metadata"]["name"]: one["spec"]["schedulingPolicy"]["gang"]["minCount"]
-        for one in found
-        if "deletionTimestamp" not in one["metadata"]
+        for one in stored(kubectl, namespace)
     }
 
 
@@ -73,6 +87,32 @@ def test_two_gangs_that_each_need_most_of_a_cluster_run_one_after_the_other(
     kubectl("delete", "gj", second.name, "-n", namespace)
     first.runs(3)
     until("its groups go with the gang", lambda: list(groups(kubectl, namespace)) == [f"{first.name}-2"])
+
+
+@pytest.mark.usefixtures("_places")
+def test_a_gang_with_a_topology_key_runs_in_one_domain_or_not_at_all(submit: Submit, shared_dir: Path) -> None:
+    large = submit(needing_most("large", str(shared_dir / "large"), gangScheduling=ON_ONE_NODE))
+    waits_whole(large)
+    small = submit(needing_most("small", str(shared_dir / "small"), members=ON_NODE, gangScheduling=ON_ONE_NODE))
+    small.runs(1)
+    (node,) = set(nodes_of(small))
+
+    small.kubectl("delete", "pod", small.pods()["worker-1"]["metadata"]["name"], "-n", small.namespace, "--wait=false")
+    small.runs(2)
+    assert set(nodes_of(small)) == {node}
+    assert nodes_of(large) == []
+
+
+@pytest.mark.usefixtures("_places")
+def test_a_group_has_the_priority_of_its_pods(
+    submit: Submit, shared_dir: Path, kubectl: Kubectl, namespace: str, urgent: str
+) -> None:
+    document = needing_most("prior", str(shared_dir), gangScheduling=GROUPED)
+    document["spec"]["roles"][0]["template"]["spec"]["priorityClassName"] = urgent
+    submit(document).runs(1)
+    (group,) = stored(kubectl, namespace)
+    if group["apiVersion"] != "scheduling.k8s.io/v1alpha2":
+        assert group["spec"]["priority"] == URGENT
 
 
 def test_gang_scheduling_cannot_be_changed(submit: Submit, shared_dir: Path) -> None:

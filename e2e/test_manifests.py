@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 import yaml
 
+from e2e.cluster.pod_fields import fields_table
 from e2e.gangs import Gang, sleepers
+from gangctl.api import pod_fields
+from gangctl.api.pod_fields import release
 from tests.api.bad_manifest import Bad, Check
 from tests.api.cases import BAD, GOOD
 
@@ -41,6 +44,14 @@ def test_the_api_server_refuses_a_wrong_manifest_and_names_the_field(kubectl: An
 @pytest.mark.parametrize("name", GOOD, ids=lambda name: name.replace(" ", "-"))
 def test_the_api_server_accepts_a_good_manifest(kubectl: Any, name: str) -> None:
     assert dry_run(kubectl, GOOD[name]) == ""
+
+
+def test_the_fields_of_templates_are_those_of_the_api_server(kubectl: Any) -> None:
+    version = json.loads(kubectl("version", "-o", "json"))["serverVersion"]
+    if f"{version['major']}.{version['minor']}" != release():
+        pytest.skip(f"the table is of Kubernetes {release()}")
+    table = fields_table(json.loads(kubectl("get", "--raw", "/openapi/v3/api/v1")), release())
+    assert Path(pod_fields.__file__).with_name("pod_fields.json").read_text("utf-8") == table, "make pod-fields"
 
 
 @pytest.mark.nightly

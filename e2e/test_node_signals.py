@@ -87,13 +87,25 @@ def test_a_node_with_a_bad_condition_is_left_at_once(
     assert not status["incidents"][0]["planned"]
 
 
+def taken_by_an_autoscaler(kubectl: Kubectl) -> None:
+    kubectl("taint", "node", NODE, "karpenter.sh/disrupted:NoSchedule")
+
+
+def said_to_be_drained(kubectl: Kubectl) -> None:
+    """By the condition of Kubernetes 1.37, which any release stores."""
+    show(kubectl, NODE, type="DrainInProgress", reason="AdminRequested", message="a new kernel")
+
+
 @pytest.mark.nightly
 @pytest.mark.usefixtures("third_node")
-def test_a_node_that_an_autoscaler_takes_away_is_left_in_one_planned_restart(submit: Submit, shared_dir: Path) -> None:
+@pytest.mark.parametrize("told", [taken_by_an_autoscaler, said_to_be_drained])
+def test_a_node_that_is_about_to_go_is_left_in_one_planned_restart(
+    told: Callable[[Kubectl], None], submit: Submit, shared_dir: Path
+) -> None:
     gang = submit(spread("taken", shared_dir))
     gang.runs(1)
     uids, left = gang.uids(), on(gang, NODE)
-    gang.kubectl("taint", "node", NODE, "karpenter.sh/disrupted:NoSchedule")
+    told(gang.kubectl)
     assert moved(gang, uids, left, "NodeDrained")["incidents"][0]["planned"]
 
 

@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from e2e.cluster import addresses
+from e2e.cluster import addresses, versions
 from e2e.cluster.machines import Machine, add_bridge, configure_device
 from e2e.cluster.pki import PKI
 from tests.wait import until
@@ -28,8 +28,12 @@ COREFILE = """\
 }
 """
 
-GROUPS = "GenericWorkload=true"
+GROUPS = "GenericWorkload"
 """The feature gate of PodGroups, for the programs that know them."""
+TOPOLOGY = "TopologyAwareWorkloadScheduling"
+"""That of the topology which a PodGroup asks for."""
+SERVED = {36: "v1alpha2", 37: "v1beta1"}
+"""The version of PodGroups that is turned on, by the minor version of Kubernetes; earlier ones have none."""
 
 OUTBOUND = (
     "add table ip outbound",
@@ -198,8 +202,8 @@ class ControlPlane:
                     "--authorization-mode=Node,RBAC",
                     "--enable-admission-plugins=NodeRestriction",
                     "--allow-privileged=true",
-                    f"--feature-gates={GROUPS}",
-                    "--runtime-config=scheduling.k8s.io/v1alpha2=true",
+                    *_gates(GROUPS, TOPOLOGY),
+                    *(f"--runtime-config=scheduling.k8s.io/{served}=true" for served in _served()),
                     "--enable-aggregator-routing=true",  # webhooks on this machine, which has no kube-proxy
                     *self.api_arguments,
                 ]
@@ -212,10 +216,11 @@ class ControlPlane:
                     f"--flex-volume-plugin-dir={self.machine.here}/plugins",  # not in the host's /usr/libexec
                     "--node-monitor-period=1s",  # a dead node is noticed in seconds: tests wait for it
                     "--node-monitor-grace-period=12s",
-                    f"--feature-gates={GROUPS}",
+                    *_gates(GROUPS),
                 ]
             case "kube-scheduler":
-                return [*self._client_of("kube-scheduler"), f"--feature-gates={GROUPS},GangScheduling=true"]
+                gang = ["GangScheduling"] if versions.minor() == 36 else []  # GenericWorkload includes it since 1.37
+                return [*self._client_of("kube-scheduler"), *_gates(GROUPS, TOPOLOGY, *gang)]
             case _:
                 return ["-conf", f"{pki}/Corefile"]
 
@@ -226,6 +231,16 @@ class ControlPlane:
             "--leader-elect=false",
             "--bind-address=127.0.0.1",
         ]
+
+
+def _served() -> list[str]:
+    """The version of PodGroups, if there is one."""
+    return [SERVED[versions.minor()]] if versions.minor() in SERVED else []
+
+
+def _gates(*names: str) -> list[str]:
+    """The flag that turns these gates of PodGroups on, if the version has them."""
+    return [f"--feature-gates={','.join(f'{name}=true' for name in names)}"] if _served() else []
 
 
 def _ip(*command: str) -> None:

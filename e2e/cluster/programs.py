@@ -92,7 +92,12 @@ def module(name: str) -> Path:
     versions.cache().mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=versions.cache()) as work:
         wanted = f"{path.partition('/cmd/')[0]}@{version}"
-        return Path(json.loads(_run(toolchain.go(), Path(work), "mod", "download", "-json", wanted))["Dir"])
+        return fetched(toolchain.go(), Path(work), wanted)
+
+
+def fetched(go: Path, work: Path, module: str) -> Path:
+    """The folder with the sources of a module, which is downloaded if it isn't there: ``k8s.io/api@v0.37.2``."""
+    return Path(json.loads(_run(go, work, "mod", "download", "-json", module))["Dir"])
 
 
 def _make(names: Collection[str]) -> None:
@@ -123,8 +128,8 @@ def _build(go: Path, name: str, package: str) -> None:
         at = Path(work)
         if name in versions.AS_THEY_ARE:
             module, _, below = path.partition("/cmd/")
-            folder = json.loads(_run(go, at, "mod", "download", "-json", f"{module}@{version}"))["Dir"]
-            _run(go, Path(folder), "build", "-ldflags", "-s -w", "-o", str(at / name), f"./cmd/{below}")
+            folder = fetched(go, at, f"{module}@{version}")
+            _run(go, folder, "build", "-ldflags", "-s -w", "-o", str(at / name), f"./cmd/{below}")
             (at / name).rename(versions.built(name))
             return
         (at / "go.mod").write_text(f"module build/{name}\n\ngo {_language(versions.GO)}\n")

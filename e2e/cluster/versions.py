@@ -12,7 +12,8 @@ from pathlib import Path
 GO = "1.26.8"
 """Fetched through the Go module proxy where neither this version nor a newer one is installed."""
 
-KUBERNETES = "1.36.3"
+KUBERNETES = os.environ.get("GANGCTL_E2E_KUBERNETES") or "1.37.2"
+"""`make e2e-1.36` takes 1.36.3."""
 KUBERNETES_PROGRAMS = (
     "kube-apiserver",
     "kube-controller-manager",
@@ -63,6 +64,11 @@ def cache() -> Path:
     """The folder for builds and images: GANGCTL_E2E_CACHE, or gangctl-e2e in the user's cache folder."""
     home = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
     return Path(os.environ.get("GANGCTL_E2E_CACHE", home / "gangctl-e2e"))
+
+
+def minor() -> int:
+    """The minor version of Kubernetes: 37 of 1.37.2."""
+    return int(KUBERNETES.split(".")[1])
 
 
 @contextmanager

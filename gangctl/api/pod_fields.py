@@ -2,7 +2,7 @@
 
 The rule: gangctl passes a template on as it is written, because a cluster may be newer. So a field that this release
 doesn't know must not be refused, unless it is nearly the name of one that is known and absent. ``pod_fields.json`` has
-the fields, made from the models of the client (``gangctl/cluster/kube/template_fields.py``).
+the fields, made from the sources of Kubernetes (``make pod-fields``).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class UnknownField:
 
 @cache
 def release() -> str:
-    """The release of Kubernetes whose fields are known, such as ``1.36``."""
+    """The release of Kubernetes whose fields are known, such as ``1.37``."""
     found: str = _table()["release"]
     return found
 

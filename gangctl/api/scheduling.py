@@ -55,10 +55,14 @@ class NoGangScheduling(Model):
 class PodGroupScheduling(Model):
     """gangctl creates a PodGroup, and no pod gets a node until all required members fit.
 
-    Needs Kubernetes 1.36 with the feature gates GenericWorkload and GangScheduling.
+    Needs Kubernetes 1.37 with scheduling.k8s.io/v1beta1 and the feature gate GenericWorkload, or 1.36 with v1alpha2 and
+    also GangScheduling.
     """
 
     type: Literal["PodGroup"]
+    topology_key: Annotated[str, Field(max_length=316)] = ""
+    """Node label that identifies a topology domain, such as a rack: all pods of the gang, spares included, run in one
+    domain. Needs the feature gate TopologyAwareWorkloadScheduling."""
 
 
 GangScheduling = Annotated[

@@ -10,8 +10,7 @@ The rule: an object that has the right name but another owner must never be take
   set of pods that is created together (``status.baseIncarnation``). A group counts every pod that has its name, and
   pods that still end must not stand in for new ones: so those that are created after a suspension or a recreation have
   a group of their own. A pod that replaces a single one joins the group, where the others count for it. A gang that
-  asks for a group must never get a pod without one. The API is alpha and has another version in each release. What is
-  written here is the same in all of them.
+  asks for a group must never get a pod without one. The API has another version in each release.
 
 Kueue's Workload (``queues.py``) is created in the same way.
 """
@@ -44,8 +43,10 @@ RETRYING_SECONDS: Final = 4.0
 FIRST_RETRY_SECONDS: Final = 0.2
 COOLDOWN_SECONDS: Final = 60.0
 """Minimum time until the next attempt after a failure."""
-SERVED: Final = ("v1alpha3", "v1alpha2")
-"""Of PodGroups, in Kubernetes 1.37 and 1.36, the newest first."""
+SERVED: Final = ("v1beta1", "v1alpha3", "v1alpha2")
+"""Of PodGroups, the newest first: Kubernetes 1.37 has two, 1.36 the last."""
+WITHOUT_PRIORITY: Final = "v1alpha2"
+"""It takes a priority only with a feature gate of its own, and its scheduler asks for none."""
 CHECKED_SECONDS: Final = 60.0
 """For so long a group that was found is not looked at again."""
 
@@ -243,8 +244,8 @@ class PodGroups:
                 found, existed = await create_owned(self._client, job, path, _group(job, version), query=query)
             except NotFound:
                 continue
-            if existed and not query:  # A dry run may find the group of the pods that are there.
-                _check_size(job, json.loads(found))
+            if not existed or not query:  # A dry run may find the group of the pods that are there.
+                _check(job, json.loads(found))
             if job.status.base_incarnation > 0 and not query:
                 # The API server keeps each group of earlier pods until the last of its pods has ended.
                 earlier = f"{LABEL_UID}={job.metadata.uid},{LABEL_INCARNATION}!={job.status.base_incarnation}"
@@ -252,8 +253,8 @@ class PodGroups:
             return CHECKED_SECONDS
         raise Terminal(
             f"spec.gangScheduling: the cluster serves no PodGroup ({paths.SCHEDULING}/{' or '.join(SERVED)}), so its "
-            "scheduler can't place this gang as a whole; turn on the feature gates GenericWorkload and GangScheduling "
-            "(Kubernetes 1.36 or newer), or create the gang without gangScheduling"
+            "scheduler can't place this gang as a whole; turn on this API and the feature gate GenericWorkload (on "
+            "Kubernetes 1.36 also GangScheduling), or create the gang without gangScheduling"
         )
 
 
@@ -265,17 +266,51 @@ def _min_count(job: GangJob) -> int:
     return sum(role.replicas for role in job.spec.roles)
 
 
-def _check_size(job: GangJob, found: Mapping[str, Any]) -> None:
+def _check(job: GangJob, found: Mapping[str, Any]) -> None:
+    """Check that the stored group has the size and the topology of the gang. The API server may drop the topology."""
     asked = found["spec"]["schedulingPolicy"].get("gang", {}).get("minCount")
     if asked != _min_count(job):
         raise Terminal(
             f"the PodGroup {group_name(job)} asks for {asked} pods, and the gang needs {_min_count(job)}; "
             "suspend and resume the gang, which gives it a new group"
         )
+    if _constraints(job) and not found["spec"].get("schedulingConstraints"):
+        raise Terminal(
+            "spec.gangScheduling.topologyKey: the API server keeps no topology of a PodGroup, so the pods could be "
+            "placed anywhere; turn on the feature gate TopologyAwareWorkloadScheduling in the API server and the "
+            "scheduler, then suspend and resume the gang, or create the gang without topologyKey"
+        )
+
+
+def _constraints(job: GangJob) -> dict[str, Any]:
+    """Return where all pods are to be together; empty = anywhere."""
+    scheduling = job.spec.gang_scheduling
+    key = scheduling.topology_key if scheduling.type == "PodGroup" else ""
+    return {"topology": [{"key": key}]} if key else {}
+
+
+def _priority_class(job: GangJob) -> str:
+    """Return the priority class of all pods; empty = the default. The scheduler refuses a group that has another.
+
+    Raises:
+        Terminal: the roles have several.
+    """
+    found = {role.template.written["spec"].get("priorityClassName") or "" for role in job.spec.roles}
+    if len(found) > 1:
+        raise Terminal(
+            f"spec.roles: their templates have {len(found)} values of priorityClassName, and the pods of a PodGroup "
+            "must have one priority; give all roles the same, or create the gang without gangScheduling"
+        )
+    return str(found.pop())
 
 
 def _group(job: GangJob, version: str) -> dict[str, Any]:
     gang = job.metadata
+    spec: dict[str, Any] = {"schedulingPolicy": {"gang": {"minCount": _min_count(job)}}}
+    if (priority := _priority_class(job)) and version != WITHOUT_PRIORITY:
+        spec["priorityClassName"] = priority
+    if constraints := _constraints(job):
+        spec["schedulingConstraints"] = constraints
     return {
         "apiVersion": f"{paths.SCHEDULING}/{version}",
         "kind": "PodGroup",
@@ -285,5 +320,5 @@ def _group(job: GangJob, version: str) -> dict[str, Any]:
             "labels": gang_selector(gang.uid) | {LABEL_INCARNATION: str(job.status.base_incarnation)},
             "ownerReferences": [owner_reference(job)],
         },
-        "spec": {"schedulingPolicy": {"gang": {"minCount": _min_count(job)}}},
+        "spec": spec,
     }

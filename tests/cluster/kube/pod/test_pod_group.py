@@ -13,7 +13,7 @@ from tests.cluster.kube.livecluster import FIRST, LiveCluster, live_cluster
 from tests.cluster.kube.objects import UID, gang
 from tests.wait import until_async
 
-PATH = "/apis/scheduling.k8s.io/v1alpha3/namespaces/default/podgroups"
+PATH = "/apis/scheduling.k8s.io/v1beta1/namespaces/default/podgroups"
 
 
 def grouped(base: int = 0) -> tuple[str, dict[str, Any]]:
@@ -22,6 +22,14 @@ def grouped(base: int = 0) -> tuple[str, dict[str, Any]]:
     job["spec"]["gangScheduling"] = {"type": "PodGroup"}
     job["status"] = {"phase": "Pending", "attempt": 1, "baseIncarnation": base}
     return "gangjobs", job
+
+
+def prioritized(job: dict[str, Any], *classes: str) -> dict[str, Any]:
+    """The gang whose roles have these priority classes."""
+    for role, name in zip(job["spec"]["roles"], classes, strict=True):
+        template = role["template"]
+        role["template"] = {**template, "spec": {**template["spec"], "priorityClassName": name}}
+    return job
 
 
 def groups(one: LiveCluster) -> set[str]:
@@ -83,22 +91,70 @@ async def test_a_new_leader_takes_the_group_that_is_there() -> None:
         assert len(one.names()) == 2
 
 
+async def test_the_group_has_the_priority_of_its_pods_and_the_topology_that_is_asked_for() -> None:
+    plural, job = grouped()
+    job["spec"]["gangScheduling"]["topologyKey"] = "example.com/rack"
+    async with live_cluster((plural, prioritized(job, "high"))) as one:
+        await one.cluster.create_pod(one.job, FIRST)
+        spec = one.api.objects["podgroups", "default", "g-0"]["spec"]
+        assert spec["priorityClassName"] == "high"
+        assert spec["schedulingConstraints"] == {"topology": [{"key": "example.com/rack"}]}
+
+
+async def test_a_gang_is_refused_if_the_api_server_drops_its_topology() -> None:
+    plural, job = grouped()
+    job["spec"]["gangScheduling"]["topologyKey"] = "example.com/rack"
+
+    async def dropped(request: web.Request) -> web.Response | None:
+        if request.method != "POST" or "podgroups" not in request.path:
+            return None
+        group = await request.json()
+        del group["spec"]["schedulingConstraints"]
+        return web.json_response(group, status=201)
+
+    async with live_cluster() as one:
+        one.api.faults.append(dropped)
+        await one.api.put(plural, job)
+        await until_async("the gang is read", lambda: one.cluster.gang(UID))
+        await until_async("the gang is refused", lambda: one.cluster.pod_rejections(UID))
+        found = one.cluster.pod_rejections(UID)
+        assert found is not None
+        assert "turn on the feature gate TopologyAwareWorkloadScheduling" in found[0]
+        with pytest.raises(Terminal, match="keeps no topology"):
+            await one.cluster.create_pod(one.job, FIRST)
+        assert one.names() == []
+
+
+async def test_a_gang_whose_roles_have_several_priorities_is_refused() -> None:
+    plural, job = grouped()
+    other = {**job["spec"]["roles"][0], "name": "other"}
+    job["spec"]["roles"].append(other)
+    async with live_cluster((plural, prioritized(job, "high", ""))) as one:
+        await until_async("the gang is refused", lambda: one.cluster.pod_rejections(UID))
+        found = one.cluster.pod_rejections(UID)
+        assert found is not None
+        assert "2 values of priorityClassName" in found[0]
+        assert groups(one) == set()
+
+
 async def test_an_older_cluster_has_an_older_version() -> None:
-    async with live_cluster(grouped()) as one:
+    plural, job = grouped()
+    async with live_cluster((plural, prioritized(job, "high"))) as one:
 
         async def older(request: web.Request) -> web.Response | None:
-            return await unserved(request) if "v1alpha3" in request.path else None
+            return None if "v1alpha2" in request.path else await unserved(request)
 
         one.api.faults.append(older)
         await one.cluster.create_pod(one.job, FIRST)
         found = one.api.objects["podgroups", "default", "g-0"]
         assert found["apiVersion"] == "scheduling.k8s.io/v1alpha2"
+        assert "priorityClassName" not in found["spec"]
 
 
 async def test_without_the_api_the_gang_is_refused_before_its_first_pod() -> None:
     async with live_cluster(grouped()) as one:
         one.api.faults.append(unserved)
-        with pytest.raises(Terminal, match="feature gates GenericWorkload and GangScheduling"):
+        with pytest.raises(Terminal, match="the feature gate GenericWorkload"):
             await one.cluster.create_pod(one.job, FIRST)
         assert one.names() == []
         await until_async("the gang is refused", lambda: one.cluster.pod_rejections(UID))
