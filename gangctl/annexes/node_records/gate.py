@@ -26,6 +26,8 @@ from gangctl.annexes.node_records.records import DAY, Hour, Records
 LEVEL: Final = 0.05
 INTERIM: Final = 0.001
 POWER: Final = 0.8
+HIGHEST: Final = 24.0
+"""Events per node-day: one for each hour."""
 MOST_EVENTS: Final = 100_000
 """A number of candidates' events that no test needs to reach."""
 
@@ -112,7 +114,8 @@ def _with_baseline(one: Measure, candidate: Sample, baseline: Sample, detect: fl
     if not candidate.days or not baseline.days:
         return Comparison(one, None, 1.0, 0.0)
     share = candidate.days / (candidate.days + baseline.days)
-    theirs, expected = baseline.events[one], baseline.events[one] / baseline.days
+    theirs = baseline.events[one]
+    expected = min(HIGHEST, theirs / baseline.days)
     p_value = binomial_tail(candidate.events[one], theirs, share)
     needed = _least(lambda events: binomial_tail(events, theirs, share) <= level)
     return Comparison(one, None, p_value, poisson_tail(needed, (expected + detect) * candidate.days))

@@ -13,8 +13,8 @@ PSEUDO: Final = ("node.kubelet", "node.kernel", "node.image", "node.runtime")
 """Versions of the kubelet, the kernel, the operating system's image and the container runtime."""
 _KEY: Final = r"[\w./-]+"
 _TERM: Final = re.compile(
-    rf"\s*(?:(?P<key>{_KEY})\s*(?:(?P<sign>!=|==?)\s*(?P<value>[^,()]*)|(?P<word>in|notin)\s*\((?P<values>[^()]*)\))"
-    rf"|(?P<absent>!?)\s*(?P<only>{_KEY}))\s*(?:,|$)"
+    rf"\s*(?:(?P<key>{_KEY})\s*(?:(?P<sign>!=|==?)\s*(?P<value>[^,()=!]*)|(?P<word>in|notin)\s*\((?P<values>[^()]*)\))"
+    rf"|(?P<absent>!?)\s*(?P<only>{_KEY}))\s*(?:,(?=.)|$)"
 )
 
 
