@@ -12,7 +12,7 @@ import json
 import logging
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Final, NoReturn
+from typing import Final, NamedTuple, NoReturn
 
 from gangctl.annexes.node_records import records, stored
 from gangctl.annexes.node_records.records import HOUR, Records
@@ -36,6 +36,12 @@ RETRY_SECONDS: Final = 30.0
 RESULTS: Final = ("stored", "conflict", "failed")
 
 
+class _Answers(NamedTuple):
+    records: Records
+    time: float
+    by_namespace: dict[str, tuple[str, ...]]
+
+
 class NodeRecords:
     """The records that one process keeps while it leads."""
 
@@ -47,6 +53,7 @@ class NodeRecords:
         self._version = ""
         """The resourceVersion of the ConfigMap; empty = there is none."""
         self._written: Records = {}
+        self._answers = _Answers(self._records, 0.0, {})
         self._changed = set[str]()
         """UIDs of gangs to look at."""
         self._seconds: defaultdict[str, float] = defaultdict(float)
@@ -88,7 +95,14 @@ class NodeRecords:
         self._changed.add(uid)
 
     def _avoided(self, job: GangJob) -> Sequence[str]:
-        return records.avoided(self._records, job.metadata.namespace, clock.now())
+        """Of a plan with hundreds of pods, only the first looks at all nodes."""
+        known, now = self._answers, clock.now()
+        if known.records is not self._records or now > known.time + OBSERVE_SECONDS:
+            known = self._answers = _Answers(self._records, now, {})
+        namespace = job.metadata.namespace
+        if namespace not in known.by_namespace:
+            known.by_namespace[namespace] = records.avoided(self._records, namespace, now)
+        return known.by_namespace[namespace]
 
     async def _keep(self) -> NoReturn:
         observed = written = clock.now()

@@ -222,17 +222,17 @@ class KubeCluster:
             Retryable: these nodes aren't known, or the queue doesn't admit the gang any more.
         """
         stored, (role, _) = self.informers.stored(job.metadata.uid), parse_member_name(create.member)
+        unfavoured = [node for ask in self.advice for node in ask(job)]
         if stored is None or not self._settings.kueue:
-            return self._unplaced(job, create)
+            return self._unplaced(job, create, unfavoured)
         if self._queues.names_domain(stored, role):
             create = create._replace(required=False)
-        return self._queues.place_pod(stored, role, self._unplaced(job, create))
+        return self._queues.place_pod(stored, role, self._unplaced(job, create, unfavoured))
 
-    def _unplaced(self, job: GangJob, create: CreatePod) -> dict[str, Any]:
+    def _unplaced(self, job: GangJob, create: CreatePod, unfavoured: Sequence[str] = ()) -> dict[str, Any]:
         name, nodes = parse_member_name(create.member)[0], self.informers.schedulable
         roles = [role for role in job.spec.roles if role.name == name]
         restart_all = all(self._eligible_nodes.restart_all(job, role, nodes) for role in roles)
-        unfavoured = [node for ask in self.advice for node in ask(job)]
         return build_pod(job, create, self._settings, self._contact(), restart_all=restart_all, unfavoured=unfavoured)
 
     def _contact(self) -> HubContact:

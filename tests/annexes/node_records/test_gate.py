@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.gate import watched
 from gangctl.annexes.node_records import gate, selector
 from gangctl.annexes.node_records.gate import LEVEL, Measure, Outcome, Sample
 from gangctl.annexes.node_records.records import HOUR, Hour, NodeRecord
@@ -119,28 +120,13 @@ def test_a_pass_means_that_the_increase_would_probably_have_failed(
         assert gate.judge(worse, baseline, {}, detect).outcome is Outcome.FAILED
 
 
-def watched(chance: random.Random, candidates: int, rate: float, worse: float) -> Outcome:
-    """The answer to those who look each hour for two days: 10 nodes of a baseline, events by the hour."""
-    seen, days = {"candidate": 0, "baseline": 0}, {"candidate": candidates / 24, "baseline": 10 / 24}
-    rates = {"candidate": rate * worse, "baseline": rate}
-    for hour in range(1, 49):
-        for name, each in days.items():
-            nodes = round(each * 24)
-            seen[name] += sum(chance.random() < rates[name] / 24 for _ in range(nodes))
-        samples = [sampled(days[name] * hour, seen[name]) for name in days]
-        found = outcome(samples[0], samples[1])
-        if found is not Outcome.NOT_ENOUGH_DATA:
-            return found
-    return Outcome.NOT_ENOUGH_DATA
-
-
 @pytest.mark.parametrize("rate", [0.05, 0.3, 1.0])
 def test_to_look_each_hour_until_there_is_an_answer_fails_a_harmless_change_rarely(rate: float) -> None:
     """200 changes without an effect, and 100 that add two events a node-day."""
     chance = random.Random(7)
-    answers = [watched(chance, 4, rate, 1.0) for _ in range(200)]
+    answers = [watched(chance, rate) for _ in range(200)]
     assert answers.count(Outcome.FAILED) / len(answers) <= LEVEL
-    bad = [watched(chance, 4, rate, 1 + 2 / rate) for _ in range(100)]
+    bad = [watched(chance, rate, 2.0) for _ in range(100)]
     assert bad.count(Outcome.PASSED) / len(bad) <= 1 - gate.POWER
 
 
