@@ -75,6 +75,12 @@ def test_the_controller_may_evict_pods_only_with_the_device_guard(helm: Helm) ->
     }
 
 
+def test_the_controller_may_write_one_config_map_only_with_node_records(helm: Helm) -> None:
+    rights = _rights(helm.rendered({"nodeRecords": {"enabled": True}}))
+    more = {"/configmaps": "create", "/configmaps gangctl-node-records": "get update"}
+    assert rights == {EVERYWHERE: _listed(GANGS | CLUSTER), NAMESPACE: _listed(OWN | more)}
+
+
 def test_the_controller_may_read_logs_only_if_it_is_to_tell_what_workers_printed(helm: Helm) -> None:
     rights = _rights(helm.rendered({"workerOutput": {"enabled": False}}))
     assert rights[EVERYWHERE] == _listed(GANGS | CLUSTER) - {"/pods/log get"}

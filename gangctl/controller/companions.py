@@ -6,12 +6,14 @@ module says, and a companion decides nothing about gangs.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol, cast
 
 from gangctl.registered import find_registered
 
 if TYPE_CHECKING:  # the command line reads registrations too, and needs none of these
+    from gangctl.api.gangjob import GangJob
     from gangctl.cluster.kube.client import Client
     from gangctl.cluster.kube.events import EventRecorder
     from gangctl.cluster.kube.informers import Informers
@@ -28,6 +30,8 @@ class House(NamedTuple):
     recorder: EventRecorder
     informers: Informers
     """The gangs and their pods, for reading."""
+    advice: list[Callable[[GangJob], Sequence[str]]]
+    """A companion may add a function that names nodes which new pods of a gang rather avoid."""
 
 
 class Companion(Protocol):

@@ -65,6 +65,8 @@ class Node:
     kernel: str = field(default="", compare=False)
     kubelet: str = field(default="", compare=False)
     runtime: str = field(default="", compare=False)
+    image: str = field(default="", compare=False)
+    """Of its operating system."""
     resource_version: str = field(default="", compare=False)
 
     @property
@@ -227,6 +229,7 @@ def read_node(signals: SignalTable, raw: RawNode) -> Node:
         kernel=status.node_info.kernel_version,
         kubelet=status.node_info.kubelet_version,
         runtime=status.node_info.container_runtime_version,
+        image=status.node_info.os_image,
         resource_version=raw.metadata.resource_version,
     )
 

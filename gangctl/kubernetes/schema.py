@@ -231,6 +231,7 @@ class RawNodeInfo(Raw):
 
     kernel_version: str = ""
     kubelet_version: str = ""
+    os_image: str = ""
     container_runtime_version: str = ""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from gangctl.api.gangjob import GangJob
@@ -48,6 +48,8 @@ class KubeCluster:
         """``ca``: PEM text of the authorities that sidecars trust now."""
         self.leading_since = 0.0
         """Since when this process has led, in seconds since the epoch."""
+        self.advice: list[Callable[[GangJob], Sequence[str]]] = []
+        """Each names nodes that new pods of a gang rather avoid."""
         self._settings = settings
         self._ca = ca
         self._authenticator = authenticator
@@ -220,17 +222,18 @@ class KubeCluster:
             Retryable: these nodes aren't known, or the queue doesn't admit the gang any more.
         """
         stored, (role, _) = self.informers.stored(job.metadata.uid), parse_member_name(create.member)
+        unfavoured = [node for ask in self.advice for node in ask(job)]
         if stored is None or not self._settings.kueue:
-            return self._unplaced(job, create)
+            return self._unplaced(job, create, unfavoured)
         if self._queues.names_domain(stored, role):
             create = create._replace(required=False)
-        return self._queues.place_pod(stored, role, self._unplaced(job, create))
+        return self._queues.place_pod(stored, role, self._unplaced(job, create, unfavoured))
 
-    def _unplaced(self, job: GangJob, create: CreatePod) -> dict[str, Any]:
+    def _unplaced(self, job: GangJob, create: CreatePod, unfavoured: Sequence[str] = ()) -> dict[str, Any]:
         name, nodes = parse_member_name(create.member)[0], self.informers.schedulable
         roles = [role for role in job.spec.roles if role.name == name]
         restart_all = all(self._eligible_nodes.restart_all(job, role, nodes) for role in roles)
-        return build_pod(job, create, self._settings, self._contact(), restart_all=restart_all)
+        return build_pod(job, create, self._settings, self._contact(), restart_all=restart_all, unfavoured=unfavoured)
 
     def _contact(self) -> HubContact:
         return HubContact(self._ca(), self._settings.url, self._service_address.address or "")

@@ -40,6 +40,11 @@ def service(namespace: str, name: str) -> str:
     return f"{_in('/api/v1', namespace, 'services')}/{name}"
 
 
+def config_map(namespace: str, name: str = "") -> str:
+    """One ConfigMap, or where those of the namespace are created."""
+    return f"{_in('/api/v1', namespace, 'configmaps')}{f'/{name}' if name else ''}"
+
+
 def pod_disruption_budgets(namespace: str) -> str:
     """PodDisruptionBudgets of a namespace."""
     return _in("/apis/policy/v1", namespace, "poddisruptionbudgets")

@@ -76,10 +76,18 @@ _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 _WEIGHT: Final = 100
 """The highest weight that Kubernetes allows."""
+_WEAKER: Final = 50
 
 
 def affinity(
-    written: Any, path: str, *, uid: str, placement: PlacementPolicy, avoid: Sequence[str], required: bool
+    written: Any,
+    path: str,
+    *,
+    uid: str,
+    placement: PlacementPolicy,
+    avoid: Sequence[str],
+    required: bool,
+    unfavoured: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The pod's affinity; empty if there is none.
 
@@ -90,28 +98,35 @@ def affinity(
         placement: The gang's placement policy.
         avoid: Names of nodes to avoid.
         required: Whether to avoid them is a requirement; otherwise a preference.
+        unfavoured: Names of nodes that are only worse than others: a weaker preference, never a requirement.
 
     Raises:
         Terminal: the template's affinity can't be read.
     """
     merged = as_mapping(written, path)
-    if avoid:
-        key = "nodeAffinity"
-        merged[key] = _add_avoided_nodes(
-            as_mapping(merged.get(key), f"{path}.{key}"), f"{path}.{key}", avoid, required=required
-        )
+    worse = [node for node in unfavoured if node not in avoid]
+    for names, is_required, weight in ((avoid, required, _WEIGHT), (worse, False, _WEAKER)):
+        if names:
+            key = "nodeAffinity"
+            merged[key] = _add_avoided_nodes(
+                as_mapping(merged.get(key), f"{path}.{key}"),
+                f"{path}.{key}",
+                names,
+                None if is_required else weight,
+            )
     if isinstance(placement, Placement):
         key = "podAffinity" if placement.strategy == "Pack" else "podAntiAffinity"
         merged[key] = _add_placement(as_mapping(merged.get(key), f"{path}.{key}"), f"{path}.{key}", uid, placement)
     return merged
 
 
-def _add_avoided_nodes(written: dict[str, Any], path: str, avoid: Sequence[str], *, required: bool) -> dict[str, Any]:
+def _add_avoided_nodes(written: dict[str, Any], path: str, avoid: Sequence[str], weight: int | None) -> dict[str, Any]:
+    """Add a preference with this weight, or a requirement."""
     # By the node's name: its host name label may differ. A requirement on a field takes one value.
     excluded = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in dict.fromkeys(avoid)]
-    if not required:
+    if weight is not None:
         terms = as_mappings(written.get(_PREFERRED), f"{path}.{_PREFERRED}")
-        return {**written, _PREFERRED: [*terms, {"weight": _WEIGHT, "preference": {"matchFields": excluded}}]}
+        return {**written, _PREFERRED: [*terms, {"weight": weight, "preference": {"matchFields": excluded}}]}
     if written.get(_REQUIRED) is None:
         return {**written, _REQUIRED: {"nodeSelectorTerms": [{"matchFields": excluded}]}}
     selector = as_mapping(written[_REQUIRED], f"{path}.{_REQUIRED}")
@@ -207,7 +222,13 @@ _NAMED: Final = ("initContainers", "containers", "volumes")
 
 
 def build_pod(
-    job: GangJob, create: CreatePod, settings: KubeSettings, contact: HubContact, *, restart_all: bool
+    job: GangJob,
+    create: CreatePod,
+    settings: KubeSettings,
+    contact: HubContact,
+    *,
+    restart_all: bool,
+    unfavoured: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The pod to create, as JSON values.
 
@@ -217,6 +238,7 @@ def build_pod(
         settings: The controller's settings.
         contact: What the sidecar needs to reach the hub.
         restart_all: Whether the nodes support RestartAllContainers.
+        unfavoured: Names of nodes that a companion advises against.
 
     Raises:
         Terminal: the job doesn't have the member's role, or a field of the template can't be used; the text names it.
@@ -224,7 +246,7 @@ def build_pod(
     at, role = _role(job, create.member)
     path = f"spec.roles[{at}].template"
     template = role.template.written
-    spec = _completed_spec(job, create, template["spec"], f"{path}.spec")
+    spec = _completed_spec(job, create, template["spec"], f"{path}.spec", unfavoured)
     entries = {key: as_mappings(spec.get(key), f"{path}.spec.{key}") for key in _NAMED}
     worker = role.template.spec.containers.index(role.worker)
     refuse_reserved(entries, worker, f"{path}.spec")
@@ -283,7 +305,9 @@ def _supervisor_variables(job: GangJob, role: Role) -> dict[str, str]:
     return {**({PRELOAD_VARIABLE: preload} if preload else {}), CACHES_VARIABLE: compilers}
 
 
-def _completed_spec(job: GangJob, create: CreatePod, written: dict[str, Any], path: str) -> dict[str, Any]:
+def _completed_spec(
+    job: GangJob, create: CreatePod, written: dict[str, Any], path: str, unfavoured: Sequence[str]
+) -> dict[str, Any]:
     """The spec with affinity, host name and grace period."""
     spec = {key: value for key, value in written.items() if key != "affinity"}
     near = affinity(
@@ -293,6 +317,7 @@ def _completed_spec(job: GangJob, create: CreatePod, written: dict[str, Any], pa
         placement=job.spec.placement,
         avoid=create.avoid,
         required=create.required and not _waits_for_domain(written),
+        unfavoured=unfavoured,
     )
     if near:
         spec["affinity"] = near

@@ -282,7 +282,7 @@ def node_faults(before: Status, after: Status) -> Iterator[NodeFault]:
     told = {one.attempt for one in before.incidents if one.settled}
     newest = max((one.attempt for one in before.incidents), default=0)
     for incident in after.incidents:
-        node = _node(incident)
+        node = node_of(incident)
         if node and incident.attempt not in told and incident.attempt >= newest and _at_fault(incident):
             yield NodeFault(node, incident)
 
@@ -298,7 +298,8 @@ def _at_fault(incident: Incident) -> bool:
     return row.strength is Strength.DEVICE or (asked and incident.level is IncidentLevel.POD)
 
 
-def _node(incident: Incident) -> str:
+def node_of(incident: Incident) -> str:
+    """The node of the pod at fault; empty if it isn't known."""
     cause = incident.cause
     members = ((one.member, one.incarnation, one.node) for one in incident.members)
     own = (node for member, number, node in members if (member, number) == (cause.member, cause.incarnation))

@@ -294,7 +294,7 @@ class FakeApi:
             metadata["uid"],
         ):
             return status(409, "Conflict", "the object has been modified")
-        if key[0] in {"secrets", "leases"}:
+        if key[0] in {"secrets", "leases", "configmaps"}:
             return web.json_response(await self.put(key[0], wanted))
         below = "status" if request.path.endswith("/status") else "spec"
         return web.json_response(await self.put(key[0], {**stored, below: {**stored.get(below, {}), **wanted[below]}}))

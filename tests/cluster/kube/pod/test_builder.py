@@ -125,6 +125,18 @@ def test_a_pod_that_waits_for_a_queue_to_name_its_node_avoids_another_as_a_prefe
         assert list(made) == [f"{kind}DuringSchedulingIgnoredDuringExecution"]
 
 
+def test_nodes_that_a_companion_advises_against_are_a_weaker_preference_than_those_that_the_gang_has_left() -> None:
+    for required in (False, True):
+        create = CreatePod("worker-0", 1, ("node-7",), required=required)
+        unfavoured = ("node-8", "node-7", "node-9")
+        made = build_pod(job(MINIMAL), create, SETTINGS, CONTACT, restart_all=True, unfavoured=unfavoured)
+        near = made["spec"]["affinity"]["nodeAffinity"]
+        preferred = near["preferredDuringSchedulingIgnoredDuringExecution"]
+        named = [(one["weight"], [field["values"] for field in one["preference"]["matchFields"]]) for one in preferred]
+        assert named == [*([] if required else [(100, [["node-7"]])]), (50, [["node-8"], ["node-9"]])]
+        assert ("requiredDuringSchedulingIgnoredDuringExecution" in near) is required
+
+
 def test_every_nonempty_term_avoids_the_node() -> None:
     near = built(CASES["torchrun"])["spec"]["affinity"]["nodeAffinity"]
     excluded = {"key": "metadata.name", "operator": "NotIn", "values": ["node-7"]}

@@ -1,0 +1,231 @@
+"""``gangctl gate``: whether nodes with a change have more faults than nodes without it, as an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+import sys
+import time
+from argparse import ArgumentTypeError
+from collections.abc import Collection, Mapping
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from rich.text import Text
+
+from gangctl.annexes.node_records import gate, reader, selector
+from gangctl.annexes.node_records.gate import Comparison, Measure, Outcome, Sample, Verdict
+from gangctl.annexes.node_records.records import KEPT_HOURS
+from gangctl.api.model import rfc3339
+from gangctl.cli.errors import ExitCode, UserError
+from gangctl.cli.printers.output import console, print_document, trim_lines
+from gangctl.cli.printers.tables import FittingTable
+from gangctl.cli.targets import selection
+from gangctl.cli.targets.port import Target
+from gangctl.words.text import counted, listed
+
+NOT_ENOUGH: Final = 3
+"""The exit code."""
+WATCH_SECONDS: Final = 60.0
+_CODES: Final = {
+    Outcome.PASSED: ExitCode.OK,
+    Outcome.FAILED: ExitCode.FAILED,
+    Outcome.NOT_ENOUGH_DATA: NOT_ENOUGH,
+}
+_DURATION: Final = re.compile(r"([1-9]\d{0,3})([hd])")
+_EPILOG: Final = """\
+examples:
+  gangctl gate --candidate driver=580 --baseline driver=570
+                                      nodes with the new driver and with the old one, in the last day
+  gangctl gate --candidate node.kubelet=v1.37.2 --baseline 'node.kubelet!=v1.37.2' --since 2h
+  gangctl gate --candidate pool=canary --baseline pool=a100 --slo restarts-per-node-day=0.5 --watch
+                                      also fail above half a restart a day and node; wait for an answer
+
+A selector is one of labels, as kubectl takes it, with four pseudo-labels: node.kubelet, node.kernel, node.image (of the
+operating system) and node.runtime have the versions that the node reports.
+
+Counted are hours of a node with a fault that gangctl put down to it or its device, and hours with a restart that one of
+its pods caused, while a running gang had a pod there. Both rates are compared by the one-sided conditional test of two
+Poisson rates at a level of 5 % for all comparisons together, so that about one harmless change in 20 fails at most. The
+answer is "not enough data" as long as an increase by --detect would be missed with a probability of over 20 %; until
+then, only a difference beyond 0.1 % fails, so looking again and again is harmless.
+
+Permissions: list nodes; in the controller's namespace, get the ConfigMap NAME-node-records.
+
+exit codes: 0 pass, 1 fail, 2 bad input or not permitted, 3 not enough data
+"""
+
+
+class _Look(NamedTuple):
+    candidate: Sample
+    baseline: Sample
+    verdict: Verdict
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Describe the verb's arguments."""
+    parser.epilog = _EPILOG
+    for name, which in (("--candidate", "with the change"), ("--baseline", "without it")):
+        parser.add_argument(
+            name, metavar="SELECTOR", type=_selector, required=True, help=f"selector of the nodes {which}"
+        )
+    parser.add_argument(
+        "--since",
+        metavar="TIME",
+        type=_seconds,
+        default="24h",
+        help=f"how far to look back, in whole hours such as 2h, at most {KEPT_HOURS}h (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--slo",
+        metavar="NAME=RATE",
+        type=_limits,
+        default={},
+        help=f"rates above which the candidates fail, whatever the baseline's: {', '.join(Measure)}",
+    )
+    parser.add_argument(
+        "--detect",
+        metavar="RATE",
+        type=_rate,
+        default=1.0,
+        help="increase, in events per node-day, that must not go unnoticed (default: %(default)s)",
+    )
+    parser.add_argument("--watch", action="store_true", help="look each minute until the answer is pass or fail")
+    parser.add_argument("-o", "--output", choices=["json", "yaml"], help="print for programs")
+    reader.configure_controller(parser)
+    selection.configure(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Compare, once or until there is an answer."""
+    since = time.time() - arguments.since
+    with selection.open_target(arguments) as target:
+        while True:
+            found = _look(target, arguments, since)
+            is_known = found.verdict.outcome is not Outcome.NOT_ENOUGH_DATA
+            if is_known or not arguments.watch or not arguments.output:
+                _print(found, arguments, since)
+            if is_known or not arguments.watch:
+                return _CODES[found.verdict.outcome]
+            time.sleep(WATCH_SECONDS)
+
+
+def _look(target: Target, arguments: argparse.Namespace, since: float) -> _Look:
+    nodes = target.ask(reader.list_nodes)
+    candidates, baseline = (selector.selected(nodes, one) for one in (arguments.candidate, arguments.baseline))
+    _check(candidates, baseline)
+    records = target.ask(partial(reader.read_records, controller=arguments.controller))
+    theirs, other = gate.sample(records, candidates, since), gate.sample(records, baseline, since)
+    return _Look(theirs, other, gate.judge(theirs, other, arguments.slo, arguments.detect))
+
+
+def _check(candidates: Collection[str], baseline: Collection[str]) -> None:
+    for which, names in (("--candidate", candidates), ("--baseline", baseline)):
+        if not names:
+            raise UserError(f"{which} selects no node: kubectl get nodes --show-labels shows their labels")
+    if both := sorted(set(candidates) & set(baseline)):
+        verb = "is" if len(both) == 1 else "are"
+        raise UserError(f"{listed(both)} {verb} selected by both --candidate and --baseline: narrow a selector")
+
+
+def _print(found: _Look, arguments: argparse.Namespace, since: float) -> None:
+    if arguments.output:
+        print_document(_document(found, arguments, since), arguments.output)
+        return
+    out = console(sys.stdout)
+    columns = ("MEASURE", "CANDIDATE", "COMPARED WITH", "P-VALUE", "POWER")
+    rows = tuple(_row(one, found) for one in found.verdict.comparisons)
+    with trim_lines(out):
+        for name, one in (("candidate", found.candidate), ("baseline", found.baseline)):
+            out.print(Text(f"{name}: {counted(one.nodes, 'node')} observed for {one.days:.2f} node-days"))
+        out.print(FittingTable(columns, rows))
+        out.print(Text(_sentence(found.verdict, arguments.detect)))
+
+
+def _row(one: Comparison, found: _Look) -> tuple[str, ...]:
+    theirs = f"limit {one.limit:g}" if one.limit is not None else _events(found.baseline, one.measure)
+    return one.measure, _events(found.candidate, one.measure), theirs, f"{one.p_value:.3g}", f"{one.power:.2f}"
+
+
+def _events(sample: Sample, measure: Measure) -> str:
+    count = sample.events[measure]
+    return f"{count} ({count / sample.days:.2g} a day)" if sample.days else str(count)
+
+
+def _sentence(verdict: Verdict, detect: float) -> str:
+    match verdict.outcome:
+        case Outcome.FAILED:
+            names = [one.measure for one in verdict.comparisons if one.p_value <= verdict.level]
+            what = listed(list(dict.fromkeys(names)))
+            return f"FAIL: {what} of the candidates would be so high by chance in {verdict.level:.2%} of cases at most"
+        case Outcome.PASSED:
+            return f"PASS: the candidates show no more faults, and {detect:g} more a node-day would have been noticed"
+        case _:
+            return (
+                f"NOT ENOUGH DATA: {detect:g} more faults a node-day could go unnoticed; wait, or take more candidates"
+            )
+
+
+def _document(found: _Look, arguments: argparse.Namespace, since: float) -> dict[str, Any]:
+    verdict = found.verdict
+    return {
+        "kind": "Gate",
+        "outcome": verdict.outcome.value,
+        "sinceTime": rfc3339(since),
+        "detect": arguments.detect,
+        "level": verdict.level,
+        "candidate": _sample(found.candidate),
+        "baseline": _sample(found.baseline),
+        "comparisons": [_comparison(one, verdict) for one in verdict.comparisons],
+    }
+
+
+def _sample(one: Sample) -> dict[str, Any]:
+    events = {measure.value: count for measure, count in one.events.items()}
+    return {"observedNodes": one.nodes, "nodeDays": round(one.days, 4), "events": events}
+
+
+def _comparison(one: Comparison, verdict: Verdict) -> dict[str, Any]:
+    return {
+        "measure": one.measure.value,
+        **({} if one.limit is None else {"limit": one.limit}),
+        "pValue": one.p_value,
+        "power": one.power,
+        "failed": one.p_value <= verdict.level,
+    }
+
+
+def _selector(text: str) -> tuple[Mapping[str, Any], ...]:
+    try:
+        return selector.parse(text)
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from None
+
+
+def _seconds(text: str) -> float:
+    match = _DURATION.fullmatch(text)
+    hours = int(match[1]) * (24 if match[2] == "d" else 1) if match else 0
+    if not 1 <= hours <= KEPT_HOURS:
+        raise ArgumentTypeError(f"{text!r:.40} isn't a time from 1h to {KEPT_HOURS}h")
+    return hours * 3600.0
+
+
+def _limits(text: str) -> Mapping[Measure, float]:
+    made = {}
+    for part in text.split(","):
+        name, _, rate = part.partition("=")
+        if name not in set(Measure):
+            raise ArgumentTypeError(f"{name!r:.40} isn't known; there are {', '.join(Measure)}")
+        made[Measure(name)] = _rate(rate)
+    return made
+
+
+def _rate(text: str) -> float:
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = 0.0
+    if not 0 < rate < math.inf:
+        raise ArgumentTypeError(f"{text!r:.40} isn't a rate: use a number above 0, in events per node-day")
+    return rate

@@ -1,0 +1,111 @@
+"""Read nodes and their records for `gangctl nodes` and `gangctl gate`, and clear the record of a node."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from typing import Any, Final
+
+from gangctl.annexes.node_records import stored
+from gangctl.annexes.node_records.records import NodeRecord, Records
+from gangctl.cli.errors import UserError, hint
+from gangctl.cli.targets.gangjobs import checked_name
+from gangctl.cli.targets.port import DEFAULT_LEASE
+from gangctl.cluster.kube import paths
+from gangctl.cluster.kube.client import Client, Forbidden, NotFound
+from gangctl.cluster.kube.projections import nodes
+from gangctl.cluster.kube.reflector import list_all
+from gangctl.kubernetes.objects import Node
+from gangctl.kubernetes.signals import SignalTable, default_rows
+
+_NODES: Final = nodes(SignalTable(default_rows()))
+
+
+def configure_controller(parser: argparse.ArgumentParser) -> None:
+    """Add the flag that names the controller."""
+    parser.add_argument(
+        "--controller",
+        metavar="NAMESPACE/NAME",
+        default=DEFAULT_LEASE,
+        help="Lease of the controller whose records these are (default: %(default)s)",
+    )
+
+
+async def read_records(client: Client, _namespace: str, *, controller: str) -> Records:
+    """The records of a controller.
+
+    Raises:
+        UserError: there are none, or this user may not read them.
+        ClusterError: the request failed.
+    """
+    return _records(await _config_map(client, controller), controller)
+
+
+async def list_nodes(client: Client, _namespace: str) -> list[Node]:
+    """All nodes of the cluster.
+
+    Raises:
+        UserError: this user may not list them.
+        ClusterError: the request failed.
+    """
+    try:
+        return list((await list_all(client, paths.NODES, _NODES)).items)
+    except Forbidden:
+        raise UserError("you lack the right to list nodes, by whose labels they are selected") from None
+
+
+async def clear(client: Client, _namespace: str, *, controller: str, node: str) -> None:
+    """Take the weights off a node's record, since it was repaired.
+
+    Raises:
+        UserError: it has no record, or this user may not do that.
+        ClusterError: the request failed.
+    """
+    found = await _config_map(client, controller)
+    known = _records(found, controller)
+    known = {**known, node: named(known, node).cleared()}
+    found["data"] = {**(found.get("data") or {}), stored.KEY: stored.write(known, time.time())}
+    metadata = found["metadata"]
+    path = paths.config_map(metadata["namespace"], metadata["name"])
+    try:
+        await client.request("PUT", path, body=json.dumps(found).encode())
+    except Forbidden:
+        raise UserError(f"you lack the right to update ConfigMap {metadata['name']}") from None
+
+
+def named(records: Records, node: str) -> NodeRecord:
+    """The record of a node.
+
+    Raises:
+        UserError: it has none.
+    """
+    if node in records:
+        return records[node]
+    raise UserError(
+        f"no gang has run on a node {node!r} in the last days: {hint(node, sorted(records), 'none has a record')}"
+    )
+
+
+async def _config_map(client: Client, controller: str) -> dict[str, Any]:
+    namespace, slash, lease = controller.partition("/")
+    if not slash or not namespace or not lease:
+        raise UserError(f"--controller is {controller!r}: use NAMESPACE/NAME")
+    namespace, name = checked_name(namespace, "namespace"), stored.name_of_map(checked_name(lease, "Lease"))
+    try:
+        found: dict[str, Any] = json.loads(await client.request("GET", paths.config_map(namespace, name)))
+    except NotFound:
+        raise UserError(
+            f"there is no ConfigMap {name} in namespace {namespace}: set nodeRecords.enabled in the chart's values, or "
+            "select the controller with --controller NAMESPACE/NAME"
+        ) from None
+    except Forbidden:
+        raise UserError(f"you lack the right to get ConfigMap {name} in namespace {namespace}") from None
+    return found
+
+
+def _records(found: dict[str, Any], controller: str) -> Records:
+    try:
+        return stored.read((found.get("data") or {}).get(stored.KEY, ""))
+    except ValueError as error:
+        raise UserError(f"the records of {controller} can't be read: {error}") from None

@@ -1,0 +1,223 @@
+"""The records of nodes: the faults that gangs met there, which lose half their weight in a week. Pure.
+
+The rule, with w(node, namespace) the sum of 2^-(age / HALF_LIFE) over the faults that count:
+
+    score(node)               = sum over all namespaces of min(w, A_NAMESPACE)
+    score(node, for a gang)   = w of the gang's own namespace + sum over the others of min(w, A_NAMESPACE)
+    new pods rather avoid it  = score(node, for their gang) >= AVOIDED = 3 x A_NAMESPACE
+
+A fault counts only if gangctl itself put it down to the node or its device, whatever rules and frameworks ask for; once
+a day for each gang and node, by the gang's name. So a tenant must not blacken a node for others: its faults are at most
+a third of what makes them avoid it. It may for itself. A look at an incident that has been counted changes nothing.
+
+Beside the scores, a node has an entry for each hour: how long a running gang had a pod there, and whether a fault, or a
+restart that its pod caused, came in that hour. The gate compares these: many gangs that a node fails at once are one
+fault.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple
+
+from gangctl.api.incident import Incident
+from gangctl.api.reasons import Reason
+from gangctl.core.facts.evidence import Default, Strength, default
+from gangctl.core.record.incidents import node_of
+
+HALF_LIFE_SECONDS: Final = 7 * 86_400.0
+A_NAMESPACE: Final = 0.8
+"""The most that a namespace adds to the score that other namespaces go by."""
+AVOIDED: Final = 3 * A_NAMESPACE
+MOST_AVOIDED: Final = 16
+"""So many nodes at most does a pod avoid for their records, those with the highest scores."""
+DAY: Final = 86_400.0
+HOUR: Final = 3600.0
+KEPT_HOURS: Final = 48
+GANGS_A_DAY: Final = 4
+"""So many gangs of a namespace count in a day on a node."""
+MOST_NAMES: Final = 8
+"""So many kinds of faults, devices and namespaces does a record have, each; those with the most weight."""
+NEGLIGIBLE: Final = 0.05
+"""A weight that is forgotten."""
+_ENDS: Final = frozenset({"Restarted", "Failed", "Held"})
+Weights = Mapping[str, float]
+
+
+class Finding(NamedTuple):
+    """A restart of a gang that a node's pod caused."""
+
+    node: str
+    namespace: str
+    gang: str
+    kind: str
+    """The reason of the cause."""
+    device: str
+    time: float
+    """In seconds since the epoch."""
+    is_fault: bool
+    """Whether gangctl put it down to the node or its device."""
+
+
+class Hour(NamedTuple):
+    """An hour of a node."""
+
+    seconds: float = 0.0
+    """For how long it had a pod of a running gang."""
+    fault: bool = False
+    restart: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRecord:
+    """The record of a node."""
+
+    time: float = 0.0
+    """The time at which the weights are as they stand here."""
+    kinds: Weights = field(default_factory=dict)
+    """Kind of fault -> its weight."""
+    devices: Weights = field(default_factory=dict)
+    namespaces: Weights = field(default_factory=dict)
+    gangs: Mapping[str, int] = field(default_factory=dict)
+    """NAMESPACE/NAME -> the day on which it counted last, since the epoch. Days before yesterday are forgotten."""
+    last_fault: float = 0.0
+    """Time of the last fault that counted, in seconds since the epoch."""
+    hours: Mapping[int, Hour] = field(default_factory=dict)
+    """Hour since the epoch -> what was seen."""
+
+    def score(self, now: float, namespace: str | None = None) -> float:
+        """The score for all gangs, or for those of a namespace."""
+        factor = _factor(self.time, now)
+        found = ((name, weight * factor) for name, weight in self.namespaces.items())
+        return sum(weight if name == namespace else min(weight, A_NAMESPACE) for name, weight in found)
+
+    def at(self, now: float) -> NodeRecord:
+        """The same record with the weights of this time, without what has become negligible."""
+        kinds, devices, names = (_decayed(one, _factor(self.time, now)) for one in self._weights)
+        return replace(self, time=now, kinds=kinds, devices=devices, namespaces=names, gangs=_recent(self.gangs, now))
+
+    def cleared(self) -> NodeRecord:
+        """The same record without weights: the node was repaired. What has been counted today isn't counted again."""
+        return replace(self, kinds={}, devices={}, namespaces={}, last_fault=0.0)
+
+    @property
+    def _weights(self) -> tuple[Weights, Weights, Weights]:
+        return self.kinds, self.devices, self.namespaces
+
+
+Records = Mapping[str, NodeRecord]
+"""By the node's name."""
+
+
+def findings(namespace: str, gang: str, incidents: Iterable[Incident]) -> Iterator[Finding]:
+    """What the incidents of a gang, newest first, say about nodes; the oldest comes first."""
+    for one in reversed(tuple(incidents)):
+        node, cause, row = node_of(one), one.cause, default(one.cause.reason)
+        if not node or not one.settled or one.outcome not in _ENDS or cause.alike or cause.suspect:
+            continue
+        is_fault = _is_fault(row)
+        if is_fault or (row.charged and cause.reason != Reason.REQUESTED):
+            yield Finding(node, namespace, gang, cause.reason, cause.device or "", cause.time, is_fault)
+
+
+def _is_fault(row: Default) -> bool:
+    return row.against_node or row.strength is Strength.DEVICE
+
+
+def with_findings(records: Records, found: Iterable[Finding], now: float) -> Records:
+    """The records in which these have been counted; the same object if all of them had been."""
+    made = dict[str, NodeRecord]()
+    for one in found:
+        old = made.get(one.node) or records.get(one.node) or NodeRecord(now)
+        new = _with_finding(old, one, now)
+        if new is not old:
+            made[one.node] = new
+    return {**records, **made} if made else records
+
+
+def _with_finding(record: NodeRecord, one: Finding, now: float) -> NodeRecord:
+    hour = int(one.time // HOUR)
+    seen = record.hours.get(hour, Hour())
+    flagged = seen._replace(fault=seen.fault or one.is_fault, restart=True)
+    if flagged != seen and hour in _kept(now):
+        record = replace(record, hours={**record.hours, hour: flagged})
+    gang, day = f"{one.namespace}/{one.gang}", int(one.time // DAY)
+    gangs = _recent(record.gangs, now)
+    of_namespace = sum(name.startswith(f"{one.namespace}/") and its == day for name, its in gangs.items())
+    is_new = gangs.get(gang, -1) < day and day >= int(now // DAY) - 1
+    if not one.is_fault or not is_new or of_namespace >= GANGS_A_DAY or len(gangs) >= GANGS_A_DAY * MOST_NAMES * 2:
+        return record
+    record = record.at(now)
+    return replace(
+        record,
+        kinds=_plus(record.kinds, one.kind),
+        devices=_plus(record.devices, one.device) if one.device else record.devices,
+        namespaces=_plus(record.namespaces, one.namespace),
+        gangs={**gangs, gang: day},
+        last_fault=max(record.last_fault, min(one.time, now)),
+    )
+
+
+def with_observed(records: Records, hour: int, seconds: Mapping[str, float]) -> Records:
+    """The records with so many more seconds, by node, in which a running gang had a pod there."""
+    made = dict(records)
+    for node, more in seconds.items():
+        old = records.get(node, NodeRecord())
+        seen = old.hours.get(hour, Hour())
+        made[node] = replace(old, hours={**old.hours, hour: seen._replace(seconds=min(HOUR, seen.seconds + more))})
+    return made
+
+
+def merged(stored: Records, ours: Records) -> Records:
+    """What another writer has stored, with our hours: a finding of ours is counted again from the gang's status."""
+    made = dict(stored)
+    for node, record in ours.items():
+        theirs = stored.get(node, NodeRecord(record.time))
+        hours = {one: _both(theirs.hours.get(one, Hour()), its) for one, its in record.hours.items()}
+        made[node] = replace(theirs, hours={**theirs.hours, **hours})
+    return made
+
+
+def _both(one: Hour, other: Hour) -> Hour:
+    return Hour(max(one.seconds, other.seconds), one.fault or other.fault, one.restart or other.restart)
+
+
+def pruned(records: Records, now: float, hours: int = KEPT_HOURS) -> Records:
+    """The records with the weights of now and the last hours, without nodes that are left without either."""
+    kept = _kept(now, hours)
+    made = {
+        node: replace(record.at(now), hours={one: its for one, its in record.hours.items() if one in kept})
+        for node, record in records.items()
+    }
+    return {node: one for node, one in made.items() if one.namespaces or one.gangs or one.hours}
+
+
+def avoided(records: Records, namespace: str, now: float) -> tuple[str, ...]:
+    """The nodes that new pods of this namespace rather avoid, worst first."""
+    scores = {node: record.score(now, namespace) for node, record in records.items() if record.namespaces}
+    found = sorted((-score, node) for node, score in scores.items() if score >= AVOIDED)
+    return tuple(node for _, node in found[:MOST_AVOIDED])
+
+
+def _kept(now: float, hours: int = KEPT_HOURS) -> range:
+    this = int(now // HOUR)
+    return range(this - hours + 1, this + 1)
+
+
+def _factor(since: float, now: float) -> float:
+    return math.exp2(-max(0.0, now - since) / HALF_LIFE_SECONDS)
+
+
+def _decayed(weights: Weights, factor: float) -> Weights:
+    return {name: weight * factor for name, weight in weights.items() if weight * factor >= NEGLIGIBLE}
+
+
+def _plus(weights: Weights, name: str) -> Weights:
+    more = {**weights, name: weights.get(name, 0.0) + 1.0}
+    return dict(sorted(more.items(), key=lambda one: -one[1])[:MOST_NAMES])
+
+
+def _recent(gangs: Mapping[str, int], now: float) -> Mapping[str, int]:
+    return {name: day for name, day in gangs.items() if day >= int(now // DAY) - 1}
