@@ -19,10 +19,11 @@ from gangctl.annexes.node_records.gate import Comparison, Measure, Outcome, Samp
 from gangctl.annexes.node_records.records import KEPT_HOURS
 from gangctl.api.model import rfc3339
 from gangctl.cli.errors import ExitCode, UserError
-from gangctl.cli.printers.output import console, print_document, trim_lines
+from gangctl.cli.printers.output import console, print_document, print_err, trim_lines
 from gangctl.cli.printers.tables import FittingTable
 from gangctl.cli.targets import selection
 from gangctl.cli.targets.port import Target
+from gangctl.cluster.errors import Retryable
 from gangctl.words.text import counted, listed
 
 NOT_ENOUGH: Final = 3
@@ -102,7 +103,14 @@ def run(arguments: argparse.Namespace) -> int:
     since = time.time() - arguments.since
     with selection.open_target(arguments) as target:
         while True:
-            found = _look(target, arguments, since)
+            try:
+                found = _look(target, arguments, since)
+            except Retryable as error:
+                if not arguments.watch:
+                    raise
+                print_err(f"the next look is in {WATCH_SECONDS:g} s: {error}")
+                time.sleep(WATCH_SECONDS)
+                continue
             is_known = found.verdict.outcome is not Outcome.NOT_ENOUGH_DATA
             if is_known or not arguments.watch or not arguments.output:
                 _print(found, arguments, since)
