@@ -213,12 +213,21 @@ class Client:
             level: how much is thrown away at least: Process, Pod or Gang.
             exclude_this_node: replace this member's pod on another node.
         """
-        body = {"reason": reason, "level": level, "excludeThisNode": exclude_this_node, **self._who()}
-        try:
-            return not self._path or self._backlog.tell("/v1/restart", body, DEADLINE) is not None
-        except GangError as refusal:
-            log_refusal(refusal)
-            return False
+        return self._ask("/v1/restart", {"reason": reason, "level": level, "excludeThisNode": exclude_this_node})
+
+    def corrupt(self, *, since_step: int, why: str, rank: Optional[int] = None) -> bool:
+        """Report that a rank computes wrongly, without an error (silent corruption).
+
+        The gang restarts: the rank's pod is replaced on another node, and no checkpoint of ``since_step`` or later is
+        restored. Returns False if the sidecar has not taken it.
+
+        Args:
+            since_step: the first step whose checkpoint may be wrong.
+            why: a sentence; it appears in the incident.
+            rank: the rank at fault, if it isn't this one.
+        """
+        body: Body = {"sinceStep": int(since_step), "reason": why}
+        return self._ask("/v1/corruption", body if rank is None else {**body, "rankAtFault": int(rank)})
 
     def events(self) -> Iterator[Event]:
         """The events of this member's worker, without end: first the current state. Empty outside of gangctl."""
@@ -292,6 +301,14 @@ class Client:
         finally:
             self._streams.remove(opened)
             connection.hang_up()
+
+    def _ask(self, path: str, body: Body) -> bool:
+        """Ask the controller for a restart; returns whether the sidecar has taken it."""
+        try:
+            return not self._path or self._backlog.tell(path, {**body, **self._who()}, DEADLINE) is not None
+        except GangError as refusal:
+            log_refusal(refusal)
+            return False
 
     def _who(self) -> Dict[str, int]:
         return {"attempt": self._attempt, "rank": self._rank}

@@ -423,6 +423,9 @@ class Status(Model):
     """Hash of the roles that the pods were made from."""
     rejected_steps: Annotated[tuple[RejectedStep, ...], Field(max_length=1000)] = ()
     """Checkpoint steps that cannot be used."""
+    corrupt_since: int | None = None
+    """First step whose checkpoints the coming attempt does not restore, because the framework reported corruption.
+    Absent once that attempt has started; rejectedSteps then has them."""
     recorded_steps: Annotated[tuple[RecordedStep, ...], Field(max_length=16)] = ()
     """Newest steps of Shared API tiers that every rank has registered."""
     completed_step: RecordedStep | None = None

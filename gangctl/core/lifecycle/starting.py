@@ -13,7 +13,7 @@ from typing import Final
 
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase, Master, RejectedStep, Status
-from gangctl.core.facts.faults import is_missing_for_most
+from gangctl.core.facts.faults import corrupt_since, is_missing_for_most
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.layout import number_places
 from gangctl.core.lifecycle import transitions
@@ -81,6 +81,9 @@ def _choose(
 ) -> tuple[RestoreChoice, tuple[RejectedStep, ...]]:
     """The restore point, and which steps don't exist any more."""
     known, old, asked = gang.status.rejected_steps, gang.status.restore_point, gang.status.restart_from
+    since = corrupt_since(gang)
+    if since is not None:
+        known = restore.rejections(gang, assignment, since, known)
     if asked is not None:
         rejected = restore.on_request(gang, assignment, asked.step, known)
         return restore.restore_point(gang, assignment, rejected), rejected

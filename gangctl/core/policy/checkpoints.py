@@ -33,6 +33,7 @@ from typing import Final
 from gangctl.api.changes import changed
 from gangctl.api.gangjob import ApiSource, DirectorySource, Tier
 from gangctl.api.status import LineageEntry, RecordedStep, Status
+from gangctl.core.facts.faults import corrupt_since
 from gangctl.core.facts.gang import Gang, once, raised_incarnations
 from gangctl.core.facts.layout import number_places
 from gangctl.core.facts.world import Heard, RankPart
@@ -101,8 +102,9 @@ def of_all_ranks(gang: Gang, tier: Tier) -> list[RecordedStep]:
 
 
 def remember_steps(gang: Gang, status: Status) -> Status:
-    """The status with the newest steps that all ranks have registered by now."""
+    """The status with the newest steps that all ranks have registered by now, and the first that isn't trusted."""
     checkpoint = gang.spec.checkpoint
+    status = note_corruption(gang, status)
     tiers = [tier for tier in (() if checkpoint is None else checkpoint.tiers) if isinstance(tier.source, ApiSource)]
     if not tiers and not status.recorded_steps and status.completed_step is None:
         return status
@@ -115,11 +117,17 @@ def remember_steps(gang: Gang, status: Status) -> Status:
     ]
     if last is not None and step_exists(line, last.step, last.attempt):
         complete.insert(0, last)  # What was complete once stays on record, whatever becomes of it.
-    since = [one for one in complete if point is None or one.step > point.step]
-    newest = max(since, key=lambda one: one.step, default=None)
+    later = [one for one in complete if point is None or one.step > point.step]
+    newest = max(later, key=lambda one: one.step, default=None)
     if (steps, newest) == (status.recorded_steps, last):
         return status
     return changed(status, recorded_steps=steps, completed_step=newest)
+
+
+def note_corruption(gang: Gang, status: Status) -> Status:
+    """The status with the first step that isn't trusted."""
+    since = corrupt_since(gang)
+    return status if since == status.corrupt_since else changed(status, corrupt_since=since)
 
 
 def up_to(steps: tuple[RecordedStep, ...], last: int | None) -> tuple[RecordedStep, ...]:

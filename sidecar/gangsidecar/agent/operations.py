@@ -299,6 +299,15 @@ RESTART = _shape(
     _optional("level", Choice(("Process", "Pod", "Gang")), "how much is thrown away at least; default Process"),
     _optional("excludeThisNode", Boolean(), "replace this member's pod on another node; default false"),
 )
+CORRUPTION = _shape(
+    "Corruption",
+    "A rank computes wrongly: its pod is replaced on another node, and what was saved since then is not restored.",
+    ATTEMPT,
+    RANK,
+    Field("sinceStep", _STEP, "the first step whose checkpoint may be wrong"),
+    Field("reason", Text(1024, 1), "what was found, in a sentence; it appears in the incident"),
+    _optional("rankAtFault", _RANK, "the rank that computes wrongly; default the caller"),
+)
 ASKED = _shape(
     "Asked",
     "The request was passed on; the controller decides.",
@@ -370,6 +379,7 @@ OPERATIONS = (
         "Report that this rank has just joined the process group. The first call of a rank in an attempt counts.",
     ),
     _post("Restart", "restart", RESTART, "Ask for a restart of the gang.", {202: ASKED}),
+    _post("Corruption", "corruption", CORRUPTION, "Report that a rank computes wrongly.", {202: ASKED}),
     Operation(
         "getEvents",
         "GET",

@@ -43,6 +43,7 @@ from gangsidecar.wire.messages import (
     MAX_FOUND,
     MAX_LOG_PATTERNS,
     Checkpoint,
+    Corruption,
     Directive,
     Dropped,
     End,

@@ -342,6 +342,19 @@ class Request:
 
 
 @dataclass(frozen=True)
+class Corruption:
+    """A framework has found that a rank computes wrongly, and that what was saved since then may be wrong."""
+
+    attempt: int
+    age_ms: int
+    since_step: int
+    """The first step whose checkpoint may be wrong."""
+    reason: str
+    rank: int
+    """The rank at fault, which may be another member's: one of the process group of the rank that found it."""
+
+
+@dataclass(frozen=True)
 class Report:
     """The whole small state of one member, as its supervisor sees it. Never a delta."""
 
@@ -396,6 +409,7 @@ class Report:
     """The patterns of the newest Run that were found in the output of its worker."""
     ran: int = 0
     """The newest attempt whose worker this session has started; 0 if there is none."""
+    corruption: Corruption | None = None
 
 
 @dataclass(frozen=True)
@@ -446,7 +460,7 @@ class Watching:
     readers: int
 
 
-FrameworkMessage = Checkpoint | Dropped | Reached | Progress | Request | Watching
+FrameworkMessage = Checkpoint | Dropped | Reached | Progress | Request | Corruption | Watching
 """A call to the framework API, from the sidecar to the supervisor, which folds it into its report."""
 
 Message = Report | Scanned | Directive | Scan | Ping | Imports | FrameworkMessage
@@ -470,11 +484,15 @@ def aged(report: Report, by_ms: int) -> Report:
     request = report.request
     if request is not None:
         request = replace(request, age_ms=request.age_ms + by_ms)
+    corruption = report.corruption
+    if corruption is not None:
+        corruption = replace(corruption, age_ms=corruption.age_ms + by_ms)
     return replace(
         report,
         ends=tuple(replace(end, age_ms=end.age_ms + by_ms) for end in report.ends),
         progress=progress,
         request=request,
+        corruption=corruption,
         phase_age_ms=report.phase_age_ms + by_ms,
         reached=tuple(replace(one, age_ms=one.age_ms + by_ms) for one in report.reached),
     )
