@@ -203,6 +203,14 @@ class Client:
         """
         return self.register("Dropped", step, tier, path, deadline)
 
+    def checkpoint_verified(self, step: int) -> bool:
+        """Report that the checkpoint of this step is right, for all ranks and in all tiers. One rank is enough.
+
+        With ``trust: Verified`` in ``spec.checkpoint.restore`` only such steps are restored. Returns False if the
+        sidecar has not taken it.
+        """
+        return self._ask("/v1/checkpoints/verified", {"step": int(step)})
+
     def request_restart(self, reason: str, level: str = "Process", *, exclude_this_node: bool = False) -> bool:
         """Ask for a restart of the whole gang. The controller decides; this worker will be stopped if it agrees.
 
@@ -303,7 +311,7 @@ class Client:
             connection.hang_up()
 
     def _ask(self, path: str, body: Body) -> bool:
-        """Ask the controller for a restart; returns whether the sidecar has taken it."""
+        """Pass it on to the controller; returns whether the sidecar has taken it."""
         try:
             return not self._path or self._backlog.tell(path, {**body, **self._who()}, DEADLINE) is not None
         except GangError as refusal:

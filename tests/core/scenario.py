@@ -47,6 +47,7 @@ from tests.core.given import (
     steps,
     unnumbered,
     vanish,
+    verify,
     wave,
 )
 from tests.core.given_measured import (
@@ -170,6 +171,7 @@ SENTENCES: list[tuple[str, Callable[..., list[str] | None]]] = [
     (rf"{M} prints '(.+)', which matches '(.+)'", prints),
     (rf"{M} begins or drops checkpoint (\d+) of tier (\S+)", drop),
     (rf"{M} asks for a restart because (.+?)(?:, level (\S+))?(, on another node)?", request),
+    (rf"{M} verifies checkpoint (\d+)", verify),
     (rf"{M} finds corruption since step (\d+)(?: in rank (\d+))?: (.+)", corrupt),
     (rf"{M} can't see the restore point(, nor its directory)?", missing),
     (rf"{M} makes a step without a number", unnumbered),

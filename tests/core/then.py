@@ -122,6 +122,8 @@ def _checkpoints(before: Status, after: Status) -> list[str]:
         lines.append(f"recorded: {', '.join(f'{one.step} of {one.tier}' for one in after.recorded_steps) or 'none'}")
     if after.rejected_steps != before.rejected_steps:
         lines.append(f"rejected: {', '.join(f'{one.step} of {one.tier}' for one in after.rejected_steps)}")
+    if after.verified_steps != before.verified_steps:
+        lines.append(f"verified: {', '.join(str(one.step) for one in after.verified_steps) or 'none'}")
     if after.corrupt_since != before.corrupt_since:
         since = after.corrupt_since
         lines.append(f"not trusted: {'nothing' if since is None else f'step {since} and later'}")

@@ -43,6 +43,7 @@ MESSAGES = [
     wire.Progress,
     wire.Request,
     wire.Corruption,
+    wire.Verified,
     wire.Watching,
 ]
 PING = '{"v":1,"type":"Ping"}'

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gangctl.core.facts.layout import number_places
-from gangsidecar.wire import Corruption, Level, Request, Watching
-from tests.simulation import kubelets, moves, parking, sidecars, truth
+from gangsidecar.wire import Corruption, Level, Request, Verified, Watching
+from tests.simulation import disks, kubelets, moves, parking, sidecars, truth
 from tests.simulation.setups import FATAL_CODE
 from tests.simulation.universe import SIGKILL, Universe
 from tests.simulation.values import CHILD, Box, Fault, Proc
@@ -92,6 +92,17 @@ def _corrupt(u: Universe, target: int) -> None:
         rank, accused = numbering.ranks[place][0], held[place]
     u.feed(box.pod, Corruption(proc.attempt, 0, max(1, box.step - target % 3), "wrong", rank))
     u.ghost = u.ghost._replace(accused=u.ghost.accused | {(proc.attempt, accused)})
+
+
+def _verify(u: Universe, target: int) -> None:
+    """A rank verifies the checkpoint of a step that it has made, or of the one before."""
+    found = _with_worker(u, target)
+    if found is None or found[0].step <= target % 2:
+        return
+    box, proc = found
+    step = box.step - target % 2
+    u.feed(box.pod, Verified(proc.attempt, step))
+    u.ghost = u.ghost._replace(verified=u.ghost.verified | {disks.cut(box.line, step)})
 
 
 def _watch(u: Universe, target: int) -> None:
@@ -203,6 +214,7 @@ IN_PODS: dict[str, Fault] = {
     "a worker can't be started": _disable,
     "a framework asks for a restart": _request,
     "a framework finds corruption": _corrupt,
+    "a framework verifies a checkpoint": _verify,
     "a framework watches for its stop": _watch,
     "a supervisor crashes": _crash_supervisor,
     "a container can't be started again": _end_for_good,

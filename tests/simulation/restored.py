@@ -5,8 +5,9 @@
 
 So a step is never put together from two histories, never one that was dropped, begun, or superseded by a restart from
 an older step, and none that came from a state that its framework does not trust, as far as the controller knew of that.
-It is the newest such step that the controller could know of; and a gang that was ever restored from a step, or has made
-progress for long and looks into a directory, must not begin at zero by itself.
+Where the spec trusts only verified steps, it is one. It is the newest such step that the controller could know of; and
+a gang that was ever restored from a step, or has made progress for long and looks into a directory, must not begin at
+zero by itself.
 """
 
 from __future__ import annotations
@@ -101,6 +102,8 @@ def _started(u: Universe, leader: Leader, new: Status, *, asked: bool) -> None:
     best = max((step for _, step in usable), default=0)
     if older is not None and point.step < older.step and _made_no_step(new, older.step):
         best = max((step for _, step in usable if step < older.step), default=0)  # The ladder asks for an older one.
+    needed = u.spec.checkpoint is not None and u.spec.checkpoint.restore.trust == "Verified" and not asked
+    require(not needed or trunk in u.ghost.verified, 4, f"step {point.step} ({point.tier}) was not verified")
     require(point.step >= best, 4, f"step {point.step} was chosen though {best} can be loaded by all")
     u.ghost = u.ghost._replace(trunk=trunk, was_restored=True, gone_unheard=unheard)
 
@@ -157,12 +160,21 @@ def _usable(u: Universe, leader: Leader, new: Status) -> set[Key]:
         else:
             markers = (one for one in u.disk.markers if one.tier == tier.name)
             steps = {one.step for one in markers if (one.tier, one.step, one.name) not in rejected}
-        for step in steps:
+        for step in steps & _verified(u, leader, steps):
             files = disks.loadable(u, new, tier, step).values()
             line = disks.cut(u.ghost.trunk, step)
             if all(file is not None and file.line == line for file in files):
                 found.add((tier.name, step))
     return found
+
+
+def _verified(u: Universe, leader: Leader, steps: set[int]) -> set[int]:
+    """Those that the gang's policy trusts, as far as the controller could know."""
+    if u.spec.checkpoint is None or u.spec.checkpoint.restore.trust == "Any":
+        return steps
+    known = {one.step for told in leader.heard for one in told.report.verified}
+    known |= {one.step for one in u.status.verified_steps}
+    return {step for step in known if disks.cut(u.ghost.trunk, step) in u.ghost.verified}
 
 
 def _registered_by_all(u: Universe, leader: Leader, new: Status, tier: Tier) -> set[int]:

@@ -77,6 +77,7 @@ THEMES = (
     ),
     Theme(("the clocks of nodes are off", "a supervisor crashes", "a pod is deleted", "minutes pass")),
     Theme(("train", "a worker is killed", "a member doesn't see new files", "the newest step is deleted")),
+    Theme(("train", "a framework verifies a checkpoint", "a framework finds corruption", KILLED), ("verifying",)),
     Theme(("train", "a framework finds corruption", "a member doesn't see new files", "the newest step is deleted")),
     Theme(  # The report goes with its pod, before or after the status has it.
         (

@@ -279,5 +279,7 @@ class Ghost(NamedTuple):
     """(attempt, member) of every member that was said to compute wrongly."""
     tainted: frozenset[Line] = frozenset()
     """States of the training from which on nothing is trusted, as far as a controller knew when a status was stored."""
+    verified: frozenset[Line] = frozenset()
+    """States of the training whose checkpoints were verified."""
     gone_unheard: bool = False
     """A part of the restore point is gone, and the pod that could have told is gone as well."""

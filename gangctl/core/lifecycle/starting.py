@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from gangctl.api.changes import changed
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase, Master, RejectedStep, Status
 from gangctl.core.facts.faults import corrupt_since, is_missing_for_most
@@ -52,6 +53,8 @@ def plan_start(gang: Gang, status: Status, settlement: Settlement | None, assign
     else:  # It was suspended: what came after the restore point is done again all the same.
         status = timings.with_loss(status, timings.lost_seconds(gang, timings.count_lost_steps(gang, point)))
     step = None if point is None else point.step
+    remembered = checkpoints.remember_steps(gang, status)
+    status = changed(status, verified_steps=checkpoints.up_to(remembered.verified_steps, step))
     status = transitions.start(
         gang,
         status,
@@ -60,7 +63,7 @@ def plan_start(gang: Gang, status: Status, settlement: Settlement | None, assign
         hosts=_hosts(gang, assignment),
         restore_point=point,
         rejected_steps=rejected,
-        recorded_steps=checkpoints.up_to(checkpoints.remember_steps(gang, status).recorded_steps, step),
+        recorded_steps=checkpoints.up_to(remembered.recorded_steps, step),
     )
     since = "Requested" if gang.status.restart_from is not None else ""
     if not since and point is None and _is_partial(gang):
@@ -143,7 +146,7 @@ def _is_final(gang: Gang, unknown: restore.Undecided, assignment: dict[str, str]
     """Whether to look again can't help: there is no directory, or it was seen and the step asked for isn't in it."""
     if unknown is restore.Undecided.NOT_SCANNED:
         return False
-    asked = gang.status.restart_from is not None and bool(restore.candidates(gang, assignment, ()))
+    asked = gang.status.restart_from is not None and bool(restore.complete_steps(gang, assignment, ()))
     return restore.wanted_scan(gang) is None or asked
 
 

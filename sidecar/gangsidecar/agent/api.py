@@ -60,6 +60,7 @@ class Api:
         self._posts: dict[str, Callable[[Any], Reply]] = {
             "postProgress": self._progress,
             "postCheckpoint": self._checkpoint,
+            "postVerified": self._verified,
             "postLoaded": partial(self._reached, wire.Milestone.CHECKPOINT_LOAD),
             "postJoined": partial(self._reached, wire.Milestone.RENDEZVOUS),
             "postRestart": self._restart,
@@ -174,6 +175,11 @@ class Api:
         # A checkpoint that is begun is being overwritten, so it exists no more than a dropped one.
         message = wire.Checkpoint(**place, path=body.get("path", "")) if completed else wire.Dropped(**place)
         if not self._relay.to_supervisor(message):
+            raise _no_supervisor()
+        return 200, {}
+
+    def _verified(self, body: Any) -> Reply:
+        if not self._relay.to_supervisor(wire.Verified(body["attempt"], body["step"])):
             raise _no_supervisor()
         return 200, {}
 

@@ -276,6 +276,13 @@ CHECKPOINT = _shape(
     _optional("path", Text(4096), "where it is found: in a Shared tier the same for all ranks"),
     _optional("owner", _RANK, "the rank whose part it is, if it is a copy in a Peers tier"),
 )
+VERIFIED = _shape(
+    "Verified",
+    "A checkpoint was found to be right, for all ranks and in all tiers.",
+    ATTEMPT,
+    RANK,
+    Field("step", _STEP, "the step that it holds"),
+)
 LOADED = _shape(
     "Loaded",
     "A rank has loaded the restore point.",
@@ -370,6 +377,7 @@ OPERATIONS = (
         *("Checkpoint", "checkpoints", CHECKPOINT),
         "Register that this rank has begun, completed or dropped a checkpoint. 200: it was passed to the supervisor.",
     ),
+    _post("Verified", "checkpoints/verified", VERIFIED, "Report that a checkpoint was verified. One rank is enough."),
     _post(
         *("Loaded", "checkpoints/loaded", LOADED),
         "Report that this rank has just loaded the restore point. The first call of a rank in an attempt counts.",

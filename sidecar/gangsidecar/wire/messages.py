@@ -16,6 +16,8 @@ LOG_PATTERN = 256
 """Characters of a pattern."""
 LOG_LINE = 200
 """Characters of a line that are reported."""
+MAX_VERIFIED = 16
+"""At most so many newest verified steps are remembered: no restart that needs one goes further back."""
 MAX_FOUND = 64
 """At most so many newest complete steps of a tier are listed: no restart goes further back."""
 
@@ -229,6 +231,14 @@ class Dropped:
 
 
 @dataclass(frozen=True)
+class Verified:
+    """A framework has found the checkpoint of this step to be right, for all ranks and in all tiers."""
+
+    attempt: int
+    step: int
+
+
+@dataclass(frozen=True)
 class Progress:
     """The newest progress of a member in an attempt; ages count from the call to the framework API."""
 
@@ -410,6 +420,8 @@ class Report:
     ran: int = 0
     """The newest attempt whose worker this session has started; 0 if there is none."""
     corruption: Corruption | None = None
+    verified: tuple[Verified, ...] = ()
+    """The newest steps that were verified in the attempt that ran last, newest first."""
 
 
 @dataclass(frozen=True)
@@ -460,7 +472,7 @@ class Watching:
     readers: int
 
 
-FrameworkMessage = Checkpoint | Dropped | Reached | Progress | Request | Corruption | Watching
+FrameworkMessage = Checkpoint | Dropped | Reached | Progress | Request | Corruption | Verified | Watching
 """A call to the framework API, from the sidecar to the supervisor, which folds it into its report."""
 
 Message = Report | Scanned | Directive | Scan | Ping | Imports | FrameworkMessage

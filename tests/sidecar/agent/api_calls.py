@@ -39,6 +39,7 @@ POSTS: dict[str, dict[str, Any]] = {
     "/v1/joined": LOADED,
     "/v1/restart": RESTART,
     "/v1/corruption": CORRUPTION,
+    "/v1/checkpoints/verified": {**WHO, "step": 1200},
 }
 
 

@@ -93,6 +93,8 @@ class History:
     reached: tuple[Latest, ...] = ()
     restart: RestartRequest | None = None
     corruption: FoundCorruption | None = None
+    verified: tuple[wire.Verified, ...] = ()
+    """Those of the newest attempt, newest step first."""
 
 
 def add_end(history: History, at: int, end: wire.End) -> History:
@@ -216,6 +218,12 @@ def add_corruption(history: History, now_ms: int, found: wire.Corruption) -> His
         return replace(history, corruption=replace(old, corruption=replace(old.corruption, since_step=lowest)))
     kept = replace(found, age_ms=0, reason=found.reason[:REASON])
     return replace(history, corruption=FoundCorruption(now_ms - max(0, found.age_ms), kept))
+
+
+def add_verified(history: History, verified: wire.Verified) -> History:
+    """Add a step that was verified; the newest are kept."""
+    steps = sorted({*history.verified, verified}, key=lambda one: -one.step)[: wire.MAX_VERIFIED]
+    return replace(history, verified=tuple(steps))
 
 
 def ends(history: History, now_ms: int) -> tuple[wire.End, ...]:

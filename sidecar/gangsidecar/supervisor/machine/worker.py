@@ -127,6 +127,8 @@ def framework_call(state: State, now_ms: int, event: wire.FrameworkMessage) -> R
             history = histories.add_checkpoint(state.history, event)
         case wire.Dropped():
             history = histories.drop_checkpoint(state.history, event)
+        case wire.Verified():
+            history = histories.add_verified(state.history, event)
         case wire.Reached():
             history = histories.add_reached(state.history, now_ms, event)
         case wire.Request():
