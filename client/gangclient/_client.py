@@ -203,6 +203,14 @@ class Client:
         """
         return self.register("Dropped", step, tier, path, deadline)
 
+    def checkpoint_verified(self, step: int) -> bool:
+        """Report that the checkpoint of this step is right, for all ranks and in all tiers. One rank is enough.
+
+        With ``trust: Verified`` in ``spec.checkpoint.restore`` only such steps are restored. Returns False if the
+        sidecar has not taken it.
+        """
+        return self._ask("/v1/checkpoints/verified", {"step": int(step)})
+
     def request_restart(self, reason: str, level: str = "Process", *, exclude_this_node: bool = False) -> bool:
         """Ask for a restart of the whole gang. The controller decides; this worker will be stopped if it agrees.
 
@@ -213,12 +221,21 @@ class Client:
             level: how much is thrown away at least: Process, Pod or Gang.
             exclude_this_node: replace this member's pod on another node.
         """
-        body = {"reason": reason, "level": level, "excludeThisNode": exclude_this_node, **self._who()}
-        try:
-            return not self._path or self._backlog.tell("/v1/restart", body, DEADLINE) is not None
-        except GangError as refusal:
-            log_refusal(refusal)
-            return False
+        return self._ask("/v1/restart", {"reason": reason, "level": level, "excludeThisNode": exclude_this_node})
+
+    def corrupt(self, *, since_step: int, why: str, rank: Optional[int] = None) -> bool:
+        """Report that a rank computes wrongly, without an error (silent corruption).
+
+        The gang restarts: the rank's pod is replaced on another node, and no checkpoint of ``since_step`` or later is
+        restored. Returns False if the sidecar has not taken it.
+
+        Args:
+            since_step: the first step whose checkpoint may be wrong.
+            why: a sentence; it appears in the incident.
+            rank: the rank at fault, if it isn't this one.
+        """
+        body: Body = {"sinceStep": int(since_step), "reason": why}
+        return self._ask("/v1/corruption", body if rank is None else {**body, "rankAtFault": int(rank)})
 
     def events(self) -> Iterator[Event]:
         """The events of this member's worker, without end: first the current state. Empty outside of gangctl."""
@@ -292,6 +309,14 @@ class Client:
         finally:
             self._streams.remove(opened)
             connection.hang_up()
+
+    def _ask(self, path: str, body: Body) -> bool:
+        """Pass it on to the controller; returns whether the sidecar has taken it."""
+        try:
+            return not self._path or self._backlog.tell(path, {**body, **self._who()}, DEADLINE) is not None
+        except GangError as refusal:
+            log_refusal(refusal)
+            return False
 
     def _who(self) -> Dict[str, int]:
         return {"attempt": self._attempt, "rank": self._rank}

@@ -73,6 +73,7 @@ class OnReason(StrEnum):
     DEVICE_DEGRADED = "DeviceDegraded"
     HANG = "Hang"
     REQUESTED = "Requested"
+    CORRUPTION = "Corruption"
 
 
 def _is_signal(name: str) -> str:

@@ -29,6 +29,8 @@ class Reason(StrEnum):
     """No rank reported progress for longer than `progress.timeoutSeconds` or the timeout of its phase."""
     REQUESTED = "Requested"
     """The framework requested a restart of the gang."""
+    CORRUPTION = "Corruption"
+    """The framework found that a rank computes wrongly. Checkpoints that it does not trust are not restored."""
     RESTORE_POINT_MISSING = "RestorePointMissing"
     """A member did not find the checkpoint step that the attempt was to restore."""
     STUCK = "Stuck"
@@ -128,8 +130,8 @@ class Reason(StrEnum):
     NODE_SUSPECT = "NodeSuspect"
     """The node of a member has a sign of a fault that does not move the member now."""
     NODE_AT_FAULT = "NodeAtFault"
-    """A fault was seen on the node: a failed device, a slow rank, or a request of a rule or the framework for another
-    pod."""
+    """A fault was seen on the node: a failed device, corruption, a slow rank, or a request of a rule or the framework
+    for another pod."""
     ACTION_FAILS = "ActionFails"
     """A pod of the gang, or the gang, cannot be created or deleted. The controller retries, at most a minute apart."""
     LAUNCHER_FLAGS = "LauncherFlags"

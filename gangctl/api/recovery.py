@@ -156,6 +156,14 @@ class Tier(Model):
     """How gangctl finds complete steps."""
 
 
+class RestoreSpec(Model):
+    """Which checkpoints a restart may load."""
+
+    trust: Literal["Any", "Verified"] = "Any"
+    """Any: every complete step. Verified: only steps that the framework has verified; the newest 16 are remembered. A
+    requested step needs no verification."""
+
+
 class CheckpointSpec(Model):
     """Where checkpoints are stored."""
 
@@ -178,6 +186,8 @@ class CheckpointSpec(Model):
     """Number of consecutive restarts from one restore point without a further step after which the next older step is
     used. If no rank reports steps, an attempt under 10 minutes without a newer checkpoint counts, and at least two are
     needed."""
+    restore: RestoreSpec = Field(default_factory=RestoreSpec)
+    """Which checkpoints a restart may load."""
     tiers: Annotated[tuple[Tier, ...], Field(min_length=1, max_length=4)]
     """Storage tiers. The newest step that every rank can load is used; for the same step, a Member or Peers tier is
     preferred."""

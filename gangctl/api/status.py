@@ -96,6 +96,15 @@ class StepGaps(Model):
 # Checkpoints: which step is restored, which steps exist, and which don't exist any more.
 
 
+class VerifiedStep(Model):
+    """A step that the framework has verified."""
+
+    step: int
+    """The step."""
+    attempt: int
+    """Attempt in which it was verified."""
+
+
 class LineageEntry(Model):
     """An attempt that went back to a step. Later steps of earlier attempts no longer count."""
 
@@ -423,11 +432,16 @@ class Status(Model):
     """Hash of the roles that the pods were made from."""
     rejected_steps: Annotated[tuple[RejectedStep, ...], Field(max_length=1000)] = ()
     """Checkpoint steps that cannot be used."""
+    corrupt_since: int | None = None
+    """First step whose checkpoints the coming attempt does not restore, because the framework reported corruption.
+    Absent once that attempt has started; rejectedSteps then has them."""
     recorded_steps: Annotated[tuple[RecordedStep, ...], Field(max_length=16)] = ()
     """Newest steps of Shared API tiers that every rank has registered."""
     completed_step: RecordedStep | None = None
     """Newest step since the restore point that every rank has registered in an API tier, whether or not it can still be
     loaded. A gang with such a step or a restore point does not start from the beginning by itself."""
+    verified_steps: Annotated[tuple[VerifiedStep, ...], Field(max_length=16)] = ()
+    """Newest steps that the framework has verified, newest first."""
     lineage: Annotated[tuple[LineageEntry, ...], Field(max_length=32)] = ()
     """Attempts that went back to a step. Later steps of earlier attempts no longer count."""
     replaced: Annotated[tuple[Replaced, ...], Field(max_length=1000)] = ()

@@ -55,8 +55,11 @@ def tier_has(
     looked_for: str,
     unseen_by: Sequence[str] = (),
     unseen: int = 0,
+    unverified: Sequence[int] = (),
 ) -> str:
     text = f"tier {tier} has {_steps(usable) if usable else 'no complete step'}"
+    if unverified:
+        text += f"{'' if usable else ' that is verified'}, and {_steps(unverified)} without verification"
     if unusable:
         text += f", and {_steps(unusable)} that {'is' if len(unusable) == 1 else 'are'} not used any more"
         text += f": {listed(unseen_by)} could not see step {unseen}" if unseen_by else ""

@@ -81,6 +81,11 @@ def framework_asked() -> str:
 
 
 @message
+def corruption_found(since_step: int, by: str = "") -> str:
+    return f"the framework{f' of {by}' if by else ''} found that it computes wrongly, since step {since_step}"
+
+
+@message
 def token_changed() -> str:
     return "restartToken was changed"
 

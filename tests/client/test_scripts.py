@@ -37,6 +37,8 @@ gang.checkpoint_completed(1300, "ram", "/dev/shm/1300")
 gang.checkpoint_dropped(1100, "ram")
 gang.progress(1201, seconds=0.1)
 gang.request_restart("the loss is NaN", level="Pod", exclude_this_node=True)
+gang.checkpoint_verified(1200)
+gang.corrupt(since_step=1250, why="the sum differs", rank=6)
 print(next(gang.events()).kind)
 """
 
@@ -67,6 +69,8 @@ async def test_a_script_makes_every_call_on_every_python(module: Path, python: s
             wire.Checkpoint("ram", 1300, 4, 3, "/dev/shm/1300"),
             wire.Dropped("ram", 1100, 4, 3),
             wire.Request(3, 0, "the loss is NaN", 4, wire.Level.POD, exclude_node=True),
+            wire.Verified(3, 1200),
+            wire.Corruption(3, 0, 1250, "the sum differs", 6),
         ]
 
 
@@ -79,7 +83,7 @@ gang.joined(); gang.checkpoint_loaded(1.5)
 with gang.joining(), gang.loading():
     pass
 gang.checkpoint_begun(1, "ram"); gang.checkpoint_completed(1, "ram"); gang.checkpoint_dropped(1, "ram")
-gang.request_restart("no"); gang.on_stop(print)
+gang.checkpoint_verified(1); gang.request_restart("no"); gang.corrupt(since_step=1, why="no"); gang.on_stop(print)
 assert list(gang.events()) == []
 import threading
 assert threading.active_count() == 1

@@ -27,6 +27,7 @@ from gangctl.core.facts.world import (
 )
 from gangsidecar.wire import (
     Checkpoint,
+    Corruption,
     End,
     Found,
     Level,
@@ -38,6 +39,7 @@ from gangsidecar.wire import (
     Request,
     Scanned,
     Stacks,
+    Verified,
     WarmStart,
 )
 from tests.core.arbitrary_status import codes, few, signals, some, statuses, steps, tiers, times
@@ -247,6 +249,8 @@ def _heard(gang: str, attempt: int) -> st.SearchStrategy[Heard]:
         warm_start=st.none() | st.builds(WarmStart, some, anything, anything, text, anything, text),
         request=st.none()
         | st.builds(Request, some, age, st.just("NaN"), rank, st.sampled_from(list(Level)), st.booleans()),
+        verified=few(st.builds(Verified, some, steps)),
+        corruption=st.none() | st.builds(Corruption, some, age, steps, st.just("NaN"), st.integers(0, 3)),
         address=st.just("10.0.0.1"),
         ports=st.sampled_from([(), (29400, 29401)]),
     )

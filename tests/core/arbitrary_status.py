@@ -39,6 +39,7 @@ from gangctl.api.status import (
     Spent,
     Status,
     StepGaps,
+    VerifiedStep,
 )
 from tests.core.world import START
 
@@ -165,6 +166,8 @@ def statuses(known_hash: str) -> st.SearchStrategy[Status]:
         restart_wait_time=st.none() | times,
         roles_hash=st.just(known_hash),
         rejected_steps=few(of(RejectedStep, tier=tiers, step=steps, marker=st.sampled_from(["", "m", "attempt-1"]))),
+        verified_steps=few(of(VerifiedStep, step=steps, attempt=some)),
+        corrupt_since=st.none() | steps,
         recorded_steps=few(of(RecordedStep, tier=tiers, step=steps)),
         replaced=few(
             of(

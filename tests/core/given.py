@@ -9,6 +9,7 @@ from gangctl.api.signals import SIGNALS
 from gangctl.core.facts.world import Brake, Device, Gaps, LastWords
 from gangsidecar.wire import (
     Checkpoint,
+    Corruption,
     Dropped,
     Found,
     Level,
@@ -16,6 +17,7 @@ from gangsidecar.wire import (
     Progress,
     Request,
     Scanned,
+    Verified,
     aged,
     from_words,
     to_words,
@@ -70,7 +72,7 @@ def run(world: World, member: str) -> None:
             last = said.run.restore.step if said.run.restore is not None else -1
             kept = tuple(one for one in report.checkpoints if not said.run.checkpointed or one.step <= last)
             gone = tuple(one for one in report.dropped if not said.run.checkpointed or one.step <= last)
-            unasked = {"progress": None, "request": None, "log_matches": ()}
+            unasked = {"progress": None, "request": None, "corruption": None, "log_matches": (), "verified": ()}
             seen = {"missing_step": None, "missing_attempt": 0, "missing_folder": False}
             more = {"checkpoints": kept, "dropped": gone, "fencing": said.fencing, **unasked, **seen}
             world.says(member, Phase.RUNNING, said.attempt, **more)
@@ -233,6 +235,20 @@ def request(world: World, member: str, reason: str, level: str | None, exclude: 
     world.again(
         member, request=Request(attempt, 0, reason, level=Level(level or "Process"), exclude_node=bool(exclude))
     )
+
+
+def corrupt(world: World, member: str, step: str, rank: str | None, reason: str) -> None:
+    """The framework finds that a rank, its own if none is named, computes wrongly."""
+    attempt = world.heard[world.newest(member)].report.attempt
+    at_fault = _rank(member) if rank is None else int(rank)
+    world.again(member, corruption=Corruption(attempt, 0, int(step), reason, at_fault))
+
+
+def verify(world: World, member: str, step: str) -> None:
+    """A rank has verified a checkpoint."""
+    report = world.heard[world.newest(member)].report
+    one = Verified(report.attempt, int(step))
+    world.again(member, verified=tuple(sorted({*report.verified, one}, key=lambda each: -each.step)))
 
 
 def missing(world: World, member: str, folder: str | None) -> None:

@@ -19,6 +19,7 @@ from tests.core.given import (
     claimed,
     container_ended,
     controller,
+    corrupt,
     device,
     disrupt,
     drop,
@@ -46,6 +47,7 @@ from tests.core.given import (
     steps,
     unnumbered,
     vanish,
+    verify,
     wave,
 )
 from tests.core.given_measured import (
@@ -169,6 +171,8 @@ SENTENCES: list[tuple[str, Callable[..., list[str] | None]]] = [
     (rf"{M} prints '(.+)', which matches '(.+)'", prints),
     (rf"{M} begins or drops checkpoint (\d+) of tier (\S+)", drop),
     (rf"{M} asks for a restart because (.+?)(?:, level (\S+))?(, on another node)?", request),
+    (rf"{M} verifies checkpoint (\d+)", verify),
+    (rf"{M} finds corruption since step (\d+)(?: in rank (\d+))?: (.+)", corrupt),
     (rf"{M} can't see the restore point(, nor its directory)?", missing),
     (rf"{M} makes a step without a number", unnumbered),
     (rf"{M} reports that its pod is terminating", lambda world, member: world.again(member, terminating=True)),

@@ -18,6 +18,7 @@ from tests.core.world import MANIFEST
 
 STABLE = {
     "DeviceLost": ("Count", "Pod"),
+    "Corruption": ("Count", "Pod"),
     "NodeLost": ("Ignore", "Pod"),
     "NodeUnhealthy": ("Ignore", "Pod"),
     "NodeDrained": ("Ignore", "Pod"),
@@ -48,7 +49,7 @@ WEAKEST_FIRST = (
     {"PodFailed", "ContainerRestarted"},
     {"NodeDrained", "DeviceTainted", "Evicted", "StorageExceeded", "Preempted", "Disrupted", "PodDeleted"},
     {"NodeLost", "NodeUnhealthy"},
-    {"DeviceLost"},
+    {"DeviceLost", "Corruption"},
 )
 
 
@@ -78,7 +79,7 @@ def test_evidence_outranks_as_promised() -> None:
 
 def test_what_is_vague_and_what_speaks_against_a_node_is_as_promised() -> None:
     assert {"Disrupted", "PodDeleted", "PodFailed", "ContainerRestarted"} == VAGUE_REASONS
-    assert {"NodeLost", "NodeUnhealthy", "Stuck"} == NODE_EVIDENCE
+    assert {"Corruption", "NodeLost", "NodeUnhealthy", "Stuck"} == NODE_EVIDENCE
 
 
 @pytest.mark.parametrize("code", [1, 127, 128, 160, 255])

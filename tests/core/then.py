@@ -108,14 +108,25 @@ def changes(before: Status, after: Status) -> list[str]:
         lines.append(f"finished: {', '.join(f'{role.name}:{role.indexes}' for role in roles) or 'none'}")
     if after.fencing != before.fencing and any(map(_isolates, (before.fencing, after.fencing))):
         lines.append(f"supervisors are told: {_fencing(after.fencing)}")
-    if after.recorded_steps != before.recorded_steps:
-        lines.append(f"recorded: {', '.join(f'{one.step} of {one.tier}' for one in after.recorded_steps) or 'none'}")
-    if after.rejected_steps != before.rejected_steps:
-        lines.append(f"rejected: {', '.join(f'{one.step} of {one.tier}' for one in after.rejected_steps)}")
+    lines += _checkpoints(before, after)
     if after.restarts != before.restarts:
         lines.append(f"restarts: {after.restarts.counted} counted, {after.restarts.uncounted} not")
     if after.barrier_timeouts > before.barrier_timeouts:
         lines.append(f"deadline {after.barrier_timeouts} has passed")
+    return lines
+
+
+def _checkpoints(before: Status, after: Status) -> list[str]:
+    lines = []
+    if after.recorded_steps != before.recorded_steps:
+        lines.append(f"recorded: {', '.join(f'{one.step} of {one.tier}' for one in after.recorded_steps) or 'none'}")
+    if after.rejected_steps != before.rejected_steps:
+        lines.append(f"rejected: {', '.join(f'{one.step} of {one.tier}' for one in after.rejected_steps)}")
+    if after.verified_steps != before.verified_steps:
+        lines.append(f"verified: {', '.join(str(one.step) for one in after.verified_steps) or 'none'}")
+    if after.corrupt_since != before.corrupt_since:
+        since = after.corrupt_since
+        lines.append(f"not trusted: {'nothing' if since is None else f'step {since} and later'}")
     return lines
 
 

@@ -42,6 +42,8 @@ MESSAGES = [
     wire.Reached,
     wire.Progress,
     wire.Request,
+    wire.Corruption,
+    wire.Verified,
     wire.Watching,
 ]
 PING = '{"v":1,"type":"Ping"}'
@@ -233,6 +235,7 @@ class TestAges:
             ends=(End(1, 0, 10, exit_code=1), End(1, 1, 20, signal=9)),
             progress=Progress(1, 5, 30, first_step=2, first_age_ms=40),
             request=Request(1, 50, "why"),
+            corruption=wire.Corruption(1, 90, 30, "why", 3),
             reached=(Reached(1, Milestone.CHECKPOINT_LOAD, 80, 2500, rank=3),),
             phase_age_ms=60,
             stop_ms=70,
@@ -241,6 +244,7 @@ class TestAges:
         assert [end.age_ms for end in later.ends] == [15, 25]
         assert later.progress == Progress(1, 5, 35, first_step=2, first_age_ms=45)
         assert later.request == Request(1, 55, "why")
+        assert later.corruption == wire.Corruption(1, 95, 30, "why", 3)
         assert later.reached == (Reached(1, Milestone.CHECKPOINT_LOAD, 85, 2500, rank=3),), (
             "an age grows, a duration doesn't"
         )

@@ -16,7 +16,7 @@ from gangctl.core.lifecycle.plan import AskScan
 from gangctl.core.policy import brake
 from gangctl.core.policy.admission import TellQueue
 from gangctl.core.policy.pods import CreatePod, DeletePod
-from tests.simulation import beside, invariants, queues, sidecars, signals, truth
+from tests.simulation import beside, invariants, queues, restored, sidecars, signals, truth
 from tests.simulation.engine import observed
 from tests.simulation.hub import tell_all
 from tests.simulation.universe import Universe
@@ -158,7 +158,10 @@ def think(u: Universe, number: int) -> None:
     wake = None if plan.requeue_after is None else u.now + max(1, round(plan.requeue_after * 1000))
     looked = frozenset(pod.uid for pod in leader.pods)
     reached = frozenset(one.report.session for one in leader.heard if one.connected)
-    thought = leader._replace(dirty=False, wake_at=wake, looked=looked, reached=reached, thought_at=u.now)
+    corrupt = restored.corrupt_since(leader)
+    thought = leader._replace(
+        dirty=False, wake_at=wake, looked=looked, reached=reached, thought_at=u.now, corrupt=corrupt
+    )
     if plan.status is not None and plan.status != leader.status:
         u.leaders[number] = thought._replace(plan=plan)
     else:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gangsidecar.wire import Level, Request, Watching
-from tests.simulation import kubelets, moves, parking, sidecars, truth
+from gangctl.core.facts.layout import number_places
+from gangsidecar.wire import Corruption, Level, Request, Verified, Watching
+from tests.simulation import disks, kubelets, moves, parking, sidecars, truth
 from tests.simulation.setups import FATAL_CODE
 from tests.simulation.universe import SIGKILL, Universe
 from tests.simulation.values import CHILD, Box, Fault, Proc
@@ -75,6 +76,33 @@ def _request(u: Universe, target: int) -> None:
         box, proc = found
         level = list(Level)[target % 3]
         u.feed(box.pod, Request(proc.attempt, 0, "asked", proc.rank, level, exclude_node=target % 5 == 0))
+
+
+def _corrupt(u: Universe, target: int) -> None:
+    """A rank finds that it computes wrongly, or that another of its process group does, since some steps."""
+    found = _with_worker(u, target)
+    if found is None:
+        return
+    box, proc = found
+    held, numbering = dict(u.ghost.ran[1]), number_places(u.spec)
+    peers = [place for place in numbering.groups.get(u.group_of(box.member), []) if place in held]
+    rank, accused = proc.rank or 0, box.member
+    if target % 4 == 0 and peers and u.ghost.ran[0] == proc.attempt:
+        place = peers[target // 4 % len(peers)]
+        rank, accused = numbering.ranks[place][0], held[place]
+    u.feed(box.pod, Corruption(proc.attempt, 0, max(1, box.step - target % 3), "wrong", rank))
+    u.ghost = u.ghost._replace(accused=u.ghost.accused | {(proc.attempt, accused)})
+
+
+def _verify(u: Universe, target: int) -> None:
+    """A rank verifies the checkpoint of a step that it has made, or of the one before."""
+    found = _with_worker(u, target)
+    if found is None or found[0].step <= target % 2:
+        return
+    box, proc = found
+    step = box.step - target % 2
+    u.feed(box.pod, Verified(proc.attempt, step))
+    u.ghost = u.ghost._replace(verified=u.ghost.verified | {disks.cut(box.line, step)})
 
 
 def _watch(u: Universe, target: int) -> None:
@@ -185,6 +213,8 @@ IN_PODS: dict[str, Fault] = {
     "a process is stuck": _change(stuck=True, stubborn=True),
     "a worker can't be started": _disable,
     "a framework asks for a restart": _request,
+    "a framework finds corruption": _corrupt,
+    "a framework verifies a checkpoint": _verify,
     "a framework watches for its stop": _watch,
     "a supervisor crashes": _crash_supervisor,
     "a container can't be started again": _end_for_good,

@@ -146,6 +146,8 @@ def _of_start(u: Universe, leader: Leader, old: Status, new: Status) -> Iterator
         yield "an attempt started from a checkpoint"
         if old.restore_point is not None and new.restore_point.step < old.restore_point.step:
             yield "an attempt fell back to an older step"
+    if old.corrupt_since is not None and new.rejected_steps != old.rejected_steps:
+        yield "an attempt went back before what is not trusted"
     if {entry.member for entry in new.ranks} - {entry.member for entry in old.ranks}:
         yield "a spare took a rank"
     incident = new.incidents[0] if new.incidents else None

@@ -4,8 +4,10 @@
     trunk as it was after this step, where trunk = the furthest line of the attempt that was started before
 
 So a step is never put together from two histories, never one that was dropped, begun, or superseded by a restart from
-an older step. It is the newest such step that the controller could know of; and a gang that was ever restored from a
-step, or has made progress for long and looks into a directory, must not begin at zero by itself.
+an older step, and none that came from a state that its framework does not trust, as far as the controller knew of that.
+Where the spec trusts only verified steps, it is one. It is the newest such step that the controller could know of; and
+a gang that was ever restored from a step, or has made progress for long and looks into a directory, must not begin at
+zero by itself.
 """
 
 from __future__ import annotations
@@ -37,8 +39,12 @@ def stored(u: Universe, leader: Leader, old: Status, new: Status) -> None:
     """What write 2 fixes, and why a gang is held."""
     if u.spec.checkpoint is None:
         return
+    if leader.corrupt is not None and old.started_attempt == u.ghost.ran[0]:
+        tainted = disks.cut(u.ghost.trunk, leader.corrupt)
+        if disks.last_step(tainted) == leader.corrupt:
+            u.ghost = u.ghost._replace(tainted=u.ghost.tainted | {tainted})
     if new.phase is GangPhase.RUNNING and old.phase is not GangPhase.RUNNING:
-        _started(u, leader, new)
+        _started(u, leader, new, asked=old.restart_from is not None)
     if new.phase is GangPhase.HELD and old.phase is not GangPhase.HELD:
         wanting = any(one.reason == Reason.NO_RESTORE_POINT for one in new.conditions)
         directory = any(disks.is_directory(tier) for tier in disks.tiers(u.spec))
@@ -53,10 +59,16 @@ def stored(u: Universe, leader: Leader, old: Status, new: Status) -> None:
         )
 
 
-def _started(u: Universe, leader: Leader, new: Status) -> None:
+def corrupt_since(leader: Leader) -> int | None:
+    """The first step that is not trusted by a worker of the attempt that ran last, as far as the controller heard."""
+    found = [one.report.corruption for one in leader.heard if one.report.corruption is not None]
+    return min((one.since_step for one in found if one.attempt == leader.status.started_attempt), default=None)
+
+
+def _started(u: Universe, leader: Leader, new: Status, *, asked: bool) -> None:
     point, usable = new.restore_point, _usable(u, leader, new)
-    asked = u.spec.restart_from
-    if point is None and asked.type == "Beginning" and asked.restart_token == u.spec.restart_token:
+    wish = u.spec.restart_from
+    if point is None and wish.type == "Beginning" and wish.restart_token == u.spec.restart_token:
         u.ghost = u.ghost._replace(trunk=(), was_restored=False, gone_unheard=False)
         return
     if point is None:
@@ -71,6 +83,11 @@ def _started(u: Universe, leader: Leader, new: Status) -> None:
         _hide(u, leader, 0)
         return
     line, unheard = _line(u, new, point)
+    corrupt = {one for one in u.ghost.tainted if line is not None and disks.cut(line, disks.last_step(one)) == one}
+    if asked:  # The user trusts it.
+        u.ghost = u.ghost._replace(tainted=u.ghost.tainted - corrupt)
+    elif (point.tier, point.step) not in u.ghost.hidden:
+        require(not corrupt, 4, f"step {point.step} ({point.tier}) is of {line}, which is not trusted: {corrupt}")
     if (point.tier, point.step) in u.ghost.hidden and line is not None:
         u.ghost = u.ghost._replace(trunk=line, was_restored=True, gone_unheard=unheard)
     _hide(u, leader, point.step)
@@ -85,6 +102,8 @@ def _started(u: Universe, leader: Leader, new: Status) -> None:
     best = max((step for _, step in usable), default=0)
     if older is not None and point.step < older.step and _made_no_step(new, older.step):
         best = max((step for _, step in usable if step < older.step), default=0)  # The ladder asks for an older one.
+    needed = u.spec.checkpoint is not None and u.spec.checkpoint.restore.trust == "Verified" and not asked
+    require(not needed or trunk in u.ghost.verified, 4, f"step {point.step} ({point.tier}) was not verified")
     require(point.step >= best, 4, f"step {point.step} was chosen though {best} can be loaded by all")
     u.ghost = u.ghost._replace(trunk=trunk, was_restored=True, gone_unheard=unheard)
 
@@ -141,12 +160,21 @@ def _usable(u: Universe, leader: Leader, new: Status) -> set[Key]:
         else:
             markers = (one for one in u.disk.markers if one.tier == tier.name)
             steps = {one.step for one in markers if (one.tier, one.step, one.name) not in rejected}
-        for step in steps:
+        for step in steps & _verified(u, leader, steps):
             files = disks.loadable(u, new, tier, step).values()
             line = disks.cut(u.ghost.trunk, step)
             if all(file is not None and file.line == line for file in files):
                 found.add((tier.name, step))
     return found
+
+
+def _verified(u: Universe, leader: Leader, steps: set[int]) -> set[int]:
+    """Those that the gang's policy trusts, as far as the controller could know."""
+    if u.spec.checkpoint is None or u.spec.checkpoint.restore.trust == "Any":
+        return steps
+    known = {one.step for told in leader.heard for one in told.report.verified}
+    known |= {one.step for one in u.status.verified_steps}
+    return {step for step in known if disks.cut(u.ghost.trunk, step) in u.ghost.verified}
 
 
 def _registered_by_all(u: Universe, leader: Leader, new: Status, tier: Tier) -> set[int]:

@@ -67,6 +67,14 @@ def setups() -> dict[str, Setup]:
             ),
         ),
         Setup(
+            "verifying",
+            _job(
+                [{"name": "worker", "replicas": 2}],
+                checkpoint={"restore": {"trust": "Verified"}, "tiers": [SHARED, RAM]},
+                recovery={"budget": {"type": "Unlimited"}, "barrierTimeoutSeconds": 120},
+            ),
+        ),
+        Setup(
             "fenced",
             _job(
                 [{"name": "worker", "replicas": 3, "spares": 1}],

@@ -77,6 +77,20 @@ THEMES = (
     ),
     Theme(("the clocks of nodes are off", "a supervisor crashes", "a pod is deleted", "minutes pass")),
     Theme(("train", "a worker is killed", "a member doesn't see new files", "the newest step is deleted")),
+    Theme(("train", "a framework verifies a checkpoint", "a framework finds corruption", KILLED), ("verifying",)),
+    Theme(("train", "a framework finds corruption", "a member doesn't see new files", "the newest step is deleted")),
+    Theme(  # The report goes with its pod, before or after the status has it.
+        (
+            "train",
+            "a framework finds corruption",
+            KILLED,
+            "the controller crashes",
+            "a pod is deleted by force",
+            MINUTES,
+        ),
+        ("spare", "duo", "pair"),
+        is_story=True,
+    ),
     Theme(("the roles change", "the user suspends or resumes", "the controller crashes", "a pod is deleted")),
     Theme(  # The drained member has the time to save; an echo cuts the stop of the others short.
         (STUBBORN, "a pod is deleted", CUT_OFF, KILLED, MINUTES),

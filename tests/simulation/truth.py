@@ -120,6 +120,8 @@ def fault(u: Universe, leader: Leader, old: Status) -> str:
     """What really is wrong with the attempt that runs, or who asks for its end; empty: it is healthy."""
     if u.spec.restart_token != old.observed_restart_token:
         return "a restart is asked for"
+    if any(attempt == old.attempt for attempt, _ in u.ghost.accused):
+        return "a member is said to compute wrongly"
     if u.ghost.excused == old.attempt:
         return "a node was lost for a while, or a container restarted"
     if u.spec.roles is not leader.spec.roles:
@@ -142,6 +144,8 @@ def unfit(u: Universe, leader: Leader, old: Status, new: Status, member: str) ->
     state = box.machine
     if cause is not None and member in {cause.member, *cause.tied}:
         return "it is at fault"
+    if (old.started_attempt, member) in u.ghost.accused:
+        return "it is said to compute wrongly"
     if state is None or box.sessions > 1 or state.terminated_at is not None or box.ending or box.blind or box.unmounted:
         return f"{box.pod} stops, or starts anew"
     if state.phase in {Phase.STUCK, Phase.DONE} or histories.request(state.history, u.now) is not None:

@@ -214,6 +214,8 @@ class Leader(NamedTuple):
     """When it decided last."""
     woken: tuple[int, ...] = ()
     """When it decided last, again and again, because its plans asked for it and nothing had changed."""
+    corrupt: int | None = None
+    """The first step that the workers that ran last don't trust, as it knew when it decided last."""
     looked: frozenset[str] = frozenset()
     """The pods that it saw when it decided last."""
     reached: frozenset[str] = frozenset()
@@ -273,5 +275,11 @@ class Ghost(NamedTuple):
     """A step was once complete for every rank."""
     hidden: frozenset[tuple[str, int]] = frozenset()
     """Tier and step that lay in a directory which was away when the gang went back behind them: they may come back."""
+    accused: frozenset[tuple[int, str]] = frozenset()
+    """(attempt, member) of every member that was said to compute wrongly."""
+    tainted: frozenset[Line] = frozenset()
+    """States of the training from which on nothing is trusted, as far as a controller knew when a status was stored."""
+    verified: frozenset[Line] = frozenset()
+    """States of the training whose checkpoints were verified."""
     gone_unheard: bool = False
     """A part of the restore point is gone, and the pod that could have told is gone as well."""

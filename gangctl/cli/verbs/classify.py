@@ -54,6 +54,7 @@ _REASONS: Final = (
     Reason.START_FAILED,
     Reason.HANG,
     Reason.REQUESTED,
+    Reason.CORRUPTION,
     Reason.POD_DELETED,
     Reason.POD_FAILED,
     Reason.CONTAINER_RESTARTED,

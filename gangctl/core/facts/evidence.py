@@ -69,6 +69,8 @@ DEFAULTS: Final[Mapping[str, Default]] = MappingProxyType(
     {
         # Its node may have healthy ones, and the kubelet gives no other: decision 42.
         Reason.DEVICE_LOST: Default(Strength.DEVICE, level=IncidentLevel.POD),
+        # As strong as a device, which is what computes wrongly. Of one member, as below.
+        Reason.CORRUPTION: _node(Strength.DEVICE, charged=True),
         Reason.NODE_LOST: _node(Strength.NODE, charged=False),
         Reason.NODE_UNHEALTHY: _node(Strength.NODE, charged=False),
         Reason.NODE_DRAINED: _disruption(),

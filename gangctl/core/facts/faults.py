@@ -19,6 +19,11 @@ the cluster or the new session reports it first. Its reason (OOMKilled) is shown
 The time that a kubelet gives must not open an attempt where the leader has heard the pod: the new session does that, or
 that there is none. An end that an earlier attempt failed for must not count again.
 
+Corruption: whom a framework accuses of wrong results, and since which step nothing that was saved is trusted.
+
+The rule: a rank may accuse another of its process group. Where more than half of the members are accused, and two at
+least, the software is to blame or the check, and no pod. Which steps aren't trusted must not depend on who is accused.
+
 The member that stayed: the only one whose worker went on when those of all others had ended by themselves.
 
     stayed(m) = every other member that runs a place, and two at least, ended by itself in one way; m did not, and
@@ -31,7 +36,7 @@ it must not be told: one of them ended, and the other simply was not done yet.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -43,6 +48,7 @@ from gangctl.core.facts.evidence import DISRUPTION_REASONS, REPLACED_REASONS, VA
 from gangctl.core.facts.finished import finished_places
 from gangctl.core.facts.fitness import NOT_EXECUTABLE, reason_text
 from gangctl.core.facts.gang import Gang, once
+from gangctl.core.facts.layout import number_places
 from gangctl.core.facts.printed import mask_secrets
 from gangctl.core.facts.world import Device, Heard, Pod
 from gangctl.words import faults as words
@@ -60,6 +66,7 @@ exceeds its own limits of local storage. Source: Kubernetes, pkg/kubelet/evictio
 """
 _FOLLOWING: Final = VAGUE_REASONS | {Reason.NODE_DRAINED}
 """What may follow from a fault of the same strength: a node is being drained since another pod there is evicted."""
+_FOUND_LATE: Final = frozenset({Reason.DEVICE_LOST, Reason.NODE_UNHEALTHY, Reason.CORRUPTION})
 START_SECONDS: Final = 60.0
 """A worker that doesn't report that it was started within this time of the attempt's start is a fault."""
 
@@ -93,8 +100,8 @@ def _is_late(gang: Gang, fault: Fault) -> bool:
         return False
     if gang.is_fresh(fault.member):
         return True  # Its pod is younger than the attempt that failed.
-    if fault.strength <= Strength.END or fault.reason in {Reason.DEVICE_LOST, Reason.NODE_UNHEALTHY}:
-        return False  # Neither a device nor a node falls ill by waiting.
+    if fault.strength <= Strength.END or fault.reason in _FOUND_LATE:
+        return False  # Neither a device nor a node falls ill by waiting, nor does a framework accuse who waits.
     if fault.level is Level.CONTAINER:
         return False  # Only ends before the incident are found.
     report = gang.report(fault.member)
@@ -155,6 +162,7 @@ def _of_finished(gang: Gang, member: str) -> Iterator[Fault]:
     heard = None if pod is None else gang.heard.get(pod.uid)
     if pod is not None and heard is not None:
         yield from _of_request(gang, pod, heard)
+        yield from _of_corruption(gang, pod, heard)
 
 
 def _of_member(gang: Gang, member: str) -> Iterator[Fault]:
@@ -255,6 +263,7 @@ def _of_report(gang: Gang, pod: Pod, heard: Heard) -> Iterator[Fault]:
                 message=defect.message,
             )
     yield from _of_request(gang, pod, heard)
+    yield from _of_corruption(gang, pod, heard)
     if _misses(report, attempt):
         yield Fault(
             Reason.RESTORE_POINT_MISSING,
@@ -336,6 +345,63 @@ def has_stopped_itself(report: Report, attempt: int) -> bool:
     """Whether the attempt's worker was stopped though the controller did not ask for it (isolation, orphaned)."""
     stopped = any(end.attempt == attempt and end.stopped for end in report.ends)
     return report.attempt == attempt and not report.terminating and (stopped or report.phase is Phase.DONE)
+
+
+# Corruption
+
+
+def _of_corruption(gang: Gang, pod: Pod, heard: Heard) -> Iterator[Fault]:
+    found = heard.report.corruption
+    if found is not None and found.attempt == failed_attempt(gang):
+        member = accused_by(gang, heard.report)
+        accused = gang.pods.get(member)
+        yield Fault(
+            Reason.CORRUPTION,
+            member,
+            heard.ago(found.age_ms),
+            gang.incarnation(member),
+            rank=found.rank,
+            node=None if accused is None else accused.node or None,
+            message=words.corruption_found(found.since_step, "" if member == pod.member else pod.member),
+            words=found.reason,
+        )
+
+
+def accused_by(gang: Gang, report: Report) -> str:
+    """The member that the framework in this report accuses; the reporter itself, if no other has the rank."""
+    found = report.corruption
+    return report.member if found is None else _peers(gang).get(report.member, {}).get(found.rank, report.member)
+
+
+@once
+def _peers(gang: Gang) -> Mapping[str, Mapping[int, str]]:
+    """Member -> each rank of its process group and the member that runs it."""
+    numbering, found = number_places(gang.spec), dict[str, Mapping[int, str]]()
+    for places in numbering.groups.values():
+        ranks = {rank: gang.holders[place] for place in places for rank in numbering.ranks[place]}
+        found |= {gang.holders[place]: ranks for place in places}
+    return found
+
+
+@once
+def is_corruption_of_most(gang: Gang) -> bool:
+    """Whether so many members of the failed attempt are accused that none of them is to blame."""
+    attempt = failed_attempt(gang)
+    reports = (gang.report(holder) for holder in gang.holding & gang.conspicuous)
+    accused = {
+        accused_by(gang, one)
+        for one in reports
+        if one is not None and one.corruption is not None and one.corruption.attempt == attempt
+    }
+    return len(accused) > 1 and len(accused) * 2 > len(gang.places)
+
+
+def corrupt_since(gang: Gang) -> int | None:
+    """The first step that isn't trusted any more, as the status has it and the workers that ran last report it."""
+    ran, known = gang.status.started_attempt, gang.status.corrupt_since
+    found = [one.report.corruption for one in gang.heard.values() if one.report.corruption is not None]
+    steps = [one.since_step for one in found if one.attempt == ran]
+    return min([*steps, *(() if known is None else (known,))], default=None)
 
 
 # Ends

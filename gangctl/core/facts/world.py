@@ -325,7 +325,7 @@ class Heard:
         """Derive once what each look at the gang asks for."""
         one = self.report
         goes_on = not one.terminating and one.phase is not Phase.STUCK and one.phase is not Phase.DONE
-        asks = one.request is not None or one.missing_step is not None
+        asks = any(said is not None for said in (one.request, one.corruption, one.missing_step))
         quiet = goes_on and not asks and all(end.stopped for end in one.ends)
         object.__setattr__(self, "is_quiet", quiet)
         object.__setattr__(self, "registered", _registered(one) if one.checkpoints else _NONE)

@@ -17,7 +17,7 @@ from gangctl.api.status import GangPhase, Status
 from gangctl.core.facts import barrier
 from gangctl.core.facts.barrier import Blocking, is_without_port, port_range, without_port
 from gangctl.core.facts.evidence import Fault
-from gangctl.core.facts.faults import faults
+from gangctl.core.facts.faults import faults, is_corruption_of_most
 from gangctl.core.facts.fitness import NODE_EVIDENCE, Defect, must_report
 from gangctl.core.facts.gang import Gang
 from gangctl.core.lifecycle import transitions
@@ -222,6 +222,8 @@ def _why(fault: Fault | Cause) -> Defect:
 
 def _asks(gang: Gang, fault: Fault) -> bool:
     """Whether the fault itself, or the rule that catches it, asks for a new pod."""
+    if fault.reason is Reason.CORRUPTION and not is_corruption_of_most(gang):
+        return True
     return RuleLevel.PROCESS is not verdict(gang.spec, fault).level or fault.level in {Level.POD, Level.GANG}
 
 

@@ -27,7 +27,7 @@ from gangctl.core.facts.gang import Gang, incarnation
 from gangctl.core.facts.printed import ReadOutput
 from gangctl.core.facts.progress import Slow
 from gangctl.core.facts.trace_context import trace_of
-from gangctl.core.policy import admission, pods
+from gangctl.core.policy import admission, checkpoints, pods
 from gangctl.core.policy.admission import TellQueue
 from gangctl.core.policy.cause import describe
 from gangctl.core.policy.pods import CreatePod, DeletePod
@@ -107,6 +107,8 @@ def plan_write(
     requeue_after: float | None = None,
 ) -> Plan:
     """The plan that stores ``status``, says why, and brings the pods to it."""
+    if status.phase is not GangPhase.RUNNING:  # Each write may lose the pod that has reported it.
+        status = checkpoints.note_corruption(gang, status)
     refused = admission.refusal(gang, status)
     if refused is not None and status.phase is GangPhase.PENDING and not admission.creates(gang, status):
         reason, because = Reason.TEMPLATE_REFUSED, refused

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from gangctl.api.changes import changed
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase, Master, RejectedStep, Status
-from gangctl.core.facts.faults import is_missing_for_most
+from gangctl.core.facts.faults import corrupt_since, is_missing_for_most
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.layout import number_places
 from gangctl.core.lifecycle import transitions
@@ -52,6 +53,8 @@ def plan_start(gang: Gang, status: Status, settlement: Settlement | None, assign
     else:  # It was suspended: what came after the restore point is done again all the same.
         status = timings.with_loss(status, timings.lost_seconds(gang, timings.count_lost_steps(gang, point)))
     step = None if point is None else point.step
+    remembered = checkpoints.remember_steps(gang, status)
+    status = changed(status, verified_steps=checkpoints.up_to(remembered.verified_steps, step))
     status = transitions.start(
         gang,
         status,
@@ -60,7 +63,7 @@ def plan_start(gang: Gang, status: Status, settlement: Settlement | None, assign
         hosts=_hosts(gang, assignment),
         restore_point=point,
         rejected_steps=rejected,
-        recorded_steps=checkpoints.up_to(checkpoints.remember_steps(gang, status).recorded_steps, step),
+        recorded_steps=checkpoints.up_to(remembered.recorded_steps, step),
     )
     since = "Requested" if gang.status.restart_from is not None else ""
     if not since and point is None and _is_partial(gang):
@@ -81,6 +84,9 @@ def _choose(
 ) -> tuple[RestoreChoice, tuple[RejectedStep, ...]]:
     """The restore point, and which steps don't exist any more."""
     known, old, asked = gang.status.rejected_steps, gang.status.restore_point, gang.status.restart_from
+    since = corrupt_since(gang)
+    if since is not None:
+        known = restore.rejections(gang, assignment, since, known)
     if asked is not None:
         rejected = restore.on_request(gang, assignment, asked.step, known)
         return restore.restore_point(gang, assignment, rejected), rejected
@@ -140,7 +146,7 @@ def _is_final(gang: Gang, unknown: restore.Undecided, assignment: dict[str, str]
     """Whether to look again can't help: there is no directory, or it was seen and the step asked for isn't in it."""
     if unknown is restore.Undecided.NOT_SCANNED:
         return False
-    asked = gang.status.restart_from is not None and bool(restore.candidates(gang, assignment, ()))
+    asked = gang.status.restart_from is not None and bool(restore.complete_steps(gang, assignment, ()))
     return restore.wanted_scan(gang) is None or asked
 
 

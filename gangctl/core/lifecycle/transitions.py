@@ -50,6 +50,7 @@ def start(
         hosts=hosts,
         restore_point=restore_point,
         rejected_steps=rejected_steps,
+        corrupt_since=None,
         recorded_steps=recorded_steps,
         completed_step=None,
         lineage=checkpoints.extended_lineage(status.lineage, status.attempt, step),

@@ -111,7 +111,7 @@ def strongest(gang: Gang) -> StrongestEvidence:
         cause = changed(cause, suspect=f"{member}.{gang.incarnation(member)}")
     level = recovery.level_of(gang, cause)
     # A fault can't be put down to one rank or one gang while it may be that of all, nor to a member that it was not.
-    shared = stored.reason in {Reason.RESTORE_POINT_MISSING, *gang.observed.brake.waves} or cause.alike
+    shared = stored.reason in {*recovery.OF_MOST, *gang.observed.brake.waves} or cause.alike
     if not shared and cause.member == stored.member:
         level = recovery.highest_level(incident.level, level)
     return StrongestEvidence(cause, level, found)

@@ -28,20 +28,23 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 from gangctl.api.changes import changed
 from gangctl.api.gangjob import ApiSource, DirectorySource, Tier
-from gangctl.api.status import LineageEntry, RecordedStep, Status
+from gangctl.api.status import LineageEntry, RecordedStep, Status, VerifiedStep
+from gangctl.core.facts.faults import corrupt_since
 from gangctl.core.facts.gang import Gang, once, raised_incarnations
 from gangctl.core.facts.layout import number_places
 from gangctl.core.facts.world import Heard, RankPart
+from gangsidecar.wire import MAX_VERIFIED
 
 # Registered checkpoints
 
 
 _Reports = tuple[tuple[Heard, int | None], ...]
 """Reports, oldest pod first, each with the only attempt that counts (None: all)."""
+_Step = TypeVar("_Step", RecordedStep, VerifiedStep)
 MAX_STEPS: Final = 4
 """Newest steps of a Shared tier that are kept in the status: no restart goes further back."""
 
@@ -101,8 +104,9 @@ def of_all_ranks(gang: Gang, tier: Tier) -> list[RecordedStep]:
 
 
 def remember_steps(gang: Gang, status: Status) -> Status:
-    """The status with the newest steps that all ranks have registered by now."""
+    """The status with the newest steps that all ranks have registered or one verified, and the first not trusted."""
     checkpoint = gang.spec.checkpoint
+    status = _remember_verified(gang, note_corruption(gang, status))
     tiers = [tier for tier in (() if checkpoint is None else checkpoint.tiers) if isinstance(tier.source, ApiSource)]
     if not tiers and not status.recorded_steps and status.completed_step is None:
         return status
@@ -115,14 +119,36 @@ def remember_steps(gang: Gang, status: Status) -> Status:
     ]
     if last is not None and step_exists(line, last.step, last.attempt):
         complete.insert(0, last)  # What was complete once stays on record, whatever becomes of it.
-    since = [one for one in complete if point is None or one.step > point.step]
-    newest = max(since, key=lambda one: one.step, default=None)
+    later = [one for one in complete if point is None or one.step > point.step]
+    newest = max(later, key=lambda one: one.step, default=None)
     if (steps, newest) == (status.recorded_steps, last):
         return status
     return changed(status, recorded_steps=steps, completed_step=newest)
 
 
-def up_to(steps: tuple[RecordedStep, ...], last: int | None) -> tuple[RecordedStep, ...]:
+def _remember_verified(gang: Gang, status: Status) -> Status:
+    found = verified_steps(gang)
+    return status if found == status.verified_steps else changed(status, verified_steps=found)
+
+
+@once
+def verified_steps(gang: Gang) -> tuple[VerifiedStep, ...]:
+    """The newest steps that were verified, as reports and the status have it: those that the lineage has."""
+    line, found = gang.status.lineage, {one.step: one.attempt for one in gang.status.verified_steps}
+    for heard in gang.heard.values():
+        for one in heard.report.verified:
+            found[one.step] = max(one.attempt, found.get(one.step, 0))
+    steps = sorted((step for step, attempt in found.items() if step_exists(line, step, attempt)), reverse=True)
+    return tuple(VerifiedStep(step=step, attempt=found[step]) for step in steps[:MAX_VERIFIED])
+
+
+def note_corruption(gang: Gang, status: Status) -> Status:
+    """The status with the first step that isn't trusted."""
+    since = corrupt_since(gang)
+    return status if since == status.corrupt_since else changed(status, corrupt_since=since)
+
+
+def up_to(steps: tuple[_Step, ...], last: int | None) -> tuple[_Step, ...]:
     """Those that still exist when an attempt starts from step ``last`` (None: from the beginning)."""
     return tuple(entry for entry in steps if last is not None and entry.step <= last)
 

@@ -80,7 +80,7 @@ one place, and a place has at most one holder. As many places as a status can na
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import IntEnum
 from typing import Final
 
@@ -91,7 +91,7 @@ from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase, HeldRank, Status
 from gangctl.core.facts import barrier
 from gangctl.core.facts.evidence import Fault, Strength, default, strength
-from gangctl.core.facts.faults import failed_attempt, is_missing_for_most, is_unseen_by_most
+from gangctl.core.facts.faults import failed_attempt, is_corruption_of_most, is_missing_for_most, is_unseen_by_most
 from gangctl.core.facts.finished import finished_places
 from gangctl.core.facts.fitness import NEVER_MADE, NOT_EXECUTABLE, cannot_work, correction, ready, reason_text
 from gangctl.core.facts.gang import Gang, once
@@ -106,6 +106,11 @@ from gangsidecar.wire import Phase
 # The recovery ladder
 
 
+OF_MOST: Final[Mapping[str, Callable[[Gang], bool]]] = {
+    Reason.RESTORE_POINT_MISSING: is_unseen_by_most,
+    Reason.CORRUPTION: is_corruption_of_most,
+}
+"""Reasons that cost the member's pod, unless most members have them: then no pod is to blame."""
 LEVELS: Final = (IncidentLevel.PROCESS, IncidentLevel.CONTAINER, IncidentLevel.POD, IncidentLevel.GANG)
 
 
@@ -121,12 +126,13 @@ class Rung(IntEnum):
 def level_of(gang: Gang, cause: Cause) -> IncidentLevel:
     """How much is thrown away for this cause."""
     asked, least = [cause.level], default(cause.reason).level
-    if cause.reason != Reason.RESTORE_POINT_MISSING:
+    of_most = OF_MOST.get(cause.reason)
+    if of_most is None:
         asked.append(least)
     if cause.reason in gang.observed.brake.waves:
         return highest_level(*asked)
-    if cause.reason == Reason.RESTORE_POINT_MISSING:
-        return highest_level(*asked) if is_unseen_by_most(gang) else highest_level(*asked, least)
+    if of_most is not None:
+        return highest_level(*asked) if of_most(gang) else highest_level(*asked, least)
     suspected = times_at_fault(gang, cause) >= gang.spec.recovery.replace_after or rung(gang) >= Rung.SUSPECT_POD
     if suspected and not cause.alike and not is_work_over(gang):
         asked.append(IncidentLevel.POD)

@@ -2,12 +2,12 @@
 
 The restore point: the newest checkpoint step that one tier holds complete for every rank, decided once an attempt.
 
-The rule: steps that are begun but not completed don't exist; neither do rejected ones until they are written again. Of
-equal steps a Member or Peers tier wins, because it is nearer. A user may ask for another step, or for the beginning,
-once. By itself a gang must not start from the beginning when a step was ever complete for every rank, or when training
-has made steps for longer than ``RETRAINED_SECONDS`` and there is a directory that should hold them. Before, its first
-checkpoint may be still to come, and a store that is away costs no more. A step that not every rank completed is no
-record.
+The rule: steps that are begun but not completed don't exist; neither do rejected ones until they are written again, nor
+steps that no rank has verified, where the spec trusts only verified ones. Of equal steps a Member or Peers tier wins,
+because it is nearer. A user may ask for another step, or for the beginning, once. By itself a gang must not start from
+the beginning when a step was ever complete for every rank, or when training has made steps for longer than
+``RETRAINED_SECONDS`` and there is a directory that should hold them. Before, its first checkpoint may be still to come,
+and a store that is away costs no more. A step that not every rank completed is no record.
 
 A missing step: why there should be a restore point, what was looked for, where, and what to do.
 
@@ -119,12 +119,21 @@ def may_have_saved(gang: Gang, assignment: dict[str, str]) -> bool:
         return False
     if not has_scan(gang):
         return True
-    found = candidates(gang, assignment, gang.status.rejected_steps)
+    found = complete_steps(gang, assignment, gang.status.rejected_steps)
     return bool(found) and (before is None or found[0].point.step > before.step)
 
 
 def candidates(gang: Gang, assignment: dict[str, str], rejected: tuple[RejectedStep, ...]) -> tuple[Candidate, ...]:
-    """Every step that every rank can load, best first."""
+    """Every step that every rank can load and that the spec trusts, best first."""
+    found = complete_steps(gang, assignment, rejected)
+    if gang.spec.checkpoint is None or gang.spec.checkpoint.restore.trust == "Any":
+        return found
+    verified = {one.step for one in checkpoints.verified_steps(gang)}
+    return tuple(one for one in found if one.point.step in verified)
+
+
+def complete_steps(gang: Gang, assignment: dict[str, str], rejected: tuple[RejectedStep, ...]) -> tuple[Candidate, ...]:
+    """Every step that every rank can load, verified or not, best first."""
     out = {(entry.tier, entry.step, entry.marker) for entry in rejected}
     found = [
         candidate
@@ -141,7 +150,7 @@ def rejections(
     """``rejected`` with every copy of ``step`` and of what is newer added."""
     more = [
         RejectedStep(tier=one.point.tier, step=one.point.step, marker=one.marker)
-        for one in candidates(gang, assignment, rejected)
+        for one in complete_steps(gang, assignment, rejected)
         if one.point.step >= step
     ]
     return highest_steps((*rejected, *more), MAX_REJECTED)
@@ -207,7 +216,7 @@ def peers_tier(spec: Spec) -> Tier | None:
 
 def _asked(gang: Gang, assignment: dict[str, str], step: int | None) -> Candidate | Undecided | None:
     """What a user has asked for, also if it was rejected before."""
-    found = candidates(gang, assignment, ())
+    found = complete_steps(gang, assignment, ())
     if step is not None:
         return next((one for one in found if one.point.step == step), Undecided.NONE_FOUND)
     return Undecided.TOO_MANY if hides_steps(gang) else None
@@ -286,9 +295,15 @@ def steps_found(
 def _in_tier_of_missing_step(
     gang: Gang, tier: Tier, assignment: Mapping[str, str], rejected: tuple[RejectedStep, ...]
 ) -> Message:
-    there = {one.point.step for one in candidates(gang, dict(assignment), ()) if one.point.tier == tier.name}
-    usable = {one.point.step for one in candidates(gang, dict(assignment), rejected) if one.point.tier == tier.name}
-    unusable = sorted(there - usable, reverse=True)
+    there, left, usable = (
+        {one.point.step for one in found if one.point.tier == tier.name}
+        for found in (
+            complete_steps(gang, dict(assignment), ()),
+            complete_steps(gang, dict(assignment), rejected),
+            candidates(gang, dict(assignment), rejected),
+        )
+    )
+    unusable = sorted(there - left, reverse=True)
     point, members = gang.status.restore_point, frozenset(report.member for report in unseen_by(gang))
     unseen = [name for name in gang.members if name in members] if point is not None and point.step in unusable else []
     return words.tier_has(
@@ -298,6 +313,7 @@ def _in_tier_of_missing_step(
         _looked_for(gang, tier),
         unseen,
         0 if point is None else point.step,
+        sorted(left - usable, reverse=True),
     )
 
 

@@ -97,13 +97,14 @@ def settle_incident(
     """
     incident = status.incidents[0]
     restarted = settlement.outcome == "Restarted"
+    of_all = settlement.cause.alike or settlement.cause.reason == Reason.CORRUPTION  # Then less may be thrown away.
     lost = timings.count_lost_steps(gang, point) if restarted else None
     seconds = timings.lost_seconds(gang, lost)
     gathered = timings.gathered_members(gang, assignment)
     closed = changed(
         incident,
         cause=settlement.cause,
-        level=settlement.level if settlement.cause.alike else recovery.highest_level(incident.level, settlement.level),
+        level=settlement.level if of_all else recovery.highest_level(incident.level, settlement.level),
         charged=settlement.charged,
         settled=True,
         settled_time=gang.now,
@@ -295,7 +296,9 @@ def _at_fault(incident: Incident) -> bool:
     if row.strength in _SAID_BY_OTHERS or row.vague:
         return False
     asked = IncidentLevel.POD in {cause.level, row.level}
-    return row.strength is Strength.DEVICE or (asked and incident.level is IncidentLevel.POD)
+    if row.strength is Strength.DEVICE:
+        return incident.level is not IncidentLevel.PROCESS  # As it is where most are said to compute wrongly.
+    return asked and incident.level is IncidentLevel.POD
 
 
 def node_of(incident: Incident) -> str:

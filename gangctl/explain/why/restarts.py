@@ -221,6 +221,8 @@ def _level_because(job: GangJob, incident: Incident) -> str:
 def _less(incident: Incident) -> str:
     if incident.cause.reason == Reason.RESTORE_POINT_MISSING:
         return "most members did not see the checkpoint, so no pod is to blame"
+    if incident.cause.reason == Reason.CORRUPTION:
+        return "most members were said to compute wrongly, so no pod is to blame"
     if incident.cause.alike:
         return "every member ended alike, so no pod is to blame"
     return "other evidence came first"

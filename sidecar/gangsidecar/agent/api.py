@@ -60,9 +60,11 @@ class Api:
         self._posts: dict[str, Callable[[Any], Reply]] = {
             "postProgress": self._progress,
             "postCheckpoint": self._checkpoint,
+            "postVerified": self._verified,
             "postLoaded": partial(self._reached, wire.Milestone.CHECKPOINT_LOAD),
             "postJoined": partial(self._reached, wire.Milestone.RENDEZVOUS),
             "postRestart": self._restart,
+            "postCorruption": self._corruption,
         }
         self._gets: dict[str, Callable[[], Answer]] = {
             "getAttempt": self._attempt,
@@ -176,6 +178,11 @@ class Api:
             raise _no_supervisor()
         return 200, {}
 
+    def _verified(self, body: Any) -> Reply:
+        if not self._relay.to_supervisor(wire.Verified(body["attempt"], body["step"])):
+            raise _no_supervisor()
+        return 200, {}
+
     def _reached(self, milestone: wire.Milestone, body: Any) -> Reply:
         if self._ending():
             return 200, {"ignored": ATTEMPT_ENDING}
@@ -197,6 +204,19 @@ class Api:
             exclude_node=body.get("excludeThisNode", False),
         )
         if not self._relay.to_supervisor(request):
+            raise _no_supervisor()
+        return 202, {"incident": attempt + 1}
+
+    def _corruption(self, body: Any) -> Reply:
+        """Pass it on also in a stop: which step is restored depends on it."""
+        attempt, rank = body["attempt"], body.get("rankAtFault", body["rank"])
+        run = attempt_gate.live_run(self._relay.gate)
+        size = None if run is None else _number(attempt_gate.shared_environment(run).get("WORLD_SIZE", ""))
+        if size is not None and rank >= size:
+            wrong = f"there is no rank {rank} at fault: the process group has {size} ranks"
+            raise ProblemError(422, "RankUnknown", wrong, field="body.rankAtFault")
+        found = wire.Corruption(attempt, age_ms=0, since_step=body["sinceStep"], reason=body["reason"], rank=rank)
+        if not self._relay.to_supervisor(found):
             raise _no_supervisor()
         return 202, {"incident": attempt + 1}
 

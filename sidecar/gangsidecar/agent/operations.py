@@ -276,6 +276,13 @@ CHECKPOINT = _shape(
     _optional("path", Text(4096), "where it is found: in a Shared tier the same for all ranks"),
     _optional("owner", _RANK, "the rank whose part it is, if it is a copy in a Peers tier"),
 )
+VERIFIED = _shape(
+    "Verified",
+    "A checkpoint was found to be right, for all ranks and in all tiers.",
+    ATTEMPT,
+    RANK,
+    Field("step", _STEP, "the step that it holds"),
+)
 LOADED = _shape(
     "Loaded",
     "A rank has loaded the restore point.",
@@ -298,6 +305,15 @@ RESTART = _shape(
     Field("reason", Text(1024, 1), "why, in a sentence; it appears in the incident"),
     _optional("level", Choice(("Process", "Pod", "Gang")), "how much is thrown away at least; default Process"),
     _optional("excludeThisNode", Boolean(), "replace this member's pod on another node; default false"),
+)
+CORRUPTION = _shape(
+    "Corruption",
+    "A rank computes wrongly: its pod is replaced on another node, and what was saved since then is not restored.",
+    ATTEMPT,
+    RANK,
+    Field("sinceStep", _STEP, "the first step whose checkpoint may be wrong"),
+    Field("reason", Text(1024, 1), "what was found, in a sentence; it appears in the incident"),
+    _optional("rankAtFault", _RANK, "the rank that computes wrongly; default the caller"),
 )
 ASKED = _shape(
     "Asked",
@@ -361,6 +377,7 @@ OPERATIONS = (
         *("Checkpoint", "checkpoints", CHECKPOINT),
         "Register that this rank has begun, completed or dropped a checkpoint. 200: it was passed to the supervisor.",
     ),
+    _post("Verified", "checkpoints/verified", VERIFIED, "Report that a checkpoint was verified. One rank is enough."),
     _post(
         *("Loaded", "checkpoints/loaded", LOADED),
         "Report that this rank has just loaded the restore point. The first call of a rank in an attempt counts.",
@@ -370,6 +387,7 @@ OPERATIONS = (
         "Report that this rank has just joined the process group. The first call of a rank in an attempt counts.",
     ),
     _post("Restart", "restart", RESTART, "Ask for a restart of the gang.", {202: ASKED}),
+    _post("Corruption", "corruption", CORRUPTION, "Report that a rank computes wrongly.", {202: ASKED}),
     Operation(
         "getEvents",
         "GET",

@@ -16,6 +16,8 @@ LOG_PATTERN = 256
 """Characters of a pattern."""
 LOG_LINE = 200
 """Characters of a line that are reported."""
+MAX_VERIFIED = 16
+"""At most so many newest verified steps are remembered: no restart that needs one goes further back."""
 MAX_FOUND = 64
 """At most so many newest complete steps of a tier are listed: no restart goes further back."""
 
@@ -229,6 +231,14 @@ class Dropped:
 
 
 @dataclass(frozen=True)
+class Verified:
+    """A framework has found the checkpoint of this step to be right, for all ranks and in all tiers."""
+
+    attempt: int
+    step: int
+
+
+@dataclass(frozen=True)
 class Progress:
     """The newest progress of a member in an attempt; ages count from the call to the framework API."""
 
@@ -342,6 +352,19 @@ class Request:
 
 
 @dataclass(frozen=True)
+class Corruption:
+    """A framework has found that a rank computes wrongly, and that what was saved since then may be wrong."""
+
+    attempt: int
+    age_ms: int
+    since_step: int
+    """The first step whose checkpoint may be wrong."""
+    reason: str
+    rank: int
+    """The rank at fault, which may be another member's: one of the process group of the rank that found it."""
+
+
+@dataclass(frozen=True)
 class Report:
     """The whole small state of one member, as its supervisor sees it. Never a delta."""
 
@@ -396,6 +419,9 @@ class Report:
     """The patterns of the newest Run that were found in the output of its worker."""
     ran: int = 0
     """The newest attempt whose worker this session has started; 0 if there is none."""
+    corruption: Corruption | None = None
+    verified: tuple[Verified, ...] = ()
+    """The newest steps that were verified in the attempt that ran last, newest first."""
 
 
 @dataclass(frozen=True)
@@ -446,7 +472,7 @@ class Watching:
     readers: int
 
 
-FrameworkMessage = Checkpoint | Dropped | Reached | Progress | Request | Watching
+FrameworkMessage = Checkpoint | Dropped | Reached | Progress | Request | Corruption | Verified | Watching
 """A call to the framework API, from the sidecar to the supervisor, which folds it into its report."""
 
 Message = Report | Scanned | Directive | Scan | Ping | Imports | FrameworkMessage
@@ -470,11 +496,15 @@ def aged(report: Report, by_ms: int) -> Report:
     request = report.request
     if request is not None:
         request = replace(request, age_ms=request.age_ms + by_ms)
+    corruption = report.corruption
+    if corruption is not None:
+        corruption = replace(corruption, age_ms=corruption.age_ms + by_ms)
     return replace(
         report,
         ends=tuple(replace(end, age_ms=end.age_ms + by_ms) for end in report.ends),
         progress=progress,
         request=request,
+        corruption=corruption,
         phase_age_ms=report.phase_age_ms + by_ms,
         reached=tuple(replace(one, age_ms=one.age_ms + by_ms) for one in report.reached),
     )

@@ -28,6 +28,7 @@ LOADED = {**WHO, "seconds": 2.5}
 
 
 RESTART = {**WHO, "reason": "the loss is NaN", "level": "Pod", "excludeThisNode": True}
+CORRUPTION = {**WHO, "reason": "the loss is NaN", "sinceStep": 1100}
 
 
 DOCUMENT = operations.document()
@@ -37,6 +38,8 @@ POSTS: dict[str, dict[str, Any]] = {
     "/v1/checkpoints/loaded": LOADED,
     "/v1/joined": LOADED,
     "/v1/restart": RESTART,
+    "/v1/corruption": CORRUPTION,
+    "/v1/checkpoints/verified": {**WHO, "step": 1200},
 }
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from gangsidecar import wire
 from gangsidecar.agent.progress import WINDOW
-from tests.sidecar.agent.api_calls import CHECKPOINT, LOADED, RESTART, RESTORE, STEP, WHO, call
+from tests.sidecar.agent.api_calls import CHECKPOINT, CORRUPTION, LOADED, RESTART, RESTORE, STEP, WHO, call
 from tests.sidecar.agent.sidecars import (
     HOLD,
     REPORT,
@@ -276,10 +276,22 @@ async def test_a_request_for_a_restart_goes_to_the_supervisor(directory: Path) -
         assert (await here.supervisor.wait_for(wire.Request, 2)).level is wire.Level.PROCESS
 
 
+async def test_corruption_goes_to_the_supervisor_with_the_rank_at_fault(directory: Path) -> None:
+    async with training(directory) as here:
+        assert await call(here, "POST", "/v1/corruption", CORRUPTION) == (202, {"incident": 4})
+        assert await here.supervisor.wait_for(wire.Corruption) == wire.Corruption(3, 0, 1100, "the loss is NaN", 4)
+        assert (await call(here, "POST", "/v1/corruption", {**CORRUPTION, "rankAtFault": 7}))[0] == 202
+        assert (await here.supervisor.wait_for(wire.Corruption, 2)).rank == 7
+        status, body = await call(here, "POST", "/v1/corruption", {**CORRUPTION, "rankAtFault": 8})
+        assert (status, body["error"]["reason"], body["error"]["field"]) == (422, "RankUnknown", "body.rankAtFault")
+
+
 POSTS: dict[str, dict[str, Any]] = {
     "/v1/progress": STEP,
     "/v1/checkpoints": CHECKPOINT,
     "/v1/checkpoints/loaded": LOADED,
     "/v1/joined": LOADED,
     "/v1/restart": RESTART,
+    "/v1/corruption": CORRUPTION,
+    "/v1/checkpoints/verified": {**WHO, "step": 1200},
 }

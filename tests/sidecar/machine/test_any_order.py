@@ -25,6 +25,7 @@ from gangsidecar.supervisor.machine import (
 )
 from gangsidecar.wire import (
     Checkpoint,
+    Corruption,
     Dropped,
     LogMatch,
     Milestone,
@@ -35,6 +36,7 @@ from gangsidecar.wire import (
     Request,
     Restore,
     Source,
+    Verified,
 )
 from tests.sidecar.machine.machines import IDENTITY, Driver, finish, hold, run
 
@@ -69,6 +71,8 @@ def events() -> st.SearchStrategy[tuple[int, machine.Input | None]]:
             st.none() | st.integers(0, 2),
         ),
         st.builds(Request, attempts, st.integers(0, 9), st.just("why")),
+        st.builds(Corruption, attempts, st.integers(0, 9), st.integers(0, 9), st.just("why"), st.integers(0, 1)),
+        st.builds(Verified, attempts, st.integers(0, 9)),
         st.builds(LogMatch, attempts, st.sampled_from("ab"), st.just("line")),
         st.builds(RestoreSeen, attempts),
         st.builds(RestoreMissing, attempts),

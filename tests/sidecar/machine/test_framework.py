@@ -20,12 +20,14 @@ from gangsidecar.supervisor.machine import (
 )
 from gangsidecar.wire import (
     Checkpoint,
+    Corruption,
     Dropped,
     Milestone,
     Progress,
     Reached,
     Request,
     Restore,
+    Verified,
 )
 from tests.sidecar.machine.machines import hold, restarted, run, running
 
@@ -182,6 +184,8 @@ def test_a_call_of_an_older_attempt_is_ignored() -> None:
         Progress(1, 5, 0),
         Reached(1, Milestone.CHECKPOINT_LOAD, 0, 2500),
         Request(1, 0, "x"),
+        Corruption(1, 0, 10, "x", 0),
+        Verified(1, 10),
         Checkpoint("ram", 30, 10, 1),
         Dropped("ram", 10, 10, 1),
     ):
@@ -195,6 +199,32 @@ def test_a_request_is_reported_with_its_age() -> None:
     assert driver.feed(Request(1, 5, "nan", rank=3)) == [Send()]
     driver.now += 10
     assert driver.report.request == Request(1, 15, "nan", rank=3)
+
+
+def test_corruption_is_reported_with_its_age_and_the_lowest_step_until_the_next_run() -> None:
+    driver = running(1)
+    assert driver.feed(Corruption(1, 5, 200, "nan", 3)) == [Send()]
+    driver.now += 10
+    assert driver.report.corruption == Corruption(1, 15, 200, "nan", 3)
+    driver.feed(hold(2))
+    assert driver.feed(Corruption(1, 0, 150, "inf", 4)) == [Send()], "also while the worker is being stopped"
+    assert driver.report.corruption == Corruption(1, 15, 150, "nan", 3)
+    driver.feed(Corruption(1, 0, 180, "inf", 4), Exited(0, exit_code=0), TreeGone(), PortsFound(2, ()))
+    assert driver.report.corruption == Corruption(1, 15, 150, "nan", 3)
+    driver.feed(run(2))
+    assert driver.report.corruption is None
+
+
+def test_the_newest_verified_steps_are_reported_until_the_next_run() -> None:
+    driver = running(1)
+    assert driver.feed(Verified(1, 10)) == [Send(), Save()]
+    assert driver.feed(Verified(1, 10)) == []
+    driver.feed(
+        hold(2), *(Verified(1, step) for step in range(20, 36)), Exited(0, exit_code=0), TreeGone(), PortsFound(2, ())
+    )
+    assert [one.step for one in driver.report.verified] == [*range(35, 19, -1)]
+    driver.feed(run(2))
+    assert driver.report.verified == ()
 
 
 def test_a_checkpoint_is_taken_while_its_worker_is_being_stopped() -> None:

@@ -167,7 +167,7 @@ def _spawn(state: State, now_ms: int, attempt: int, run: wire.Run) -> Result:
     asked = {process.local_rank for process in run.processes}
     parked = tuple(local_rank for local_rank, _ in state.parked if local_rank in asked)
     needless = tuple(Kill(local_rank) for local_rank, _ in state.parked if local_rank not in asked)
-    history = replace(state.history, progress=None, reached=(), restart=None)
+    history = replace(state.history, progress=None, reached=(), restart=None, corruption=None, verified=())
     if run.checkpointed:
         history = histories.forget_later_steps(history, None if run.restore is None else run.restore.step)
     spawned = replace(

@@ -1,4 +1,4 @@
-"""Keep what the worker did, within bounds: ends, checkpoints, progress, milestones, restart request.
+"""Keep what the worker did, within bounds: ends, checkpoints, progress, milestones, restart request, corruption.
 
 Times are milliseconds of CLOCK_BOOTTIME; a report turns them into ages. The bounds, with those of the wire, keep a
 report below :data:`wire.MAX_REPORT_BYTES`; what is cut must always be the oldest. Of checkpoints that is so for each
@@ -74,6 +74,14 @@ class RestartRequest:
 
 
 @dataclass(frozen=True)
+class FoundCorruption:
+    """What a framework found and when; the ``age_ms`` inside has no meaning."""
+
+    at: int
+    corruption: wire.Corruption
+
+
+@dataclass(frozen=True)
 class History:
     """All of it. Ends are in the order in which they came; checkpoints newest step first."""
 
@@ -84,6 +92,9 @@ class History:
     progress: Steps | None = None
     reached: tuple[Latest, ...] = ()
     restart: RestartRequest | None = None
+    corruption: FoundCorruption | None = None
+    verified: tuple[wire.Verified, ...] = ()
+    """Those of the newest attempt, newest step first."""
 
 
 def add_end(history: History, at: int, end: wire.End) -> History:
@@ -199,6 +210,22 @@ def add_request(history: History, now_ms: int, request: wire.Request) -> History
     return replace(history, restart=asked)
 
 
+def add_corruption(history: History, now_ms: int, found: wire.Corruption) -> History:
+    """Keep the first of an attempt, with the lowest step of all: what is wrong since then is wrong for every rank."""
+    old = history.corruption
+    if old is not None and old.corruption.attempt == found.attempt:
+        lowest = min(old.corruption.since_step, found.since_step)
+        return replace(history, corruption=replace(old, corruption=replace(old.corruption, since_step=lowest)))
+    kept = replace(found, age_ms=0, reason=found.reason[:REASON])
+    return replace(history, corruption=FoundCorruption(now_ms - max(0, found.age_ms), kept))
+
+
+def add_verified(history: History, verified: wire.Verified) -> History:
+    """Add a step that was verified; the newest are kept."""
+    steps = sorted({*history.verified, verified}, key=lambda one: -one.step)[: wire.MAX_VERIFIED]
+    return replace(history, verified=tuple(steps))
+
+
 def ends(history: History, now_ms: int) -> tuple[wire.End, ...]:
     """The ends with their ages at ``now_ms``."""
     return tuple(replace(one.end, age_ms=max(0, now_ms - one.at)) for one in history.ends)
@@ -232,6 +259,12 @@ def request(history: History, now_ms: int) -> wire.Request | None:
     """The request with its age at ``now_ms``."""
     asked = history.restart
     return None if asked is None else replace(asked.request, age_ms=max(0, now_ms - asked.at))
+
+
+def corruption(history: History, now_ms: int) -> wire.Corruption | None:
+    """What a framework found, with its age at ``now_ms``."""
+    found = history.corruption
+    return None if found is None else replace(found.corruption, age_ms=max(0, now_ms - found.at))
 
 
 def _place(one: wire.Checkpoint | wire.Dropped) -> tuple[str, int, int]:

@@ -166,6 +166,8 @@ def report(state: State, now_ms: int, seq: int) -> wire.Report:
         stacks=state.stacks,
         log_matches=state.log_matches,
         ran=state.ran,
+        corruption=histories.corruption(state.history, now_ms),
+        verified=state.history.verified,
     )
 
 

@@ -115,7 +115,7 @@ def record_ping(state: State, now_ms: int, event: wire.Ping) -> Result:
 
 
 def framework_call(state: State, now_ms: int, event: wire.FrameworkMessage) -> Result:
-    """A call that the framework API passes on. Checkpoints count also in a stop: that is what the grace is for."""
+    """A call that the framework API passes on. Checkpoints and corruption count also in a stop."""
     if not _is_current(state, event.attempt):
         return state, ()
     match event:
@@ -127,10 +127,14 @@ def framework_call(state: State, now_ms: int, event: wire.FrameworkMessage) -> R
             history = histories.add_checkpoint(state.history, event)
         case wire.Dropped():
             history = histories.drop_checkpoint(state.history, event)
+        case wire.Verified():
+            history = histories.add_verified(state.history, event)
         case wire.Reached():
             history = histories.add_reached(state.history, now_ms, event)
         case wire.Request():
             return replace(state, history=histories.add_request(state.history, now_ms, event)), (Send(),)
+        case wire.Corruption():
+            return replace(state, history=histories.add_corruption(state.history, now_ms, event)), (Send(),)
     if history == state.history:
         return state, ()
     return replace(state, history=history), (Send(),) if isinstance(event, wire.Reached) else (Send(), Save())
