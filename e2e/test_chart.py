@@ -132,6 +132,8 @@ def test_the_controller_gets_all_its_settings(helm: Helm) -> None:
         "GANGCTL_KUEUE": "false",
         "GANGCTL_WORKER_OUTPUT": "true",
         "GANGCTL_DEVICE_GUARD": "false",
+        "GANGCTL_JOBSETS": "false",
+        "GANGCTL_NODE_RECORDS": "false",
     }
     assert rendered.controller["image"] == f"{REGISTRY}/gangctl/controller:{_version()}"
     assert rendered.controller["args"] == [
