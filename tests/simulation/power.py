@@ -34,6 +34,7 @@ FLOORS: Final[dict[str, int]] = {
     "an attempt started from a checkpoint": 100,
     "an attempt fell back to an older step": 3,
     "a step was rejected": 3,
+    "an attempt went back before what is not trusted": 3,
     "a restart in place": 100,
     "a restart at level Container": 5,
     "a restart at level Pod": 20,
