@@ -9,6 +9,7 @@ from typing import cast
 from prometheus_client import CollectorRegistry
 
 from gangctl.annexes.device_guard.loop import DeviceGuard, GuardedPods
+from gangctl.annexes.node_records.companion import RESULTS, counts
 from gangctl.cluster.kube.events import EventCounts
 from gangctl.cluster.kube.reflector import WatchHealth
 from gangctl.controller.gate import RefusalLog
@@ -51,7 +52,7 @@ class FakeSources:
                 status_write_failures=lambda: self.status_write_failures,
                 watches=lambda: self.watches,
                 spans=lambda: self.spans,
-                companions=lambda: [DeviceGuard(cast("GuardedPods", None)).requests],
+                companions=lambda: [DeviceGuard(cast("GuardedPods", None)).requests, counts(dict.fromkeys(RESULTS, 0))],
                 events=lambda: self.events,
                 brake=lambda: self.brake,
                 unreadable=lambda: self.unreadable,

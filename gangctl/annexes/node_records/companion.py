@@ -11,7 +11,7 @@ import asyncio
 import json
 import logging
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, NoReturn
 
 from gangctl.annexes.node_records import records, stored
@@ -34,6 +34,11 @@ OBSERVE_SECONDS: Final = 60.0
 STORE_SECONDS: Final = 600.0
 RETRY_SECONDS: Final = 30.0
 RESULTS: Final = ("stored", "conflict", "failed")
+
+
+def counts(results: Mapping[str, int]) -> Counts:
+    """The metric of the writes."""
+    return Counts("gangctl_node_record_writes", "Writes of the records of nodes, by result.", "result", results)
 
 
 class _Answers(NamedTuple):
@@ -69,9 +74,7 @@ class NodeRecords:
     @property
     def requests(self) -> Counts:
         """The metric of the writes."""
-        return Counts(
-            "gangctl_node_record_writes", "Writes of the records of nodes, by result.", "result", self.results
-        )
+        return counts(self.results)
 
     async def watch(self) -> None:
         """Nothing is watched beside what the house watches."""

@@ -6,9 +6,10 @@ The rule, with w(node, namespace) the sum of 2^-(age / HALF_LIFE) over the fault
     score(node, for a gang)   = w of the gang's own namespace + sum over the others of min(w, A_NAMESPACE)
     new pods rather avoid it  = score(node, for their gang) >= AVOIDED = 3 x A_NAMESPACE
 
-A fault counts only if gangctl itself put it down to the node or its device, whatever rules and frameworks ask for; once
-a day for each gang and node, by the gang's name. So a tenant must not blacken a node for others: its faults are at most
-a third of what makes them avoid it. It may for itself. A look at an incident that has been counted changes nothing.
+A fault counts only if gangctl itself put it down to the node or its device, whatever rules ask for and workers say. It
+counts once a day for each gang and node, by the gang's name. So a tenant must not blacken a node for others: its faults
+are at most a third of what makes them avoid it. It may for itself. A look at an incident that has been counted changes
+nothing.
 
 Beside the scores, a node has an entry for each hour: how long a running gang had a pod there, and whether a fault, or a
 restart that its pod caused, came in that hour. The gate compares these: many gangs that a node fails at once are one
@@ -24,7 +25,7 @@ from typing import Final, NamedTuple
 
 from gangctl.api.incident import Incident
 from gangctl.api.reasons import Reason
-from gangctl.core.facts.evidence import Default, Strength, default
+from gangctl.core.facts.evidence import Strength, default
 from gangctl.core.record.incidents import node_of
 
 HALF_LIFE_SECONDS: Final = 7 * 86_400.0
@@ -117,13 +118,9 @@ def findings(namespace: str, gang: str, incidents: Iterable[Incident]) -> Iterat
         node, cause, row = node_of(one), one.cause, default(one.cause.reason)
         if not node or not one.settled or one.outcome not in _ENDS or cause.alike or cause.suspect:
             continue
-        is_fault = _is_fault(row)
+        is_fault = cause.reason != Reason.CORRUPTION and (row.against_node or row.strength is Strength.DEVICE)
         if is_fault or (row.charged and cause.reason != Reason.REQUESTED):
             yield Finding(node, namespace, gang, cause.reason, cause.device or "", cause.time, is_fault)
-
-
-def _is_fault(row: Default) -> bool:
-    return row.against_node or row.strength is Strength.DEVICE
 
 
 def with_findings(records: Records, found: Iterable[Finding], now: float) -> Records:

@@ -49,6 +49,7 @@ def incident(reason: str, **fields: object) -> Incident:
         (incident(Reason.EXIT_CODE, exit_code=1), False),
         (incident(Reason.EXIT_CODE, exit_code=1, rule="rules[0]", action=Action.IGNORE, level="Pod"), False),
         (incident(Reason.OOM_KILLED), False),
+        (incident(Reason.CORRUPTION), False),
         (incident(Reason.HANG), False),
     ],
 )
