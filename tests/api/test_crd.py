@@ -148,7 +148,8 @@ def test_a_default_is_reached_from_an_empty_spec() -> None:
     # What is absent on purpose, has no defaults to be reached from: a group, a checkpoint, a matcher of a rule, a
     # deadline that follows the steps.
     of_a_group = [f"spec.rolling.{name}" for name in ("maxUnavailable", "minReadySeconds", "progressDeadlineSeconds")]
-    absent = [*of_a_group, "spec.checkpoint.fallbackAfter", "spec.progress.adaptive.factor"]
+    of_checkpoints = [f"spec.checkpoint.{name}" for name in ("fallbackAfter", "restore", "restore.trust")]
+    absent = [*of_a_group, *of_checkpoints, "spec.progress.adaptive.factor"]
     assert unreached(spec, "spec", reached=True) == absent
 
 

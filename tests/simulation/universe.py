@@ -165,7 +165,7 @@ class Universe:
         """The pod's object is gone from the API."""
         pod = self.pods.pop(uid)
         box = self.boxes.get(uid)
-        if not pod.terminated:
+        if not pod.terminated or not self.leaders:  # Its last words go with it.
             truth.forget(self, uid)
         if box is not None and not (pod.terminated and box.exited):  # The collector says Failed of pods that run.
             self._gone(uid)
