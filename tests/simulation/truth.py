@@ -142,7 +142,7 @@ def unfit(u: Universe, leader: Leader, old: Status, new: Status, member: str) ->
     pod, box = wrong
     cause = new.incidents[0].cause if new.incidents else None
     state = box.machine
-    if cause is not None and member in {cause.member, *cause.tied}:
+    if cause is not None and member in {cause.member, *cause.tied, cause.suspect.rpartition(".")[0]}:
         return "it is at fault"
     if (old.started_attempt, member) in u.ghost.accused:
         return "it is said to compute wrongly"
