@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import Final
 
 from gangctl.core.facts.world import Heard, gaps
-from gangsidecar.wire import End, Progress, RankBehind, Reached, Report, Request, Scanned
+from gangsidecar.wire import Corruption, End, Progress, RankBehind, Reached, Report, Request, Scanned
 
 SAME_SECONDS: Final = 1.0
 """An answer to a scan that repeats an older one deserves a look: it may be asked whether that is still so."""
@@ -113,11 +113,12 @@ def substance(report: Report) -> tuple[object, ...]:
 
     It is made for each report that arrives, so nothing is copied.
     """
-    progress, request = report.progress, report.request
+    progress, request, corruption = report.progress, report.request, report.corruption
     return (
         _of_report(report),
         tuple(map(_of_end, report.ends)),
         None if request is None else _of_request(request),
+        None if corruption is None else _of_corruption(corruption),
         tuple(map(_of_reached, report.reached)),
         None if progress is None else _of_progress(progress),
         None if progress is None else (progress.step, progress.behind and _of_behind(progress.behind)),
@@ -129,9 +130,10 @@ def _all_but(kind: type, *left_out: str) -> Callable[[object], object]:
     return attrgetter(*(one.name for one in fields(kind) if one.name not in left_out))
 
 
-_of_report = _all_but(Report, "seq", "sent_ms", "phase_age_ms", "ends", "progress", "request", "reached")
+_of_report = _all_but(Report, "seq", "sent_ms", "phase_age_ms", "ends", "progress", "request", "corruption", "reached")
 _of_end = _all_but(End, "age_ms")
 _of_request = _all_but(Request, "age_ms")
+_of_corruption = _all_but(Corruption, "age_ms")
 _of_reached = _all_but(Reached, "age_ms")
 _of_progress = _all_but(Progress, "age_ms", "first_age_ms", "step", "behind")
 _of_behind = _all_but(RankBehind, "age_ms")

@@ -44,6 +44,7 @@ def without_ages(report: Report) -> Report:
             behind=None if progress.behind is None else replace(progress.behind, age_ms=0),
         ),
         request=None if request is None else replace(request, age_ms=0),
+        corruption=None if report.corruption is None else replace(report.corruption, age_ms=0),
         reached=tuple(replace(one, age_ms=0) for one in report.reached),
     )
 
