@@ -20,6 +20,7 @@ from e2e.clusters import Cluster
 from e2e.controllers import METRICS, NAME, NAMESPACE, Controller, LocalControllers
 from e2e.gangs import Gang, Kubectl, gang, sleepers
 from gangctl.api.names import ANNOTATION_HUB_ADDRESS
+from gangctl.cluster.kube.owned import SERVED
 from tests.wait import until_async
 
 Submit = Callable[[dict[str, Any]], Gang]
@@ -61,8 +62,10 @@ def whole_life(cluster: Cluster, submit: Submit, shared_dir: Path, namespace: st
             "spec": {"minAvailable": 7, "selector": {"matchLabels": {"gangctl.io/uid": uid}}},
         }
         cluster.kubectl("create", "-f", "-", stdin=json.dumps(budget))
+        versions = json.loads(cluster.kubectl("get", "--raw", "/apis/scheduling.k8s.io"))["versions"]
+        version = next(one for one in SERVED if one in {each["version"] for each in versions})
         group = {
-            "apiVersion": "scheduling.k8s.io/v1alpha2",
+            "apiVersion": f"scheduling.k8s.io/{version}",
             "kind": "PodGroup",
             "metadata": {"name": "life-0", "namespace": namespace, "ownerReferences": [owner]},
             "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}},
