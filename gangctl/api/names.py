@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -59,6 +60,7 @@ MAX_POD_NAME: Final = 63
 
 _NUMBER: Final = "0|[1-9][0-9]{0,5}"
 _ROLE: Final = f"[a-z][a-z0-9]{{0,{MAX_ROLE_NAME - 1}}}"
+_NO_ROLE: Final = re.compile(r"[^a-z0-9]")
 _MEMBER: Final = re.compile(rf"(?P<role>{_ROLE})-(?P<index>{_NUMBER})")
 _POD: Final = re.compile(rf"(?P<gang>[a-z0-9].*)-(?P<role>{_ROLE})-(?P<index>{_NUMBER})-(?P<incarnation>{_NUMBER})")
 
@@ -75,6 +77,16 @@ class PodName:
 def member_name(role: str, index: int) -> str:
     """``worker-3``: the member's name, unique in its gang."""
     return f"{role}-{index}"
+
+
+def role_name(name: str, taken: Collection[str]) -> str:
+    """A name for a role that another object calls ``name``: none of those that are taken."""
+    base = _NO_ROLE.sub("", name.lower())[:MAX_ROLE_NAME] or "worker"
+    base = base if base[0].isalpha() else f"r{base}"[:MAX_ROLE_NAME]
+    made, number = base, 2
+    while made in taken:
+        made, number = f"{base[: MAX_ROLE_NAME - 2]}{number}", number + 1
+    return made
 
 
 def parse_member_name(name: str) -> tuple[str, int]:

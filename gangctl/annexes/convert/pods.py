@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from gangctl.annexes.convert import commands
 from gangctl.annexes.convert.fields import ConvertError, Fields, Notes
+from gangctl.api import names
 
 RENDEZVOUS: Final = frozenset(
     {"MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "NNODES"}
@@ -19,21 +20,17 @@ _UNSET: Final = re.compile(
     r"JOB_COMPLETION_INDEX|(?:batch\.kubernetes\.io/job-|jobset\.sigs\.k8s\.io/|training\.kubeflow\.org/)[\w-]+"
 )
 """Variables that other controllers set in a container, and the labels and annotations of their pods."""
-_ROLE: Final = re.compile(r"[^a-z0-9]")
-_LONGEST: Final = 15
 
 
 def role_name(name: str, path: str, notes: Notes, taken: set[str]) -> str:
     """A name that a role can have: 1 to 15 lower-case letters and digits."""
-    made = _ROLE.sub("", name.lower())[:_LONGEST] or "worker"
-    if not made[0].isalpha():
-        made = f"r{made}"[:_LONGEST]
-    base, number = made, 2
-    while made in taken:
-        made, number = f"{base[: _LONGEST - 2]}{number}", number + 1
+    made = names.role_name(name, taken)
     taken.add(made)
     if made != name:
-        notes.add(path, f"the role is called {made}: names of roles are 1 to {_LONGEST} lower-case letters and digits")
+        notes.add(
+            path,
+            f"the role is called {made}: names of roles are 1 to {names.MAX_ROLE_NAME} lower-case letters and digits",
+        )
     return made
 
 

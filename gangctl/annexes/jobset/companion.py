@@ -14,7 +14,7 @@ import json
 import logging
 import zlib
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -77,6 +77,11 @@ class KubeJobSet:
         return found
 
 
+def counts(results: Mapping[str, int]) -> Counts:
+    """The metric of the writes."""
+    return Counts("gangctl_jobset_writes", "Writes for JobSets, by result.", "result", results)
+
+
 def _read(raw: dict[str, Any]) -> KubeJobSet:
     metadata, spec = RawMetadata.model_validate(raw.get("metadata")), raw.get("spec")
     ours = isinstance(spec, dict) and spec.get("managedBy") == names.CONTROLLER and not metadata.deletion_timestamp
@@ -115,12 +120,12 @@ class JobSets:
         self._rests: dict[str, float] = {}
         """UID of a JobSet -> until when it rests, by the clock of the event loop."""
         self._failures: Counter[str] = Counter()
-        self._gangs: dict[tuple[str, str], str] = {}
-        """Namespace and name of a GangJob -> its UID."""
-        self._owners: dict[str, tuple[str, str, str]] = {}
-        """UID of a GangJob -> its namespace and name, and the UID of the JobSet that owns it."""
-        self._made: set[tuple[str, str]] = set()
-        """UID of a JobSet, and a Service or claim that it has, or a pod that is out of the Service."""
+        self._owners: dict[str, str] = {}
+        """UID of a GangJob -> UID of the object that owns it."""
+        self._gangs: dict[str, set[str]] = {}
+        """The same by owner: UID of the object -> UIDs of its GangJobs."""
+        self._made: dict[str, set[str]] = {}
+        """UID of a JobSet -> the Services and claims that it has, and the pods that are out of its Service."""
         self._translated: dict[str, tuple[Hashable, tuple[Stage, ...], str]] = {}
         """UID of a JobSet -> what it was translated from, its stages, and why it is refused."""
 
@@ -132,7 +137,7 @@ class JobSets:
     @property
     def requests(self) -> Counts:
         """The metric of the writes."""
-        return Counts("gangctl_jobset_writes", "Writes for JobSets, by result.", "result", self.results)
+        return counts(self.results)
 
     async def watch(self) -> None:
         """Keep the JobSets fresh until cancelled."""
@@ -183,19 +188,21 @@ class JobSets:
             timer = self._timers.pop(old.uid, None)
             if timer is not None:
                 timer.cancel()
-            self._made = {one for one in self._made if one[0] != old.uid}
-            for known in (self._failures, self._rests, self._translated):
+            for known in (self._failures, self._rests, self._translated, self._made):
                 known.pop(old.uid, None)
 
     def _gang_changed(self, uid: str) -> None:
-        gang, known = self._house.informers.gangs.items.get(uid), self._owners.pop(uid, None)
-        if known is not None and self._gangs.get(known[:2]) == uid:
-            del self._gangs[known[:2]]
+        gang, owner = self._house.informers.gangs.items.get(uid), self._owners.pop(uid, "")
+        if owner:
+            self._gangs[owner].remove(uid)
+            if not self._gangs[owner]:
+                del self._gangs[owner]
         if gang is not None:
-            known = self._owners[uid] = gang.namespace, gang.name, gang.owner
-            self._gangs[known[:2]] = uid
-        if known is not None:
-            self._look_at(known[2])
+            owner = gang.owner
+            if owner:
+                self._owners[uid] = owner
+                self._gangs.setdefault(owner, set()).add(uid)
+        self._look_at(owner)
 
     def _look_at(self, uid: str, seconds: float = 0.0) -> None:
         """Look at a JobSet after these seconds, and after its rest, unless that is to be done earlier."""
@@ -258,14 +265,14 @@ class JobSets:
         running = self._running(item, stages)
         if not status.is_finished(jobset):
             try:
-                await self._follow_suspension(item, jobset)
+                await self._follow_suspension(item, stages, wanted=bool(jobset["spec"].get("suspend")))
                 if not refusal:
                     await self._apply(item, jobset, running)
             except Rejected as error:
                 refusal = translation.in_terms_of_jobset(error.message)
         for one in running:
             await self._hide_replaced(item, one.pods)
-        has_gang = any(owner == item.uid for *_, owner in self._owners.values()) if refusal and not stages else False
+        has_gang = bool(refusal) and not stages and item.uid in self._gangs
         outcome = status.current(jobset, running, clock.now(), refusal, has_gang=has_gang)
         await self._store(item, jobset, outcome)
         if refusal and not status.is_finished(jobset):
@@ -300,31 +307,29 @@ class JobSets:
             for at, (stage, gang) in enumerate(zip(stages, gangs, strict=True))
         ]
 
-    def _gang(self, namespace: str, name: str) -> KubeGang | None:
-        return self._house.informers.gangs.items.get(self._gangs.get((namespace, name), ""))
+    def _its_gangs(self, item: KubeJobSet) -> Iterator[KubeGang]:
+        """Those of its namespace that aren't being deleted."""
+        gangs = self._house.informers.gangs.items
+        found = (gangs.get(uid) for uid in tuple(self._gangs.get(item.uid, ())))
+        return (one for one in found if one is not None and one.namespace == item.namespace and not one.deleting)
 
     def _owned(self, item: KubeJobSet, name: str) -> KubeGang | None:
-        gang = self._gang(item.namespace, name)
-        return None if gang is None or gang.owner != item.uid or gang.deleting else gang
+        return next((one for one in self._its_gangs(item) if one.name == name), None)
 
-    async def _follow_suspension(self, item: KubeJobSet, jobset: Mapping[str, Any]) -> None:
+    async def _follow_suspension(self, item: KubeJobSet, stages: Sequence[Stage], *, wanted: bool) -> None:
         """Suspend the gangs of a suspended JobSet, whatever else is to be done: a queue takes its quota back.
 
         A gang that runs with other roles than a queue has admitted meanwhile is suspended too, as its roles can't be
         changed before.
         """
-        wanted = bool(jobset["spec"].get("suspend"))
-        stages, _ = self._translate(item, jobset)
         roles = {one.gang: one.applied.partition("-")[0] for one in stages}
-        for uid, (namespace, name, owner) in tuple(self._owners.items()):
-            gang = self._house.informers.gangs.items.get(uid) if owner == item.uid else None
-            if gang is None or gang.deleting or gang.job is None or gang.job.status.phase in ENDED:
+        for gang in self._its_gangs(item):
+            if gang.job is None or gang.job.status.phase in ENDED:
                 continue
-            differ = roles.get(name, gang.applied.partition("-")[0]) != gang.applied.partition("-")[0]
-            if not gang.job.spec.suspend and (wanted or differ):
-                body = json.dumps({"metadata": {"uid": uid}, "spec": {"suspend": True}}).encode()
-                path = paths.gang_path(namespace, name)
-                await self._write("PATCH", path, body, MERGE_PATCH, {"fieldManager": WRITER})
+            applied = gang.applied.partition("-")[0]
+            if not gang.job.spec.suspend and (wanted or roles.get(gang.name, applied) != applied):
+                body = {"metadata": {"uid": gang.uid}, "spec": {"suspend": True}}
+                await self._write(item, gang.name, body, MERGE_PATCH, {"fieldManager": WRITER})
 
     async def _apply(self, item: KubeJobSet, jobset: Mapping[str, Any], running: Sequence[Running]) -> None:
         """Apply the GangJob whose turn it is, unless it is as it was applied.
@@ -346,8 +351,7 @@ class JobSets:
                 document["metadata"] = {**document["metadata"], "uid": gang.uid}
             if not jobset["spec"].get("suspend"):
                 await self._ensure_objects(jobset)
-            path = paths.gang_path(item.namespace, stage.gang)
-            await self._write("PATCH", path, json.dumps(document).encode(), APPLY, FORCED)
+            await self._write(item, stage.gang, document, APPLY, FORCED)
             return
 
     async def _check_free(self, item: KubeJobSet, name: str) -> None:
@@ -361,14 +365,16 @@ class JobSets:
             found = json.loads(await self._client.request("GET", paths.gang_path(item.namespace, name)))["metadata"]
         except NotFound:
             return
-        owners = {one["uid"] for one in found.get("ownerReferences") or () if one["kind"] == names.KIND}
-        if owners or found.get("deletionTimestamp"):
+        if found.get("deletionTimestamp") or names.owners(found):
             raise Retryable(f"the GangJob {name} isn't seen yet, or an earlier JobSet's, and hasn't been deleted yet")
         text = f"a GangJob {name} exists that doesn't belong to the JobSet; delete or rename it"
         raise Rejected(text, text)
 
-    async def _write(self, method: str, path: str, body: bytes, kind: str, query: Mapping[str, str]) -> None:
-        await self._client.request(method, path, query=query, body=body, content_type=kind)
+    async def _write(
+        self, item: KubeJobSet, gang: str, change: Mapping[str, Any], kind: str, query: Mapping[str, str]
+    ) -> None:
+        path, body = paths.gang_path(item.namespace, gang), json.dumps(change).encode()
+        await self._client.request("PATCH", path, query=query, body=body, content_type=kind)
         self.results["applied"] += 1
 
     async def _ensure_objects(self, jobset: Mapping[str, Any]) -> None:
@@ -400,37 +406,37 @@ class JobSets:
         self, jobset: Mapping[str, Any], plural: str, name: str, body: Mapping[str, Any], *, is_owned: bool
     ) -> None:
         metadata = jobset["metadata"]
-        key, path = (metadata["uid"], f"{plural}/{name}"), f"/api/v1/namespaces/{metadata['namespace']}/{plural}"
-        if key in self._made:
+        made, key = self._made.setdefault(metadata["uid"], set()), f"{plural}/{name}"
+        path = paths.collection("/api/v1", metadata["namespace"], plural)
+        if key in made:
             return
         try:
             stored = json.loads(await self._client.request("GET", f"{path}/{name}"))["metadata"]
         except NotFound:
-            made: dict[str, Any] = {"apiVersion": "v1", **body}
-            made["metadata"] = {**body.get("metadata", {}), "name": name, "namespace": metadata["namespace"]}
+            new: dict[str, Any] = {"apiVersion": "v1", **body}
+            new["metadata"] = {**body.get("metadata", {}), "name": name, "namespace": metadata["namespace"]}
             if is_owned:
-                made["metadata"]["ownerReferences"] = [_owner(metadata)]
-            await self._client.request("POST", path, body=json.dumps(made).encode())
+                new["metadata"]["ownerReferences"] = [names.owner(metadata)]
+            await self._client.request("POST", path, body=json.dumps(new).encode())
         else:
-            owners = {one["uid"] for one in stored.get("ownerReferences") or () if one["kind"] == names.KIND}
-            if stored.get("deletionTimestamp") or owners - {metadata["uid"]}:
+            if stored.get("deletionTimestamp") or names.owners(stored) - {metadata["uid"]}:
                 raise Retryable(f"{plural}/{name} of an earlier JobSet hasn't been deleted yet")
-        self._made.add(key)
+        made.add(key)
 
     async def _hide_replaced(self, item: KubeJobSet, pods: Sequence[Pod]) -> None:
         """Take pods that have a successor out of the Service: they have its host name.
 
         A pod on a lost node stays for minutes, and peers that look its name up would find two addresses.
         """
-        newest: dict[str, int] = {}
+        made, newest = self._made.setdefault(item.uid, set()), dict[str, int]()
         for pod in pods:
             newest[pod.member] = max(pod.incarnation, newest.get(pod.member, 0))
         for pod in pods:
-            key = item.uid, f"pods/{pod.uid}"
-            if pod.incarnation < newest[pod.member] and key not in self._made:
+            key = f"pods/{pod.uid}"
+            if pod.incarnation < newest[pod.member] and key not in made:
                 change = {"metadata": {"uid": pod.uid, "labels": {names.JOBSET_NAME: None}}}
                 path, body = f"{paths.pod(item.namespace, pod.name)}/status", json.dumps(change).encode()
-                self._made.add(key)
+                made.add(key)
                 try:
                     await self._client.request("PATCH", path, body=body, content_type=MERGE_PATCH)
                 except (NotFound, Conflict):
@@ -486,14 +492,8 @@ class JobSets:
         return True
 
 
-def _owner(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    named = {"apiVersion": names.API_VERSION, "kind": names.KIND, "name": metadata["name"], "uid": metadata["uid"]}
-    return named | {"controller": True, "blockOwnerDeletion": True}
-
-
 def _path(namespace: str) -> str:
-    within = f"/namespaces/{namespace}" if namespace else ""
-    return f"/apis/{names.API_VERSION}{within}/jobsets"
+    return paths.collection(f"/apis/{names.API_VERSION}", namespace, "jobsets")
 
 
 def companion(house: House) -> JobSets:

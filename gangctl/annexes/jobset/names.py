@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 GROUP: Final = "jobset.x-k8s.io"
 API_VERSION: Final = f"{GROUP}/v1alpha2"
@@ -49,3 +50,14 @@ def job_name(jobset: str, replicated_job: str, job: int) -> str:
 def job_key(namespace: str, job: str) -> str:
     """The value of the label that tells the pods of one Job from all others of the cluster."""
     return hashlib.sha1(f"{namespace}/{job}".encode(), usedforsecurity=False).hexdigest()
+
+
+def owner(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """The reference of what a JobSet controls and is deleted with. ``metadata``: the JobSet's."""
+    named = {"apiVersion": API_VERSION, "kind": KIND, "name": metadata["name"], "uid": metadata["uid"]}
+    return named | {"controller": True, "blockOwnerDeletion": True}
+
+
+def owners(metadata: Mapping[str, Any]) -> set[str]:
+    """The UIDs of the JobSets that own an object. ``metadata``: the object's."""
+    return {one["uid"] for one in metadata.get("ownerReferences") or () if one["kind"] == KIND}

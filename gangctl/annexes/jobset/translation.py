@@ -35,8 +35,8 @@ from gangctl.api.names import (
     MAX_GANG_NAME,
     MAX_MEMBERS,
     MAX_POD_NAME,
-    MAX_ROLE_NAME,
     longest_pod_name,
+    role_name,
 )
 from gangctl.api.yaml_documents import UnreadableError, read
 
@@ -130,7 +130,7 @@ class _Translation:
         self._reasons: list[str] = []
         self._check_size()
         self._raise_reasons()
-        self._role_names = dict(zip((one["name"] for one in self._jobs), _role_names(self._jobs), strict=True))
+        self._role_names = _role_names(self._jobs)
         self._added = self._annotation()
 
     def stages(self) -> tuple[Stage, ...]:
@@ -246,9 +246,7 @@ class _Translation:
         return Stage(gang, roles, self._document(gang, spec))
 
     def _document(self, gang: str, spec: Mapping[str, Any]) -> dict[str, Any]:
-        name, uid = self._metadata["name"], self._metadata["uid"]
         labels = {key: one for key, one in (self._metadata.get("labels") or {}).items() if not key.startswith(_QUEUE)}
-        owner = {"apiVersion": names.API_VERSION, "kind": names.KIND, "name": name, "uid": uid}
         submitted = [{key: value for key, value in one.items() if key not in _OF_ROLE} for one in spec["roles"]]
         parts = (json.dumps(one, sort_keys=True).encode() for one in (submitted, spec))
         digest = "-".join(hashlib.sha256(one).hexdigest()[:16] for one in parts)
@@ -258,9 +256,9 @@ class _Translation:
             "metadata": {
                 "name": gang,
                 "namespace": self._metadata["namespace"],
-                "labels": labels | {names.JOBSET_NAME: name},
+                "labels": labels | {names.JOBSET_NAME: self._metadata["name"]},
                 "annotations": {ANNOTATION_APPLIED: digest},
-                "ownerReferences": [owner | {"controller": True, "blockOwnerDeletion": True}],
+                "ownerReferences": [names.owner(self._metadata)],
             },
             "spec": spec,
         }
@@ -484,16 +482,11 @@ def _jobs(replicated: Any) -> int:
     return sum(one.get("replicas", 1) for one in replicated)
 
 
-def _role_names(jobs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A name for each role: lower-case letters and digits, at most 15, and not twice."""
-    made: list[str] = []
+def _role_names(jobs: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Name of each replicated job -> name of its role."""
+    made: dict[str, str] = {}
     for job in jobs:
-        base = "".join(one for one in job["name"].lower() if one.isalnum())[:MAX_ROLE_NAME]
-        base = base if base[:1].isalpha() else f"r{base}"[:MAX_ROLE_NAME]
-        name, number = base, 2
-        while name in made:
-            name, number = f"{base[: MAX_ROLE_NAME - 2]}{number}", number + 1
-        made.append(name)
+        made[job["name"]] = role_name(job["name"], made.values())
     return made
 
 

@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Mapping
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from gangctl.annexes.node_records.records import DAY, Hour, Records
+from gangctl.annexes.node_records.records import DAY, HOUR, Hour, Records
 
 LEVEL: Final = 0.05
 INTERIM: Final = 0.001
@@ -78,7 +78,7 @@ class Verdict(NamedTuple):
 
 def sample(records: Records, nodes: Collection[str], since: float) -> Sample:
     """What happened on these nodes in the whole hours since a time in seconds since the epoch."""
-    first = math.ceil(since / 3600)
+    first = math.ceil(since / HOUR)
     hours = [[its for hour, its in records[node].hours.items() if hour >= first] for node in nodes if node in records]
     seen = [one for found in hours for one in found]
     events = {Measure.FAULTS: sum(one.fault for one in seen), Measure.RESTARTS: sum(one.restart for one in seen)}

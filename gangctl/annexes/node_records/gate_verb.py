@@ -16,7 +16,7 @@ from rich.text import Text
 
 from gangctl.annexes.node_records import gate, reader, selector
 from gangctl.annexes.node_records.gate import Comparison, Measure, Outcome, Sample, Verdict
-from gangctl.annexes.node_records.records import KEPT_HOURS
+from gangctl.annexes.node_records.records import HOUR, KEPT_HOURS
 from gangctl.api.model import rfc3339
 from gangctl.cli.errors import ExitCode, UserError
 from gangctl.cli.printers.output import console, print_document, print_err, trim_lines
@@ -216,7 +216,7 @@ def _seconds(text: str) -> float:
     hours = int(match[1]) * (24 if match[2] == "d" else 1) if match else 0
     if not 1 <= hours <= KEPT_HOURS:
         raise ArgumentTypeError(f"{text!r:.40} isn't a time from 1h to {KEPT_HOURS}h")
-    return hours * 3600.0
+    return hours * HOUR
 
 
 def _limits(text: str) -> Mapping[Measure, float]:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from rich.text import Text
 
 from gangctl.annexes.node_records import reader
-from gangctl.annexes.node_records.records import AVOIDED, NodeRecord, Records, Weights, pruned
+from gangctl.annexes.node_records.records import AVOIDED, HOUR, NodeRecord, Records, Weights, pruned
 from gangctl.api.model import rfc3339
 from gangctl.cli.errors import ExitCode, UserError
 from gangctl.cli.printers.output import console, print_document, print_out, trim_lines
@@ -130,7 +130,7 @@ def _weights(weights: Weights) -> str:
 
 
 def _observed_hours(one: NodeRecord) -> float:
-    return sum(its.seconds for its in one.hours.values()) / 3600
+    return sum(its.seconds for its in one.hours.values()) / HOUR
 
 
 def _document(name: str, one: NodeRecord, now: float) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from gangctl.annexes.node_records import stored
 from gangctl.annexes.node_records.records import NodeRecord, Records
 from gangctl.cli.errors import UserError, hint
-from gangctl.cli.targets.gangjobs import checked_name
+from gangctl.cli.targets.leader import parts_of
 from gangctl.cli.targets.port import DEFAULT_LEASE
 from gangctl.cluster.kube import paths
 from gangctl.cluster.kube.client import Client, Forbidden, NotFound
@@ -88,10 +88,8 @@ def named(records: Records, node: str) -> NodeRecord:
 
 
 async def _config_map(client: Client, controller: str) -> dict[str, Any]:
-    namespace, slash, lease = controller.partition("/")
-    if not slash or not namespace or not lease:
-        raise UserError(f"--controller is {controller!r}: use NAMESPACE/NAME")
-    namespace, name = checked_name(namespace, "namespace"), stored.name_of_map(checked_name(lease, "Lease"))
+    namespace, lease = parts_of(controller, "--controller")
+    name = stored.name_of_map(lease)
     try:
         found: dict[str, Any] = json.loads(await client.request("GET", paths.config_map(namespace, name)))
     except NotFound:

@@ -99,8 +99,8 @@ class LeadingController:
     def __init__(self, client: Client, access: PageAccess) -> None:
         """Raise UserError if a name of the access has no namespace."""
         self._client = client
-        self._namespace, self._lease = _parts(access.lease, "--controller")
-        self._account = access.service_account and _parts(access.service_account, "--service-account")
+        self._namespace, self._lease = parts_of(access.lease, "--controller")
+        self._account = access.service_account and parts_of(access.service_account, "--service-account")
         self._token = ""
         self._tls = ssl.create_default_context()
         # Its certificate has the name of a Service, and users can't read its authority. The API server has
@@ -224,7 +224,8 @@ async def _receive(far: aiohttp.ClientWebSocketResponse, writer: asyncio.StreamW
     writer.close()
 
 
-def _parts(name: str, flag: str) -> tuple[str, str]:
+def parts_of(name: str, flag: str) -> tuple[str, str]:
+    """Namespace and name of what a flag names as NAMESPACE/NAME; raise UserError if it is none."""
     namespace, slash, its = name.partition("/")
     if not slash or not its:
         raise UserError(f"{flag} is {name!r}: use NAMESPACE/NAME")

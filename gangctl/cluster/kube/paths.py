@@ -12,7 +12,7 @@ SCHEDULING: Final = "scheduling.k8s.io"
 
 def gangs_path(namespace: str = "") -> str:
     """The path of the GangJobs of a namespace, or of all namespaces."""
-    return _in(f"/apis/{API_VERSION}", namespace, PLURAL)
+    return collection(f"/apis/{API_VERSION}", namespace, PLURAL)
 
 
 def gang_path(namespace: str, name: str) -> str:
@@ -22,7 +22,7 @@ def gang_path(namespace: str, name: str) -> str:
 
 def pods(namespace: str = "") -> str:
     """Pods of a namespace, or of all namespaces."""
-    return _in("/api/v1", namespace, "pods")
+    return collection("/api/v1", namespace, "pods")
 
 
 def pod(namespace: str, name: str) -> str:
@@ -37,28 +37,29 @@ def eviction(namespace: str, name: str) -> str:
 
 def service(namespace: str, name: str) -> str:
     """One Service."""
-    return f"{_in('/api/v1', namespace, 'services')}/{name}"
+    return f"{collection('/api/v1', namespace, 'services')}/{name}"
 
 
 def config_map(namespace: str, name: str = "") -> str:
     """One ConfigMap, or where those of the namespace are created."""
-    return f"{_in('/api/v1', namespace, 'configmaps')}{f'/{name}' if name else ''}"
+    return f"{collection('/api/v1', namespace, 'configmaps')}{f'/{name}' if name else ''}"
 
 
 def pod_disruption_budgets(namespace: str) -> str:
     """PodDisruptionBudgets of a namespace."""
-    return _in("/apis/policy/v1", namespace, "poddisruptionbudgets")
+    return collection("/apis/policy/v1", namespace, "poddisruptionbudgets")
 
 
 def pod_groups(version: str, namespace: str) -> str:
     """PodGroups of a namespace, in a version of their API."""
-    return _in(f"/apis/{SCHEDULING}/{version}", namespace, "podgroups")
+    return collection(f"/apis/{SCHEDULING}/{version}", namespace, "podgroups")
 
 
 def events(namespace: str) -> str:
     """Events of a namespace."""
-    return _in("/apis/events.k8s.io/v1", namespace, "events")
+    return collection("/apis/events.k8s.io/v1", namespace, "events")
 
 
-def _in(group: str, namespace: str, plural: str) -> str:
+def collection(group: str, namespace: str, plural: str) -> str:
+    """Objects of a namespace, or of all namespaces. ``group``: ``/api/v1``, or ``/apis/`` and group and version."""
     return f"{group}/namespaces/{namespace}/{plural}" if namespace else f"{group}/{plural}"

@@ -21,7 +21,7 @@ from gangctl.cluster.kube.client import NoAnswer
 from gangctl.cluster.kube.reflector import WatchHealth
 from gangctl.core.facts.world import Device
 from gangctl.core.lifecycle.plan import Event
-from tests.cluster.kube.fakeapi import FakeApi, serving, status
+from tests.cluster.kube.fakeapi import FakeApi, status
 from tests.cluster.kube.objects import pod as pod_of_a_gang
 from tests.controller.replicas import Replica, replica
 from tests.wait import until_async
@@ -34,12 +34,6 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(policy, "SETTLE_SECONDS", 0.2)
     monkeypatch.setattr(policy, "WINDOW_SECONDS", 0.3)
     monkeypatch.setattr(policy, "FIRST_WAIT_SECONDS", 0.05)
-
-
-@pytest.fixture
-async def api() -> AsyncIterator[FakeApi]:
-    async with serving() as (found, _):
-        yield found
 
 
 def pod(name: str, uid: str = "", health: str = "Unhealthy", **labels: str) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from aiohttp import web
 
 from gangctl.annexes.jobset import companion
 from tests.annexes.jobset.jobsets import jobset, replicated
-from tests.cluster.kube.fakeapi import FakeApi, Fault, serving, status
+from tests.cluster.kube.fakeapi import FakeApi, Fault, status
 from tests.controller.replicas import replica
 from tests.wait import until_async
 
@@ -22,12 +21,6 @@ ON = ("--jobsets", "true")
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(companion, "FIRST_RETRY_SECONDS", 0.02)
     monkeypatch.setattr(companion, "LONGEST_RETRY_SECONDS", 0.1)
-
-
-@pytest.fixture
-async def api() -> AsyncIterator[FakeApi]:
-    async with serving() as (found, _):
-        yield found
 
 
 def created(name: str = "llama", **spec: Any) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from gangctl.annexes.node_records.records import NodeRecord
 from gangctl.api.model import rfc3339
 from gangctl.api.stored import roles_hash
 from gangctl.cluster.kube.projections import GANGS
-from tests.cluster.kube.fakeapi import FakeApi, Fault, serving, status
+from tests.cluster.kube.fakeapi import FakeApi, Fault, status
 from tests.cluster.kube.objects import gang, node, pod
 from tests.controller.replicas import replica
 from tests.wait import until_async
@@ -31,12 +30,10 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(companion, "RETRY_SECONDS", 0.02)
 
 
-@pytest.fixture
-async def api() -> AsyncIterator[FakeApi]:
-    async with serving() as (found, _):
-        await found.put("nodes", node("n1"))
-        await found.put("nodes", node("n2"))
-        yield found
+@pytest.fixture(autouse=True)
+async def _nodes(api: FakeApi) -> None:
+    await api.put("nodes", node("n1"))
+    await api.put("nodes", node("n2"))
 
 
 def ended(name: str, reason: str = "DeviceLost", namespace: str = "default", node: str = "n1") -> dict[str, Any]:
