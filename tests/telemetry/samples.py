@@ -9,7 +9,8 @@ from typing import cast
 from prometheus_client import CollectorRegistry
 
 from gangctl.annexes.device_guard.loop import DeviceGuard, GuardedPods
-from gangctl.annexes.node_records.companion import RESULTS, counts
+from gangctl.annexes.jobset import companion as jobsets
+from gangctl.annexes.node_records import companion as node_records
 from gangctl.cluster.kube.events import EventCounts
 from gangctl.cluster.kube.reflector import WatchHealth
 from gangctl.controller.gate import RefusalLog
@@ -52,7 +53,10 @@ class FakeSources:
                 status_write_failures=lambda: self.status_write_failures,
                 watches=lambda: self.watches,
                 spans=lambda: self.spans,
-                companions=lambda: [DeviceGuard(cast("GuardedPods", None)).requests, counts(dict.fromkeys(RESULTS, 0))],
+                companions=lambda: [
+                    DeviceGuard(cast("GuardedPods", None)).requests,
+                    *(one.counts(dict.fromkeys(one.RESULTS, 0)) for one in (node_records, jobsets)),
+                ],
                 events=lambda: self.events,
                 brake=lambda: self.brake,
                 unreadable=lambda: self.unreadable,
