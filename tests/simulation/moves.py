@@ -224,14 +224,10 @@ def _connect(u: Universe, uid: str) -> None:
 
 
 def next_time(u: Universe) -> int | None:
-    """When something is due next, if nothing else happens."""
+    """When something is due next, if nothing else happens: in a millisecond, if it is due now."""
     times = [deadline for box in u.boxes.values() if (deadline := _deadline(u, box)) is not None]
-    times += [
-        max(leader.wake_at, u.now + 1)
-        for leader in u.leaders.values()
-        if leader.wake_at is not None and not leader.frozen
-    ]
-    return min(times, default=None)
+    times += [leader.wake_at for leader in u.leaders.values() if leader.wake_at is not None and not leader.frozen]
+    return max(min(times), u.now + 1) if times else None
 
 
 def advance(u: Universe, until: int) -> None:
@@ -272,7 +268,7 @@ def live(u: Universe, until: int) -> None:
                 break
             perform(u, move)
         due = next_time(u)
-        advance(u, until if due is None else min(until, max(due, u.now + 1)))
+        advance(u, until if due is None else min(until, due))
 
 
 def _ping_ms(u: Universe) -> int:
