@@ -162,11 +162,10 @@ class Universe:
         self.note_lost(uid)
 
     def remove_pod(self, uid: str) -> None:
-        """The pod's object is gone from the API."""
+        """The pod's object is gone from the API. What no controller has known for long goes with it."""
         pod = self.pods.pop(uid)
         box = self.boxes.get(uid)
-        if not pod.terminated or not self.leaders:  # Its last words go with it.
-            truth.forget(self, uid)
+        truth.forget(self, uid)
         if box is not None and not (pod.terminated and box.exited):  # The collector says Failed of pods that run.
             self._gone(uid)
         if box is None or box.exited:
