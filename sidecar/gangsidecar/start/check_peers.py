@@ -13,15 +13,13 @@ import hashlib
 import math
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Callable, Dict, List, NamedTuple
 
 MIB = 1 << 20
 AGAIN_SECONDS = 0.05
 HELLO_SECONDS = 2.0
 MAX_LINE = 1 << 12
-Figures = Dict[int, List[float]]
-"""By rank: what rank 0 has measured of it."""
 Faults = Dict[int, str]
 """By rank: what rank 0 has seen of it that is wrong."""
 
@@ -149,30 +147,33 @@ def dial(place: Place, options: argparse.Namespace) -> Peer:
             return Peer(link, 0, options.deadline)
 
 
-def serve(
-    place: Place,
-    options: argparse.Namespace,
-    measure: Callable[[Peer], list[float]],
-    settle: Callable[[Figures], Figures],
-) -> tuple[Figures, Faults]:
-    """As rank 0, measure one rank after the other, and tell each what it is to judge itself by.
+class Served(NamedTuple):
+    """What rank 0 has measured."""
 
-    Returns the figures by rank, and what is wrong with other ranks.
-    """
+    peers: Dict[int, Peer]
+    figures: Dict[int, List[float]]
+    """By rank."""
+    faults: Faults
+
+    def tell(self, figures: Mapping[int, Sequence[float]]) -> None:
+        """Tell each rank the numbers by which it is to judge itself. Without them, it fails."""
+        for rank, figure in figures.items():
+            with contextlib.suppress(Failed):
+                self.peers[rank].send(*figure)
+
+
+def serve(place: Place, options: argparse.Namespace, measure: Callable[[Peer], List[float]]) -> Served:
+    """As rank 0, measure one rank after the other."""
     peers, strays = _accepted(place, options)
     faults = {rank: f"rank {rank} didn't connect{strays}" for rank in range(1, place.size) if rank not in peers}
-    figures: Figures = {}
+    figures: Dict[int, List[float]] = {}
     for left, peer in zip(range(len(peers), 0, -1), peers.values()):
         peer.deadline = time.monotonic() + (options.deadline - time.monotonic()) / left
         try:
             figures[peer.rank] = measure(peer)
         except Failed as failure:
             faults[peer.rank] = str(failure)
-    for rank, figure in settle(figures).items():
-        peers[rank].deadline = options.deadline
-        with contextlib.suppress(Failed):  # It has what it needs to fail by itself.
-            peers[rank].send(*figure)
-    return figures, faults
+    return Served(peers, figures, faults)
 
 
 def _accepted(place: Place, options: argparse.Namespace) -> tuple[dict[int, Peer], str]:
@@ -189,12 +190,11 @@ def _accepted(place: Place, options: argparse.Namespace) -> tuple[dict[int, Peer
             except socket.timeout:
                 break
             peer = Peer(link, -1, min(end, time.monotonic() + HELLO_SECONDS))
-            try:
+            line, name = b"", ""
+            with contextlib.suppress(Failed, ValueError):
                 line = peer.receive_line()
                 name, rank = line.decode().split()
                 peer.rank = int(rank)
-            except (Failed, ValueError):
-                name, line = "", b"no rank"
             if name == options.name and 0 < peer.rank < place.size and peer.rank not in peers:
                 peers[peer.rank] = peer
             else:

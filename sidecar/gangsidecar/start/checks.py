@@ -31,7 +31,6 @@ from gangsidecar.start.check_peers import (
     MAX_LINE,
     MIB,
     Failed,
-    Figures,
     Peer,
     Place,
     Untold,
@@ -152,7 +151,7 @@ def disk(options: argparse.Namespace) -> str:
 
 def _write_and_read(path: str, options: argparse.Namespace) -> str:
     name = _probe_name(path)
-    file = _open_probe(name)
+    file = _open_probe(name, os.O_RDWR)
     try:
         os.unlink(name)
         began = time.monotonic()
@@ -189,7 +188,7 @@ def _touch(path: str, *, writes: bool) -> str:
         raise Failed("is on no mount")
     if writes:
         name = _probe_name(real)
-        file_number = _open_probe(name)
+        file_number = _open_probe(name, os.O_WRONLY)
         try:
             _write_all(file_number, b"gangctl")
             os.fsync(file_number)
@@ -204,8 +203,8 @@ def _probe_name(folder: str) -> str:
     return os.path.join(folder, f".gangctl-check-{socket.gethostname()}")
 
 
-def _open_probe(name: str) -> int:
-    return os.open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+def _open_probe(name: str, access: int) -> int:
+    return os.open(name, access | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
 def _write_all(file: int, data: bytes) -> None:
@@ -366,12 +365,12 @@ def all_reduce(options: argparse.Namespace) -> str:
         peer.send_blocks(options.mib, flip=flip)
         return [peer.receive_blocks(options.mib)]
 
-    figures, faults = serve(place, options, measure, lambda figures: figures)
-    rates = {rank: f"{rate:.0f} MB/s from rank {rank}" for rank, (rate,) in figures.items()}
-    slow = {
-        rank: f"{rates[rank]}, floor {options.floor:g}" for rank, (rate,) in figures.items() if rate < options.floor
-    }
-    return of_rank_0(place, {**faults, **slow}, rates[min(figures, key=figures.__getitem__)] if figures else "")
+    served = serve(place, options, measure)
+    served.tell(served.figures)
+    rates = {rank: rate for rank, (rate,) in served.figures.items()}
+    said = {rank: f"{rate:.0f} MB/s from rank {rank}" for rank, rate in rates.items()}
+    slow = {rank: f"{said[rank]}, floor {options.floor:g}" for rank, rate in rates.items() if rate < options.floor}
+    return of_rank_0(place, {**served.faults, **slow}, said[min(rates, key=rates.__getitem__)] if rates else "")
 
 
 def _summed(torch: Any, place: Place, options: argparse.Namespace) -> str:
@@ -424,14 +423,13 @@ def clock_skew(options: argparse.Namespace) -> str:
         error, ahead = min(trips)
         return [ahead, error]
 
-    def settle(figures: Figures) -> Figures:
-        middle = statistics.median_low([0.0, *(ahead for ahead, _ in figures.values())])
-        return {rank: [ahead - middle, error] for rank, (ahead, error) in figures.items()}
-
-    figures, faults = serve(place, options, measure, settle)
-    of_rank_0(place, faults, "")
-    ahead = statistics.median_low([0.0, *(ahead for ahead, _ in figures.values())])
-    return _skew(options, -ahead, max(error for _, error in figures.values()))
+    served = serve(place, options, measure)
+    others = served.figures.values()
+    middle = statistics.median_low([0.0, *(ahead for ahead, _ in others)])
+    served.tell({rank: [ahead - middle, error] for rank, (ahead, error) in served.figures.items()})
+    of_rank_0(place, served.faults, "")
+    own = _skew(options, -middle, statistics.median_low([error for _, error in others]))
+    return of_rank_0(place, served.faults, own)
 
 
 def _skew(options: argparse.Namespace, ahead: float, error: float) -> str:
