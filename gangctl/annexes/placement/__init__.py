@@ -1,0 +1,14 @@
+"""Show where gangs are, what that costs when a node fails, and which devices nobody can use: `gangctl placement`."""
+
+from __future__ import annotations
+
+from gangctl.cli.registry import VerbRegistration
+
+REGISTERED = (
+    VerbRegistration(
+        "placement",
+        "Show stranded devices, gangs by failure domain, and what to pack or to spread gangs would have cost",
+        "gangctl.annexes.placement.verb",
+        before="trace",
+    ),
+)
