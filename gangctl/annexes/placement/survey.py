@@ -21,8 +21,8 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import Incident
 from gangctl.api.names import LABEL_UID
 from gangctl.api.reasons import Reason
-from gangctl.api.status import Status
-from gangctl.core.record.incidents import node_faults
+from gangctl.core.facts.evidence import Strength, default
+from gangctl.core.record.incidents import node_of
 from gangctl.explain.why.filters import Filter, Neighbours, free_resources, refusals
 from gangctl.explain.why.world import Inventory
 from gangctl.kubernetes.objects import Node, WholePod
@@ -243,7 +243,7 @@ def _gangs(board: Board, jobs: Mapping[str, GangJob]) -> Iterator[GangSpread]:
 
 def _history(jobs: Sequence[GangJob]) -> History:
     incidents = [one for job in jobs for one in job.status.incidents]
-    found = [fault.incident for job in jobs for fault in node_faults(Status(), job.status)]
+    found = [incident for job in jobs for _, incident in _faults(job)]
     replaced = [one.milliseconds.replace for one in incidents if one.milliseconds.replace]
     return History(
         min((one.time for one in incidents), default=None),
@@ -252,6 +252,15 @@ def _history(jobs: Sequence[GangJob]) -> History:
         len(replaced),
         sum(replaced) / 1000,
     )
+
+
+def _faults(job: GangJob) -> list[tuple[str, Incident]]:
+    """The settled incidents that are put down to a node or a device, each with its node."""
+    return [
+        (node_of(one), one)
+        for one in job.status.incidents
+        if one.settled and default(one.cause.reason).strength >= Strength.NODE and node_of(one)
+    ]
 
 
 def _members(incident: Incident) -> set[str]:
@@ -294,10 +303,10 @@ class _Event:
 
 
 def _events(jobs: Sequence[GangJob]) -> list[_Event]:
-    found = [(fault, _name(job)) for job in jobs for fault in node_faults(Status(), job.status)]
+    found = [(node, incident, _name(job)) for job in jobs for node, incident in _faults(job)]
     events: list[_Event] = []
     newest: dict[tuple[str, str], _Event] = {}
-    for (node, incident), gang in sorted(found, key=lambda one: (one[0].incident.cause.time, one[1])):
+    for node, incident, gang in sorted(found, key=lambda one: (one[1].cause.time, one[2])):
         key, time = (node, incident.cause.reason), incident.cause.time
         if key not in newest or time > newest[key].time + TOGETHER_SECONDS:
             newest[key] = _Event(*key, time, [])
@@ -311,8 +320,8 @@ def _seconds(jobs: Sequence[GangJob]) -> dict[str, float]:
     took = {
         _name(job): [
             story.milliseconds / 1000
-            for fault in node_faults(Status(), job.status)
-            if (story := incident_story(job, fault.incident, fault.incident.time)).milliseconds is not None
+            for _, incident in _faults(job)
+            if (story := incident_story(job, incident, incident.time)).milliseconds is not None
         ]
         for job in jobs
     }

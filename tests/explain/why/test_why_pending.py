@@ -61,6 +61,19 @@ def test_enough_in_total_and_not_on_one_node_names_the_nodes_and_what_would_have
     assert "no few pods that could move would make room" in finding.do
 
 
+def test_a_profile_of_mig_is_a_resource_like_another() -> None:
+    mig = "nvidia.com/mig-1g.10gb"
+    parts: dict[str, Any] = {"containers": [{"name": "main", "resources": {"limits": {mig: "4"}}}]}
+    nodes = [node(name, 0, allocatable={mig: "7", "nvidia.com/mig-3g.40gb": "8"}) for name in ("node-a", "node-b")]
+    there = cluster(nodes, pod("bert", on="node-a", **parts), pod("t5", on="node-b", **parts))
+    finding = found((pod("gang-worker-0-0", **SAID, **parts),), there)
+    assert finding.kind is FindingKind.FRAGMENTED
+    assert finding.seen == (
+        f"worker-0 has no node: it needs 4 {mig}; enough in total, not on one node: 6 {mig} free in total, at most 3 "
+        "on one node"
+    )
+
+
 def test_the_smallest_pod_that_makes_room_and_fits_elsewhere_would_move() -> None:
     there = cluster(
         [*halves(), node("node-c", 2)],
