@@ -1,4 +1,4 @@
-"""Show where gangs are, what that costs when a node fails, and which devices nobody can use: `gangctl placement`."""
+"""Show where gangs are, what that costs when a node fails, and which devices no pod can use: `gangctl placement`."""
 
 from __future__ import annotations
 
