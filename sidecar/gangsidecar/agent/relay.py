@@ -78,7 +78,7 @@ class Relay:
                 self.gate = attempt_gate.with_directive(self.gate, message, now_ms())
             case wire.Scan():
                 self._scan = line
-            case wire.Ping() | wire.Imports():
+            case wire.Check() | wire.Ping() | wire.Imports():
                 pass
             case _:
                 raise wire.WireError(f"a {type(message).__name__} doesn't come from a controller")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, get_args
 from gangsidecar import wire
 from gangsidecar.common import log, now_ms
 from gangsidecar.supervisor import lookups, machine, persistence, processes
+from gangsidecar.supervisor.checks import Checks
 from gangsidecar.supervisor.connections import SidecarConnection
 from gangsidecar.supervisor.event_loop import READ, WRITE, EventLoop, ForkedHelpers
 from gangsidecar.supervisor.lookups import PortSearch, Scans
@@ -44,7 +45,7 @@ LAST_LOOK_AGAIN_MS = 64
 
 _FORWARDED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
 _CAUGHT = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, *_FORWARDED)
-_RECEIVED = {wire.Directive, wire.Ping, wire.Scan, wire.Imports, *get_args(wire.FrameworkMessage)}
+_RECEIVED = {wire.Directive, wire.Ping, wire.Scan, wire.Check, wire.Imports, *get_args(wire.FrameworkMessage)}
 
 
 class Driver:
@@ -61,6 +62,7 @@ class Driver:
         self._draining = False
         self._helpers = ForkedHelpers(self._loop)
         self._workers = Workers(self._loop, settings, self._helpers.pids, self._feed)
+        self._checks = Checks(self._loop, settings)
         self._ports = PortSearch(self._loop, settings.identity.pod, self._feed)
         self._scans = Scans(self._helpers, settings.identity.pod, self._send)
         self._seq = 0
@@ -118,7 +120,7 @@ class Driver:
         self._reap()
         while self._pending:
             event = self._pending.popleft()
-            if not isinstance(event, machine.Exited):
+            if not isinstance(event, (machine.Exited, machine.CheckEnded)):
                 self._reap()
             self._step(event)
         self._draining = False
@@ -156,6 +158,9 @@ class Driver:
             self._kill()
         elif isinstance(effect, machine.FindPorts):
             self._ports.begin(effect.attempt, effect.base, effect.count)
+        elif isinstance(effect, machine.RunCheck):
+            failed = self._checks.start(effect.check)
+            self._pending.extend(() if failed is None else (failed,))
         elif isinstance(effect, machine.LookForRestore):
             self._look(effect, now_ms() + RESTORE_LOOK_MS)
         elif isinstance(effect, machine.Send):
@@ -184,6 +189,11 @@ class Driver:
     def _reap(self) -> None:
         for pid, status in processes.reap():
             self._helpers.pids.discard(pid)
+            checked = self._checks.note_end(pid, status)
+            if checked is not None:
+                log("info", "a check ended", turn=checked.turn, exit_code=checked.exit_code, signal=checked.signal)
+                self._step(checked)
+                continue
             exited = self._workers.note_end(pid, status, by_itself=self._state.stop is None)
             if exited is not None:
                 log("info", "a process of the worker ended", pid=pid, exit_code=exited.exit_code, signal=exited.signal)

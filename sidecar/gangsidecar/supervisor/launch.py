@@ -13,6 +13,7 @@ import os
 import re
 import signal
 import stat
+import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -22,6 +23,13 @@ from gangsidecar.supervisor import kernel, processes
 from gangsidecar.supervisor.machine import Exited
 from gangsidecar.supervisor.persistence import remove
 
+ARCHIVE = (
+    os.path.join(os.path.dirname(os.path.abspath(sys.executable)), wire.SUPERVISOR_ARCHIVE)
+    if kernel.IS_STATIC
+    else os.path.dirname(os.path.dirname(os.path.abspath(wire.__path__[0])))
+)
+"""The place where the user's interpreter finds what of gangctl it runs: the archive beside the static executable, or
+the file (in a checkout the folder) from which this program runs."""
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
 """As in shells."""

@@ -49,7 +49,7 @@ def spawn(command: Sequence[str], environment: dict[str, str], output: tuple[int
     standard output and standard error. OSError: it can't be executed; ValueError: a NUL or a lone surrogate is in it.
     """
     failure = OSError(errno.ENOENT, os.strerror(errno.ENOENT))
-    for path in _candidates(command[0], environment):
+    for path in candidates(command[0], environment):
         try:
             return os.posix_spawn(
                 path,
@@ -70,7 +70,8 @@ def spawn(command: Sequence[str], environment: dict[str, str], output: tuple[int
     raise failure
 
 
-def _candidates(program: str, environment: dict[str, str]) -> Iterator[str]:
+def candidates(program: str, environment: dict[str, str]) -> Iterator[str]:
+    """Yield the paths at which a program with this environment would look for another."""
     if "/" in program:
         yield program
         return

@@ -29,7 +29,6 @@ import os
 import re
 import signal
 import socket
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -45,16 +44,10 @@ from gangsidecar.supervisor.event_loop import READ, EventLoop
 from gangsidecar.supervisor.fork_trust import ForkTrust
 from gangsidecar.supervisor.handover import EXECUTE, Handovers, Starting
 from gangsidecar.supervisor.import_lists import ImportLists, Known, is_module, same
+from gangsidecar.supervisor.launch import ARCHIVE
 from gangsidecar.supervisor.persistence import remove
 from gangsidecar.wire.python_command import PythonCommand, ignores_hooks, parse_python
 
-ARCHIVE = (
-    os.path.join(os.path.dirname(os.path.abspath(sys.executable)), wire.SUPERVISOR_ARCHIVE)
-    if kernel.IS_STATIC
-    else os.path.dirname(os.path.dirname(os.path.abspath(wire.__path__[0])))
-)
-"""The place where the user's interpreter finds the template: the archive beside the static executable, or the file (in
-a checkout the folder) from which this program runs."""
 AUTO = "Auto"
 """Preload what the worker has imported by its first step."""
 WITHOUT_STEPS_MS = 60_000

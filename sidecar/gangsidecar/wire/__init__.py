@@ -38,11 +38,15 @@ from gangsidecar.wire.coding import (
     to_words,
 )
 from gangsidecar.wire.messages import (
+    CHECK_DETAIL,
     LOG_LINE,
     LOG_PATTERN,
+    MAX_CHECKED,
     MAX_FOUND,
     MAX_LOG_PATTERNS,
     MAX_VERIFIED,
+    Check,
+    Checked,
     Checkpoint,
     Corruption,
     Directive,

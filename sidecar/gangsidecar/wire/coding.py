@@ -27,7 +27,7 @@ from functools import cache
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_type_hints
 
-from gangsidecar.wire.messages import MAX_LOG_PATTERNS, MAX_VERIFIED, End, Message, Milestone
+from gangsidecar.wire.messages import MAX_CHECKED, MAX_LOG_PATTERNS, MAX_VERIFIED, End, Message, Milestone
 
 VERSION = 1
 MAX_BYTES = 1 << 20
@@ -52,6 +52,7 @@ _LIMITS = {
     "Report.reached": len(Milestone),
     "Report.log_matches": MAX_LOG_PATTERNS,
     "Report.verified": MAX_VERIFIED,
+    "Report.checks": MAX_CHECKED,
 }
 """Path of a list -> how many items it may have, where that is not :data:`MAX_ITEMS`."""
 _MESSAGES: dict[str, type] = {kind.__name__: kind for kind in get_args(Message)}

@@ -20,6 +20,10 @@ MAX_VERIFIED = 16
 """At most so many newest verified steps are remembered: no restart that needs one goes further back."""
 MAX_FOUND = 64
 """At most so many newest complete steps of a tier are listed: no restart goes further back."""
+MAX_CHECKED = 32
+"""So many newest results of checks of one attempt are reported."""
+CHECK_DETAIL = 300
+"""Characters of what a check says that are reported."""
 
 
 @dataclass(frozen=True)
@@ -134,6 +138,48 @@ class Scanned:
     pod: str
     found: tuple[Found, ...] = ()
     error: str = ""
+
+
+@dataclass(frozen=True)
+class Check:
+    """Run this command of the job in the worker's place, before the attempt starts: no worker runs meanwhile.
+
+    Sent again, it does no harm: each turn of an attempt is run once in a session.
+    """
+
+    attempt: int
+    turn: int
+    """The number of the turn within the attempt. A member takes part in one check at a time."""
+    name: str
+    timeout_ms: int
+    command: tuple[str, ...] = ()
+    """Empty: a program of gangctl's own."""
+    builtin: str = ""
+    """Its name."""
+    args: tuple[str, ...] = ()
+    """Its arguments."""
+    rank: int = 0
+    """Of the member, among those that are checked together."""
+    size: int = 1
+    """Their number."""
+    host: str = ""
+    """The address of their rank 0."""
+    port: int = 0
+    """A port that was free there."""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The end of a check. Neither an exit code nor a signal: it took too long and was killed."""
+
+    attempt: int
+    turn: int
+    name: str
+    took_ms: int
+    exit_code: int | None = None
+    signal: int | None = None
+    detail: str = ""
+    """The last line that it printed on standard output; printable ASCII, with all else escaped."""
 
 
 def step_name(pattern: str) -> re.Pattern[str]:
@@ -422,6 +468,8 @@ class Report:
     corruption: Corruption | None = None
     verified: tuple[Verified, ...] = ()
     """The newest steps that were verified in the attempt that ran last, newest first."""
+    checks: tuple[Checked, ...] = ()
+    """Those that have ended in the attempt of this report, newest last."""
 
 
 @dataclass(frozen=True)
@@ -475,9 +523,9 @@ class Watching:
 FrameworkMessage = Checkpoint | Dropped | Reached | Progress | Request | Corruption | Verified | Watching
 """A call to the framework API, from the sidecar to the supervisor, which folds it into its report."""
 
-Message = Report | Scanned | Directive | Scan | Ping | Imports | FrameworkMessage
-"""Report and Scanned go from the supervisor to the controller; Directive, Scan and Ping go the other way; Imports go
-both ways."""
+Message = Report | Scanned | Directive | Scan | Check | Ping | Imports | FrameworkMessage
+"""Report and Scanned go from the supervisor to the controller; Directive, Scan, Check and Ping go the other way;
+Imports go both ways."""
 
 
 def aged(report: Report, by_ms: int) -> Report:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from gangsidecar import wire
 from gangsidecar.supervisor import machine
 from gangsidecar.supervisor.machine import (
+    CheckEnded,
     Exited,
     KillTree,
     Parkable,
@@ -16,6 +17,7 @@ from gangsidecar.supervisor.machine import (
     Quit,
     RestoreMissing,
     RestoreSeen,
+    RunCheck,
     Signal,
     Spawn,
     Started,
@@ -24,6 +26,7 @@ from gangsidecar.supervisor.machine import (
     TreeGone,
 )
 from gangsidecar.wire import (
+    Check,
     Checkpoint,
     Corruption,
     Dropped,
@@ -76,6 +79,8 @@ def events() -> st.SearchStrategy[tuple[int, machine.Input | None]]:
         st.builds(LogMatch, attempts, st.sampled_from("ab"), st.just("line")),
         st.builds(RestoreSeen, attempts),
         st.builds(RestoreMissing, attempts),
+        st.builds(Check, attempts, st.integers(1, 3), st.just("disk"), st.sampled_from([500, 5_000])),
+        st.builds(CheckEnded, st.integers(1, 3), st.integers(0, 1)),
         st.builds(PortsFound, attempts, st.just(())),
         st.builds(Parkable, st.integers(0, 2), st.booleans()),
         st.builds(Parked, st.integers(0, 2), attempts),
@@ -100,6 +105,7 @@ def sequences() -> st.SearchStrategy[list[tuple[int, machine.Input | None]]]:
 def test_no_order_of_events_breaks_the_invariants(sequence: list[tuple[int, machine.Input | None]]) -> None:
     state = machine.start_session(IDENTITY, "s1", 0)
     now, spawned, alive, terminated, attempt, done = 0, set[int](), False, False, 0, False
+    checking = False
     for after, event in sequence:
         now += after
         before = state
@@ -107,7 +113,7 @@ def test_no_order_of_events_breaks_the_invariants(sequence: list[tuple[int, mach
         hash(state)
         terminated = terminated or isinstance(event, Terminate)
         if isinstance(event, TreeGone):
-            alive = False
+            alive = checking = False
         for effect in effects:
             assert not done, "nothing may be done after Quit"
             if isinstance(effect, Spawn):
@@ -115,7 +121,9 @@ def test_no_order_of_events_breaks_the_invariants(sequence: list[tuple[int, mach
                 assert effect.run.session == "s1", "only this session's Run starts anything"
                 assert not terminated, "nothing starts after SIGTERM"
                 assert not alive, "no two workers at once"
-                waited = before.stop is not None and before.stop.of_parked and isinstance(event, TreeGone)
+                assert not checking, "no worker runs while a check does"
+                parked = before.stop is not None and before.stop.of_parked
+                waited = (parked or before.check is not None) and isinstance(event, TreeGone)
                 assert before.phase is (Phase.STOPPING if waited else Phase.READY)
                 assert before.directive is not None
                 searched = effect.run.log_patterns or (effect.run.source is not None and effect.run.source.pattern)
@@ -124,13 +132,18 @@ def test_no_order_of_events_breaks_the_invariants(sequence: list[tuple[int, mach
                 assert set(effect.parked) <= {one for one, _ in before.parked}, "only what has parked goes on"
                 spawned.add(effect.attempt)
                 alive = True
+            if isinstance(effect, RunCheck):
+                assert not any((alive, checking, terminated)), "a check runs alone"
+                _may_run(state, effect.check)
+                checking = True
             if isinstance(effect, (Signal, KillTree)):
-                assert alive or before.parked, "only a live worker is signalled"
+                assert alive or checking or before.parked, "only a live worker is signalled"
             if isinstance(effect, Quit):
                 assert not alive, "a supervisor never leaves a worker behind"
                 assert not state.parked, "nor what has parked"
                 done = True
         report = machine.report(state, now, 1)
+        assert {one.attempt for one in report.checks} <= {report.attempt}, "results are of the attempt"
         assert wire.decode(wire.encode(report)) == report
         assert report.attempt >= attempt, "a supervisor never goes back"
         attempt = report.attempt
@@ -147,6 +160,12 @@ def test_no_order_of_events_breaks_the_invariants(sequence: list[tuple[int, mach
         if due is not None:
             ticked, _ = machine.step(state, max(due, now), Tick())
             assert machine.deadline(ticked) != due or ticked != state, "a timer that fires is over"
+
+
+def _may_run(state: machine.State, check: Check) -> None:
+    report = machine.report(state, 0, 1)
+    assert (report.phase, report.attempt) == (Phase.READY, check.attempt), "a check is of the attempt that is Ready"
+    assert check.turn not in {one.turn for one in report.checks}, "what has a result is not run again"
 
 
 @settings(max_examples=100, deadline=None)

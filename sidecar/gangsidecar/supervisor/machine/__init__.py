@@ -19,6 +19,8 @@ So the machine never goes back. In each state at most one timer is next (``stop.
     a stop began        SIGKILL at    min over its directives of (stop.since + grace_ms)
     SIGKILL was sent    Stuck at      stop.killed_at + STUCK_MS
     a worker is alive   stop at       min(terminated_at + TERMINATE_MS, leased_at + isolation_ms)
+    a check is alive    SIGKILL at    min(check.since + timeout_ms, terminated_at + TERMINATE_MS,
+                                          leased_at + isolation_ms)
     some are parked     SIGKILL at    min(parked_at + PARKED_MS, leased_at + isolation_ms)
     nothing is alive    Done at       min(max(pinged_at, gone_at) + orphan_ms,
                                           max(terminated_at, gone_at) + TERMINATE_MS)
@@ -34,8 +36,9 @@ from collections.abc import Callable
 from typing import Any, get_args
 
 from gangsidecar import wire
-from gangsidecar.supervisor.machine import directives, stop, worker
+from gangsidecar.supervisor.machine import checks, directives, stop, worker
 from gangsidecar.supervisor.machine.events import (
+    CheckEnded,
     Effect,
     Effects,
     Exited,
@@ -53,6 +56,7 @@ from gangsidecar.supervisor.machine.events import (
     Refuse,
     RestoreMissing,
     RestoreSeen,
+    RunCheck,
     Save,
     Send,
     Signal,
@@ -75,6 +79,8 @@ _HANDLERS: dict[type, Callable[[State, int, Any], Result]] = {
     RestoreSeen: directives.restore_seen,
     RestoreMissing: directives.restore_missing,
     StacksTaken: stop.stacks_taken,
+    wire.Check: checks.begin,
+    CheckEnded: checks.ended,
     Started: worker.record_start,
     WarmStarted: worker.warm_started,
     Exited: worker.record_exit,
@@ -96,7 +102,7 @@ def step(state: State, now_ms: int, event: Input) -> Result:
     has ended: an end that was there before the stop is a natural one.
     """
     effects: Effects = ()
-    if not isinstance(event, (Exited, TreeGone)):
+    if not isinstance(event, (Exited, CheckEnded, TreeGone)):
         timer = stop.next_timer(state)
         while timer is not None and timer[0] <= now_ms:
             state, more = timer[1](state, now_ms)

@@ -23,7 +23,7 @@ from gangsidecar.supervisor.machine.events import (
     Spawn,
 )
 from gangsidecar.supervisor.machine.state import Result, State, enter, lease_ends
-from gangsidecar.supervisor.machine.stop import announce, end_parked, finish, is_searched, shorten_stop
+from gangsidecar.supervisor.machine.stop import announce, begin_stop, end_parked, finish, is_searched, shorten_stop
 from gangsidecar.wire import Phase, Verb
 
 
@@ -40,7 +40,7 @@ def directive(state: State, now_ms: int, new: wire.Directive) -> Result:
     if new.verb is Verb.RUN:
         return _run(state, now_ms, new)
     state = replace(
-        state, directive=new, orphan_ms=new.orphan_ms, looking=False, ports=(), stop_ms=None, killed_ms=None
+        state, directive=new, orphan_ms=new.orphan_ms, looking=False, ports=(), stop_ms=None, killed_ms=None, checks=()
     )
     if not state.alive:
         return settle(state, now_ms)
@@ -54,8 +54,8 @@ def directive(state: State, now_ms: int, new: wire.Directive) -> Result:
     return state, (*effects, Send())
 
 
-def settle(state: State, now_ms: int) -> Result:
-    """No process is left but parked ones: what the newest directive makes of that."""
+def settle(state: State, now_ms: int, *, checked: bool = False) -> Result:
+    """No process is left but parked ones: what the newest directive makes of that. ``checked``: a check was ended."""
     current = state.directive
     ends = state.terminated_at is not None or (current is not None and current.verb is Verb.FINISH)
     if state.parked and ends:
@@ -67,7 +67,8 @@ def settle(state: State, now_ms: int) -> Result:
         return finish(state, now_ms)
     if current is None or current.run is None or current.attempt == state.ran:
         return enter(state, now_ms, Phase.RUNNING), (Send(),)
-    waited = is_searched(current.run) and state.phase is Phase.STOPPING  # For the end of what was parked.
+    # For the end of a check, or of what was parked.
+    waited = (checked or is_searched(current.run)) and state.phase is Phase.STOPPING
     if waited and state.terminated_at is None and not _is_cut_off(state, now_ms, current):
         state, effects = _begin(state, now_ms, current.attempt, current.run)
         return state, (*effects, Send())
@@ -147,6 +148,9 @@ def _run(state: State, now_ms: int, new: wire.Directive) -> Result:
     state = replace(
         state, directive=new, orphan_ms=new.orphan_ms, missing_step=None, missing_attempt=0, missing_folder=False
     )
+    if state.alive:  # A check, which the controller doesn't wait for any more. It ends first: see settle.
+        state, effects = begin_stop(state, now_ms)
+        return enter(state, now_ms, Phase.STOPPING), (*effects, Send())
     if state.parked and is_searched(run):
         return end_parked(state, now_ms)  # The worker starts when they are gone: see settle.
     return _begin(state, now_ms, new.attempt, run)

@@ -105,6 +105,16 @@ class StacksTaken:
 
 
 @dataclass(frozen=True)
+class CheckEnded:
+    """The process of a check has ended and was reaped (or could not be executed); others of it may be left."""
+
+    turn: int
+    exit_code: int | None = None
+    signal: int | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True)
 class Terminate:
     """SIGTERM reached the supervisor: its pod is to end."""
 
@@ -129,6 +139,8 @@ Input = (
     | RestoreSeen
     | RestoreMissing
     | StacksTaken
+    | wire.Check
+    | CheckEnded
     | Terminate
     | Tick
 )
@@ -162,6 +174,13 @@ class FindPorts:
     attempt: int
     base: int
     count: int
+
+
+@dataclass(frozen=True)
+class RunCheck:
+    """Run this check. The answers are CheckEnded and TreeGone."""
+
+    check: wire.Check
 
 
 @dataclass(frozen=True)
@@ -240,6 +259,7 @@ Effect = (
     Spawn
     | LookForRestore
     | FindPorts
+    | RunCheck
     | TakeStacks
     | Signal
     | SignalOne

@@ -36,6 +36,18 @@ class Stop:
 
 
 @dataclass(frozen=True)
+class Checking:
+    """A check that runs, or whose processes are being ended."""
+
+    check: wire.Check
+    since: int
+    outcome: wire.Checked | None = None
+    """How it ended; absent while it runs, and where it was ended for another reason than its time."""
+    then: wire.Check | None = None
+    """The one that was asked for meanwhile."""
+
+
+@dataclass(frozen=True)
 class State:
     """Everything that a supervisor knows. Hashable; only :func:`start_session` and :func:`step` make one."""
 
@@ -58,7 +70,7 @@ class State:
     ran_in_pod: int = 0
     """The newest attempt that was spawned in the pod, in this session or, as far as that was kept, an earlier one."""
     alive: bool = False
-    """From Spawn to TreeGone."""
+    """From Spawn, or RunCheck, to TreeGone."""
     mains: tuple[tuple[int, int | None], ...] = ()
     """(local rank, rank) of the spawned processes that have not ended."""
     parkable: tuple[int, ...] = ()
@@ -78,6 +90,10 @@ class State:
     """When SIGTERM arrived: the pod is to end."""
     looking: bool = False
     """Between LookForRestore and its answer."""
+    check: Checking | None = None
+    """The one that is alive: no worker is."""
+    checks: tuple[wire.Checked, ...] = ()
+    """Those that have ended in the attempt of the directive."""
     warm_start: wire.WarmStart | None = None
     """The way in which the newest worker was started."""
     stacks: wire.Stacks | None = None
@@ -168,6 +184,7 @@ def report(state: State, now_ms: int, seq: int) -> wire.Report:
         ran=state.ran,
         corruption=histories.corruption(state.history, now_ms),
         verified=state.history.verified,
+        checks=state.checks,
     )
 
 

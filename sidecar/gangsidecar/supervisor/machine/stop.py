@@ -89,6 +89,8 @@ def next_timer(state: State) -> Timer | None:
         times = [] if lease is None else [(lease, begin_stop)]
         if state.terminated_at is not None:
             times.append((state.terminated_at + TERMINATE_MS, begin_stop))
+        if state.check is not None:
+            times.append((state.check.since + state.check.check.timeout_ms, end_late_check))
         if state.progress_held and state.progress_sent_at is not None:
             times.append((state.progress_sent_at + PROGRESS_MS, report_progress))
         return min(times, key=lambda timer: timer[0], default=None)
@@ -118,6 +120,16 @@ def begin_stop(state: State, now_ms: int) -> Result:
     if state.mains:
         return replace(state, stop=Stop(now_ms, now_ms + grace)), (Signal(int(SIGTERM)),)
     return _kill(replace(state, stop=Stop(now_ms, now_ms)), now_ms)
+
+
+def end_late_check(state: State, now_ms: int) -> Result:
+    """The time of a check is over."""
+    running = state.check
+    if running is None:
+        return state, ()
+    check = running.check
+    late = wire.Checked(check.attempt, check.turn, check.name, now_ms - running.since)
+    return begin_stop(replace(state, check=replace(running, outcome=late)), now_ms)
 
 
 def announce(state: State, now_ms: int, directive: wire.Directive) -> Result:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gangsidecar import wire
+from gangsidecar.supervisor.machine import checks
 from gangsidecar.supervisor.machine import history as histories
 from gangsidecar.supervisor.machine.directives import settle
 from gangsidecar.supervisor.machine.events import Exited, Save, Send, Started, Terminate, TreeGone, WarmStarted
@@ -81,6 +82,8 @@ def tree_gone(state: State, now_ms: int, _event: TreeGone) -> Result:
     """A stop is complete, or a worker has ended by itself and waits for the gang."""
     if not state.alive:
         return state, ()
+    if state.check is not None:
+        return checks.over(state, now_ms)
     stop = state.stop
     if stop is not None and stop.of_parked:
         return settle(replace(state, alive=False, stop=None), now_ms)
@@ -161,7 +164,7 @@ def _watching(state: State, now_ms: int, event: wire.Watching) -> Result:
 
 
 def _is_current(state: State, attempt: int) -> bool:
-    is_there = state.alive and not (state.stop is not None and state.stop.of_parked)
+    is_there = state.alive and state.check is None and not (state.stop is not None and state.stop.of_parked)
     return attempt == state.ran and state.ran > 0 and (is_there or state.phase is Phase.RUNNING)
 
 
