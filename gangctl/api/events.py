@@ -46,6 +46,15 @@ EVENTS: Final[Mapping[Reason, Told]] = MappingProxyType(
             "Correct what the note names; `gangctl restart NAME` ends the wait.",
             is_warning=True,
         ),
+        Reason.CHECKING: Told("CheckMembers", "Nothing. `gangctl trace` shows how long it took."),
+        Reason.CHECK_FAILED: Told(
+            "CheckMembers", "Check the node that the note names, with the same check.", is_warning=True
+        ),
+        Reason.CHECK_FAULTY: Told(
+            "CheckMembers",
+            "Run the check by hand in a healthy pod; correct it, or what all members share.",
+            is_warning=True,
+        ),
         Reason.RESTART_WAITS: Told("DelayRestart", "Nothing. If it lasts, check the gangs that the note names."),
         Reason.RESTARTED: Told("StartWorkers", "Nothing. The note has the step and the charge."),
         Reason.SUSPENDED: Told("DeletePods", "Set `spec.suspend` to false to continue."),

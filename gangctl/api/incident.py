@@ -86,7 +86,9 @@ class PhaseMilliseconds(Model):
     back_off: int | None = None
     """Milliseconds that the restart waited because earlier restarts made no step."""
     barrier: int | None = None
-    """Milliseconds until the attempt was written to the status."""
+    """Milliseconds until the attempt was written to the status, without checks."""
+    check: int | None = None
+    """Milliseconds that checks took."""
     start: int | None = None
     """Milliseconds until the last worker had started."""
     first_step: int | None = None
@@ -168,6 +170,41 @@ class Output(Model):
     """At most 10 lines and 1,000 bytes."""
 
 
+class CheckFailure(Model):
+    """A member that did not pass a check."""
+
+    member: Label
+    """Name of the member."""
+    incarnation: int = 0
+    """Incarnation of its pod."""
+    node: Name = ""
+    """Node of the pod."""
+    detail: Sentence = ""
+    """How the check ended there, and the last line that it printed."""
+
+
+class CheckResult(Model):
+    """The result of one check."""
+
+    name: Label
+    """Name of the check."""
+    result: Literal["Passed", "Failed", "Undecided", "CheckFaulty"]
+    """Failed: members are to blame. Undecided: which member is to blame could not be told. CheckFaulty: so many failed
+    that the check itself, or what they share, is to blame."""
+    members: int = 0
+    """Number of members that were checked."""
+    failures: int = 0
+    """Number of members that did not pass."""
+    failed: Annotated[tuple[CheckFailure, ...], Field(max_length=3)] = ()
+    """The first of them."""
+    note: Sentence = ""
+    """Why the check could not tell, if a member said so."""
+    time: Timestamp
+    """Start of the check."""
+    milliseconds: int = 0
+    """Duration of the check."""
+
+
 class Incident(Model):
     """An incident: from the first fault to the first training step after it."""
 
@@ -202,6 +239,8 @@ class Incident(Model):
     """Stacks of the member at fault after a hang. The newest two are kept."""
     output: Output | None = None
     """Last output of the worker at fault, if a process or container ended. The newest two are kept."""
+    checks: Annotated[tuple[CheckResult, ...], Field(max_length=8)] = ()
+    """Checks before the attempt, the newest 8."""
     restored_step: int | None = None
     """Step that the next attempt restored; absent for the beginning."""
     lost_steps: int | None = None

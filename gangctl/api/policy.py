@@ -74,6 +74,7 @@ class OnReason(StrEnum):
     HANG = "Hang"
     REQUESTED = "Requested"
     CORRUPTION = "Corruption"
+    CHECK_FAILED = "CheckFailed"
 
 
 def _is_signal(name: str) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from enum import StrEnum
 from typing import Annotated, Literal
 
 from pydantic import Field, Tag
 
-from gangctl.api.model import YEAR, Constraint, Model, PositiveSeconds, Seconds, TierName, kind
+from gangctl.api.model import YEAR, Constraint, Model, PositiveSeconds, RuleName, Seconds, TierName, kind
 
 
 class Windowed(Model):
@@ -32,10 +33,73 @@ Budget = Annotated[
 ]
 
 
+class BuiltinCheck(StrEnum):
+    """A check that gangctl brings along. `gangsidecar/start/checks.py` has the programs and their arguments."""
+
+    MEMORY = "Memory"
+    DISK = "Disk"
+    MAT_MUL = "MatMul"
+    DEVICE_COPY = "DeviceCopy"
+    ALL_REDUCE = "AllReduce"
+    CLOCK_SKEW = "ClockSkew"
+    MOUNT = "Mount"
+
+
+class CheckSpec(Model):
+    """A check that runs in the worker containers after workers have stopped, before an attempt starts."""
+
+    constraints = (
+        Constraint(
+            "exactly one of command and builtin must be set",
+            lambda check: bool(check.command) != (check.builtin is not None),
+            "(has(self.command) && self.command.size() > 0) != has(self.builtin)",
+            ("command", "builtin"),
+        ),
+        Constraint(
+            "args are those of a builtin check; those of a command belong to the command",
+            lambda check: not check.args or check.builtin is not None,
+            "!has(self.args) || self.args.size() == 0 || has(self.builtin)",
+            ("args", "builtin"),
+        ),
+    )
+
+    name: RuleName
+    """Name of the check, unique in the gang. The check has it in GANG_CHECK."""
+    when: Literal["Start", "NewPod", "Fault", "Suspect"]
+    """Start: before the first attempt after a start or a resume. NewPod: in pods that have run no worker. Fault: after
+    a fault that names no culprit, such as a hang, a signal, or ends of several members at once. Suspect: after any
+    fault, on the node that it or an earlier one counts against. Attempts to which this does not apply are not
+    delayed."""
+    scope: Literal["Member", "Pair", "Gang"] = "Member"
+    """Member: each member by itself. Pair: two members on different nodes; if a pair fails, its members get other
+    partners. Gang: all members together."""
+    command: Annotated[tuple[Annotated[str, Field(max_length=32_768)], ...], Field(max_length=64)] = ()
+    """Command of the check, with the environment, user and working directory of a worker. GANG_CHECK_RANK,
+    GANG_CHECK_SIZE, GANG_CHECK_HOST and GANG_CHECK_PORT name the rank, the number of members that are checked together,
+    and the address of their rank 0. Exit code 0: passed. 3: cannot be told here, which counts as passed. Any other end:
+    failed. The last line of standard output is the detail."""
+    builtin: BuiltinCheck | None = None
+    """Check that gangctl brings along."""
+    args: Annotated[tuple[Annotated[str, Field(max_length=1024)], ...], Field(max_length=16)] = ()
+    """Arguments of the builtin check."""
+    timeout_seconds: Annotated[int, Field(ge=1, le=3600)] = 60
+    """Seconds after which the check has failed and is killed, with everything that it started."""
+    on_failure: Literal["Replace", "Note", "Hold"] = "Replace"
+    """What follows if members fail. Replace: their pods are replaced on other nodes, in the same restart. Note: the
+    gang goes on. Hold: the gang is held. If more than a quarter of the nodes fail, at least two, the check itself
+    counts as faulty: no pod is replaced, and only Hold holds the gang."""
+
+
 class Recovery(Model):
     """Deadlines, grace periods and the restart budget."""
 
     constraints = (
+        Constraint(
+            "two checks have the same name",
+            lambda recovery: len({one.name for one in recovery.checks}) == len(recovery.checks),
+            "",
+            ("checks",),
+        ),
         Constraint(
             "holdTimeoutSeconds needs onExhausted: Hold, because only a gang that is held can time out",
             lambda recovery: recovery.hold_timeout_seconds is None or recovery.on_exhausted == "Hold",
@@ -93,6 +157,9 @@ class Recovery(Model):
     restartToken changes or holdTimeoutSeconds have passed."""
     hold_timeout_seconds: PositiveSeconds | None = None
     """Seconds that a gang is held before it fails. Needs onExhausted Hold. If absent, there is no limit."""
+    checks: Annotated[tuple[CheckSpec, ...], Field(max_length=8)] = ()
+    """Checks that members must pass before an attempt starts, one after the other. Parked processes and templates keep
+    their memory meanwhile."""
 
 
 # Checkpoints: where they are stored, and when gangctl falls back to an older one.

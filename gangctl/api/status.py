@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from gangctl.api.incident import Incident, LedgerEntry
+from gangctl.api.incident import CheckResult, Incident, LedgerEntry
 from gangctl.api.model import ExactText, Label, Model, Name, Sentence, Timestamp
 from gangctl.api.said import Said
 
@@ -351,6 +351,27 @@ class HeldRank(Model):
     """Spare that has the rank."""
 
 
+class Checks(Model):
+    """The checks before an attempt."""
+
+    attempt: int
+    """The attempt."""
+    turn: int = 0
+    """Number of the newest turn of a check: a check of pairs may need several."""
+    check: Label = ""
+    """Name of the check that runs; empty if none does."""
+    first_turn: int = 0
+    """Its first turn."""
+    time: Timestamp = 0.0
+    """Start of the check."""
+    turn_time: Timestamp = 0.0
+    """Start of the turn."""
+    sessions: Label = ""
+    """Hash of the supervisors' sessions that take part. Another session has no results, so the check begins again."""
+    results: Annotated[tuple[CheckResult, ...], Field(max_length=8)] = ()
+    """Results of the checks that are over, the newest 8, newest last."""
+
+
 REVISION: Final = 1
 """The revision of the status. A release that adds a field which an older one must not lose raises it and writes it to
 ``readable_from``."""
@@ -454,6 +475,8 @@ class Status(Model):
     """Summary of awaited pods, if there are too many to list."""
     fencing: Fencing | None = None
     """What supervisors are told to do without a controller. If absent, no silent member counts as stopped."""
+    checks: Checks | None = None
+    """Checks before the newest attempt that had any."""
     ranks: Annotated[tuple[HeldRank, ...], Field(max_length=10_000)] = ()
     """Ranks that spares have taken over."""
     finished: Finished | None = None

@@ -22,8 +22,8 @@ from gangsidecar import wire
 
 CLOSE_SECONDS: Final = 1.0
 """The time for the closing handshake; after that the connection is aborted."""
-SCAN_AGAIN_SECONDS: Final = 1.0
-"""The same scan is not sent again before: plans ask for it until they have an answer."""
+QUERY_AGAIN_SECONDS: Final = 1.0
+"""The same scan or check is not sent again before: plans ask for it until they have an answer."""
 ABORTED: Final = 1006
 """The close code that is never sent: the connection ended without a close frame."""
 _MAX_CLOSE_REASON: Final = 120
@@ -86,12 +86,12 @@ class Connection:
         """Kind of message -> the newest one."""
         self._wakeup = asyncio.Event()
         self._directive: _Sent | None = None
-        self._scan: tuple[wire.Scan, float] | None = None
-        """The last scan, and when it was sent."""
+        self._queries: dict[type, tuple[wire.Scan | wire.Check, float]] = {}
+        """Kind -> the last scan or check, and when it was sent."""
         self._imports: tuple[str, bytes] | None = None
         """The session that got a list of imports last, and the list."""
 
-    def send(self, message: wire.Directive | wire.Ping | wire.Scan) -> None:
+    def send(self, message: wire.Directive | wire.Ping | wire.Scan | wire.Check) -> None:
         """Send the message soon. It replaces a message of its kind that still waits.
 
         Raises:
@@ -123,18 +123,19 @@ class Connection:
     @property
     def was_asked(self) -> bool:
         """Return whether a scan was sent on it: answers are larger than reports."""
-        return self._scan is not None
+        return wire.Scan in self._queries
 
-    def send_scan(self, scan: wire.Scan, now: float) -> None:
-        """Send the scan soon, unless it was sent less than :data:`SCAN_AGAIN_SECONDS` ago.
+    def send_query(self, query: wire.Scan | wire.Check, now: float) -> None:
+        """Send the scan or check soon, unless it was sent less than :data:`QUERY_AGAIN_SECONDS` ago.
 
         Raises:
             WireError: it is too large.
         """
-        if self._scan is not None and self._scan[0] == scan and now < self._scan[1] + SCAN_AGAIN_SECONDS:
+        before, at = self._queries.get(type(query), (None, 0.0))
+        if before == query and now < at + QUERY_AGAIN_SECONDS:
             return
-        self._scan = scan, now
-        self.send(scan)
+        self._queries[type(query)] = query, now
+        self.send(query)
 
     def send_imports(self, session: str, packed: bytes, *, beside: bool) -> None:
         """Send this list of imports soon, unless this session has it already. ``beside``: the gang trains."""

@@ -45,6 +45,7 @@ from gangctl.controller.reports import ReportChange, ReportStore, StaleReason
 from gangctl.controller.turns import in_slices
 from gangctl.core.facts.world import Heard
 from gangctl.core.lifecycle.plan import AskScan
+from gangctl.core.policy.checks import AskCheck
 from gangctl.telemetry import logs
 from gangsidecar import wire
 
@@ -155,15 +156,15 @@ class Hub:
         """The stored object can't be read: no directive follows from it. Connections and reports stay."""
         self._jobs.pop(gang, None)
 
-    def ask(self, gang: str, action: AskScan) -> None:
-        """Send a scan to a pod. If the pod is not connected, a later plan asks again."""
+    def ask(self, gang: str, action: AskScan | AskCheck) -> None:
+        """Send a scan or a check to a pod. If the pod is not connected, a later plan asks again."""
         connection = self.connections.get(action.pod)
         if connection is None or connection.identity.gang != gang or not self._gate.is_open:
             return
         try:
-            connection.send_scan(action.scan, time.monotonic())
+            connection.send_query(action.scan if isinstance(action, AskScan) else action.check, time.monotonic())
         except wire.WireError as error:
-            log.error("gang %s: the scan can't be sent: %s", gang, error)  # noqa: TRY400 - no traceback needed
+            log.error("gang %s: a query can't be sent: %s", gang, error)  # noqa: TRY400 - no traceback needed
 
     def heard(self, gang: str) -> tuple[Heard, ...]:
         """The newest report of each pod."""

@@ -31,6 +31,7 @@ from gangctl.core.facts.printed import ReadOutput
 from gangctl.core.facts.world import Observed
 from gangctl.core.lifecycle.events import unreadable_event
 from gangctl.core.lifecycle.plan import AskScan, Event, Plan
+from gangctl.core.policy.checks import AskCheck
 from gangctl.telemetry import logs
 from gangctl.telemetry.logs import DecisionLog
 from gangctl.telemetry.port import Telemetry
@@ -206,7 +207,7 @@ class Loop:
         now, job, observed, plan, seconds = found
         decided = time.monotonic()
         self._telemetry.decision_finished(seconds)
-        requested = tuple(action for action in plan.actions if not isinstance(action, AskScan | ReadOutput))
+        requested = tuple(action for action in plan.actions if not isinstance(action, AskScan | AskCheck | ReadOutput))
         actions.keep(requested)
         await asyncio.sleep(0)  # A large gang must not keep the loop from all others.
         if plan.status is not None and plan.status != job.status:
@@ -220,7 +221,7 @@ class Loop:
         actions.want(job, requested)
         self._output.want(tasks, job, (one for one in plan.actions if isinstance(one, ReadOutput)))
         for query in plan.actions:
-            if isinstance(query, AskScan):
+            if isinstance(query, AskScan | AskCheck):
                 self._hub.ask(uid, query)
         for event in plan.events:
             await self._emit(job, event)

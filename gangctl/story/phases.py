@@ -25,6 +25,7 @@ class Activity(StrEnum):
     BARRIER = "barrier"
     EVIDENCE = "evidence"
     """In place of the barrier where the job ended or is held: that waited for stronger evidence alone."""
+    CHECK = "check"
     START = "start"
     LAUNCH = "launch"
     """A launcher or a shell starts a member's ranks; with the next three, a part of the first step."""
@@ -37,9 +38,9 @@ class Activity(StrEnum):
     UNKNOWN = "unknown"
 
 
-PHASES: Final = tuple(Activity)[4:16]
+PHASES: Final = tuple(Activity)[4:17]
 """The phases of an incident, in the order of time."""
-OF_FIRST_STEP: Final = PHASES[7:11]
+OF_FIRST_STEP: Final = PHASES[8:12]
 """Parts of the first step, which only members have."""
 
 
@@ -75,6 +76,7 @@ LOOKS: Final = {
     Activity.BACK_OFF: Look("back-off", "w", "w", "black on white", "#7c5c2e", "#a98553"),
     Activity.BARRIER: Look("barrier", "b", "b", "bold white on blue", "#1d4ed8", "#6d93f5"),
     Activity.EVIDENCE: Look("evidence", "e", "e", "bold white on bright_black", "#475569", "#94a3b8"),
+    Activity.CHECK: Look("check", "c", "c", "black on bright_red", "#be185d", "#f472b6"),
     Activity.START: Look("start", "t", "t", "black on cyan", "#0891b2", "#3cc0dd", "{} to start"),
     Activity.LAUNCH: Look(
         "launch", "n", "n", "black on bright_yellow", "#0d9488", "#2dd4bf", "the ranks of {} to start"

@@ -50,6 +50,7 @@ from tests.core.given import (
     verify,
     wave,
 )
+from tests.core.given_checks import all_pass, check, check_fails
 from tests.core.given_measured import (
     late_fork,
     loaded,
@@ -184,6 +185,9 @@ SENTENCES: list[tuple[str, Callable[..., list[str] | None]]] = [
     (r"everyone connects again", each(heard)),
     (rf"the container of {M} starts again", new_session),
     (rf"the container of {M} has started (\d+) times", lambda w, m, n: w.pod(m, restarts=int(n))),
+    (r"everyone passes check (\S+)", all_pass),
+    (rf"{M} passes check (\S+)", check),
+    (rf"{M} (fails|can't tell|is killed by|takes too long for) check (\S+?)(?:: (.+))?", check_fails),
     (rf"the pod of {M} vanishes", vanish),
     (rf"the pod of {M} is being deleted", lambda world, member: world.pod(member, deleting=True)),
     (rf"the pod of {M} has ended", over),

@@ -7,6 +7,7 @@ from gangctl.api.status import Condition, Fencing, Status
 from gangctl.core.facts.printed import ReadOutput
 from gangctl.core.lifecycle.plan import AskScan, DeleteGang, Plan
 from gangctl.core.policy.admission import TellQueue
+from gangctl.core.policy.checks import AskCheck
 from gangctl.core.policy.pods import CreatePod, DeletePod
 from gangctl.core.record.conditions import goodput
 from gangctl.core.record.incidents import innermost
@@ -45,6 +46,9 @@ def show(before: Status, plan: Plan) -> list[str]:
                 lines.append("  delete the gang")
             case TellQueue(verb):
                 lines.append(f"  tell the queue: {verb}")
+            case AskCheck(pod, check):
+                among = f", {check.rank} of {check.size} at {check.host}:{check.port}" if check.size > 1 else ""
+                lines.append(f"  turn {check.turn}: {pod} runs {check.name}{among}")
             case AskScan(pod):
                 lines.append(f"  ask {pod} for the checkpoints")
     lines += [
@@ -109,6 +113,7 @@ def changes(before: Status, after: Status) -> list[str]:
     if after.fencing != before.fencing and any(map(_isolates, (before.fencing, after.fencing))):
         lines.append(f"supervisors are told: {_fencing(after.fencing)}")
     lines += _checkpoints(before, after)
+    lines += _checks(before, after)
     if after.restarts != before.restarts:
         lines.append(f"restarts: {after.restarts.counted} counted, {after.restarts.uncounted} not")
     if after.barrier_timeouts > before.barrier_timeouts:
@@ -128,6 +133,13 @@ def _checkpoints(before: Status, after: Status) -> list[str]:
         since = after.corrupt_since
         lines.append(f"not trusted: {'nothing' if since is None else f'step {since} and later'}")
     return lines
+
+
+def _checks(before: Status, after: Status) -> list[str]:
+    known = () if before.checks is None else before.checks.results
+    new = () if after.checks is None else [one for one in after.checks.results if one not in known]
+    failed = {one: "".join(f", {each.member} ({each.detail})" for each in one.failed) for one in new}
+    return [f"check {one.name}: {one.result}, {one.failures} of {one.members}{failed[one]}" for one in new]
 
 
 def _start(incident: Incident) -> list[str]:

@@ -55,6 +55,7 @@ _REASONS: Final = (
     Reason.HANG,
     Reason.REQUESTED,
     Reason.CORRUPTION,
+    Reason.CHECK_FAILED,
     Reason.POD_DELETED,
     Reason.POD_FAILED,
     Reason.CONTAINER_RESTARTED,

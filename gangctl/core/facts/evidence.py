@@ -55,6 +55,8 @@ class Default:
     """Whether it is what the end of a pod or of a container looks like before the reason for it is known."""
     against_node: bool = False
     """Whether it is evidence against the node itself, which the new pod then avoids."""
+    unclear: bool = False
+    """Whether it says that something is wrong, and not who is to blame: checks with ``when: Fault`` run."""
 
 
 def _disruption(*, vague: bool = False) -> Default:
@@ -71,6 +73,8 @@ DEFAULTS: Final[Mapping[str, Default]] = MappingProxyType(
         Reason.DEVICE_LOST: Default(Strength.DEVICE, level=IncidentLevel.POD),
         # As strong as a device, which is what computes wrongly. Of one member, as below.
         Reason.CORRUPTION: _node(Strength.DEVICE, charged=True),
+        # What was measured before an attempt: it explains what an unclear fault does not.
+        Reason.CHECK_FAILED: _node(Strength.DEVICE, charged=True),
         Reason.NODE_LOST: _node(Strength.NODE, charged=False),
         Reason.NODE_UNHEALTHY: _node(Strength.NODE, charged=False),
         Reason.NODE_DRAINED: _disruption(),
@@ -81,20 +85,22 @@ DEFAULTS: Final[Mapping[str, Default]] = MappingProxyType(
         Reason.PREEMPTED: _disruption(),
         Reason.DISRUPTED: _disruption(vague=True),
         Reason.POD_DELETED: _disruption(vague=True),
-        Reason.POD_FAILED: Default(Strength.CONTAINER, level=IncidentLevel.POD, vague=True),
-        Reason.CONTAINER_RESTARTED: Default(Strength.CONTAINER, level=IncidentLevel.CONTAINER, vague=True),
+        Reason.POD_FAILED: Default(Strength.CONTAINER, level=IncidentLevel.POD, vague=True, unclear=True),
+        Reason.CONTAINER_RESTARTED: Default(
+            Strength.CONTAINER, level=IncidentLevel.CONTAINER, vague=True, unclear=True
+        ),
         Reason.EXIT_CODE: Default(Strength.END),
-        Reason.EXIT_CODE_HIDDEN: Default(Strength.END),
-        Reason.SIGNAL: Default(Strength.END),
+        Reason.EXIT_CODE_HIDDEN: Default(Strength.END, unclear=True),
+        Reason.SIGNAL: Default(Strength.END, unclear=True),  # A watchdog of a collective aborts the ranks that wait.
         Reason.OOM_KILLED: Default(Strength.END),  # Of a whole container: CONTAINER, and its level says so.
         Reason.START_FAILED: Default(Strength.END),
         Reason.STUCK: _node(Strength.REQUEST, charged=True),
         # Of one member. Where most miss it, the step or the storage is to blame, not a pod (``policy/recovery.py``).
         Reason.RESTORE_POINT_MISSING: Default(level=IncidentLevel.POD),
-        Reason.HANG: Default(),
+        Reason.HANG: Default(unclear=True),
         # Only where a rule asks for it: policy/pods.py.
         Reason.DEVICE_DEGRADED: Default(charged=False, level=IncidentLevel.POD),
-        Reason.REQUESTED: Default(),
+        Reason.REQUESTED: Default(unclear=True),
         Reason.RESTART_REQUESTED: Default(charged=False),
     }
 )

@@ -352,7 +352,7 @@ def _believed(status: Status, now: float, since: float) -> Status:
             return one
         return changed(one, time=past(one.time), settled_time=known(one.settled_time), back_off_time=None)
 
-    again, rest = status.recreated, status.awaited_all
+    again, rest, checks = status.recreated, status.awaited_all, status.checks
     return in_phase(
         status,
         status.phase,
@@ -379,6 +379,7 @@ def _believed(status: Status, now: float, since: float) -> Status:
                 for one in status.replaced
             ]
         ),
+        checks=None if checks is None else changed(checks, time=past(checks.time), turn_time=past(checks.turn_time)),
         recreated=None if again is None else changed(again, time=past(again.time), since=past(again.since)),
         awaited=tuple(
             [one if (one.vanished_time or 0.0) <= now else changed(one, vanished_time=since) for one in status.awaited]

@@ -21,6 +21,7 @@ from gangctl.core.facts.faults import faults, is_corruption_of_most
 from gangctl.core.facts.fitness import NODE_EVIDENCE, Defect, must_report
 from gangctl.core.facts.gang import Gang
 from gangctl.core.lifecycle import transitions
+from gangctl.core.lifecycle.checking import decide_checks
 from gangctl.core.lifecycle.plan import Event, EventType, Plan, plan_write, wait
 from gangctl.core.lifecycle.resting import plan_failure, plan_give_back, plan_hold
 from gangctl.core.lifecycle.starting import plan_start
@@ -79,7 +80,8 @@ def decide_gathering(gang: Gang) -> Plan:
         more = _level(gang, settlement) or _hold_back(gang, refreshed, settlement, complete)
         if more is not None:
             return more
-    return plan_start(gang, refreshed, settlement, complete)
+    checked = decide_checks(gang, refreshed, settlement, complete) if gang.spec.recovery.checks else refreshed
+    return checked if isinstance(checked, Plan) else plan_start(gang, checked, settlement, complete)
 
 
 def _hold_back(gang: Gang, refreshed: Status, settlement: Settlement, assignment: dict[str, str]) -> Plan | None:

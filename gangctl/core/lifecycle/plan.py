@@ -30,6 +30,7 @@ from gangctl.core.facts.trace_context import trace_of
 from gangctl.core.policy import admission, checkpoints, pods
 from gangctl.core.policy.admission import TellQueue
 from gangctl.core.policy.cause import describe
+from gangctl.core.policy.checks import AskCheck
 from gangctl.core.policy.pods import CreatePod, DeletePod
 from gangctl.core.record import conditions
 from gangctl.core.record.conditions import update_summary, with_conditions, with_message, with_new_message
@@ -55,7 +56,7 @@ class AskScan:
     scan: Scan
 
 
-PlannedAction = CreatePod | DeletePod | DeleteGang | AskScan | TellQueue | ReadOutput
+PlannedAction = CreatePod | DeletePod | DeleteGang | AskScan | AskCheck | TellQueue | ReadOutput
 
 
 class EventType(StrEnum):

@@ -12,6 +12,8 @@ isn't known what its queue says.
 - replacement: max(the first replacement, all workers have stopped, the leader listens, pods are accepted, the queue is
                known, the silence of the pod counts) + replacementTimeoutSeconds
 - hold:        begin of the phase + holdTimeoutSeconds
+- check:       max(begin of its turn, the leader listens, every awaited member is connected) + timeoutSeconds + the time
+               in which its processes end and the result arrives; the supervisor goes by timeoutSeconds alone
 
 ``recovery.py`` has what was granted. When a pod must start and its worker must report is evidence of a fault:
 ``facts/faults.py`` has those deadlines.
@@ -32,6 +34,7 @@ must never be lowered for any other reason: a pod that is cut off goes by what i
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Final
 
 from gangctl.api.changes import changed
 from gangctl.api.status import ENDED, Fencing, GangPhase, Status
@@ -94,6 +97,16 @@ def replacement_timeout(gang: Gang) -> float | None:
         return None
     began = max(min(since), recovery.stopped_by(gang), gang.observed.listening_since, accepted, queue.known_since)
     return began + gang.spec.recovery.replacement_timeout_seconds
+
+
+CHECK_MARGIN_SECONDS: Final = 15.0
+"""What outlives SIGKILL makes a supervisor Stuck before that."""
+
+
+def check_deadline(gang: Gang, members: Collection[str], turn_time: float, timeout_seconds: int) -> float:
+    """When the results of these members aren't waited for any longer."""
+    connected = [heard.since for name in members if (heard := gang.heard_by_member.get(name)) is not None]
+    return max(turn_time, gang.observed.listening_since, *connected) + timeout_seconds + CHECK_MARGIN_SECONDS
 
 
 def hold_timeout(gang: Gang) -> float | None:

@@ -22,8 +22,9 @@ The rule: a deadline counts what comes after everything that was granted, and no
 
     stopped_by = max(begin of the phase, the leader listens) + the longest stop grace that was told, where a worker ran
     held_until = the end of a restart back-off or of coalescing, at most until now
-    granted_until = max(stopped_by, held_until, end of the evidence window, and where every member is ready: since when
-                    the last is, and when the last pod counts as lost)
+    checked_until = the end of the attempt's newest check or, while one runs, of its time, at most until now
+    granted_until = max(stopped_by, held_until, checked_until, end of the evidence window, and where every member is
+                    ready: since when the last is, and when the last pod counts as lost)
     stop_grace = the planned one while the gang stops though no member failed (``is_planned``), so that workers save
                  a last checkpoint; else the short one
 
@@ -188,6 +189,8 @@ def has_progressed(gang: Gang) -> bool | None:
     """
     if is_unseen_by_most(gang) and not is_missing_for_most(gang):
         return None
+    if (incident := _open(gang)) is not None and incident.cause.reason == Reason.CHECK_FAILED:
+        return None  # That explains why it failed: it says nothing about the step.
     made, status = highest_step(gang, failed_attempt(gang)), gang.status
     if made is None:
         first = first_step(gang)
@@ -250,7 +253,7 @@ def ledger_with(spec: Spec, status: Status, entry: LedgerEntry) -> tuple[LedgerE
 
 def granted_until(gang: Gang) -> float:
     """When everything is over that was granted to the attempt that gathers."""
-    times, incident = [stopped_by(gang), held_until(gang)], _open(gang)
+    times, incident = [stopped_by(gang), held_until(gang), checked_until(gang)], _open(gang)
     if incident is not None:
         times.append(evidence_until(gang, incident))
     given = assign(gang).values()
@@ -306,6 +309,17 @@ def held_until(gang: Gang) -> float:
     """
     incident = _open(gang)
     return 0.0 if incident is None or incident.back_off_time is None else min(incident.back_off_time, gang.now)
+
+
+def checked_until(gang: Gang) -> float:
+    """Until when the attempt has waited for its checks, at most until now; 0 if it hasn't."""
+    known = gang.status.checks
+    if known is None or known.attempt != gang.status.attempt:
+        return 0.0
+    seconds = {one.name: one.timeout_seconds for one in gang.spec.recovery.checks}
+    ends = [one.time + one.milliseconds / 1000 for one in known.results]
+    ends += [known.turn_time + seconds.get(known.check, 0)] if known.check else []
+    return min(max(ends, default=0.0), gang.now)
 
 
 def is_wait_over(gang: Gang) -> bool:

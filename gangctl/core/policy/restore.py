@@ -33,6 +33,7 @@ from typing import Final
 
 from gangctl.api.gangjob import DirectorySource, Spec, Tier
 from gangctl.api.incident import Cause
+from gangctl.api.reasons import Reason
 from gangctl.api.status import RejectedStep, RestorePoint
 from gangctl.core.facts.faults import is_missing_for_most, is_unseen_by_most, unseen_by
 from gangctl.core.facts.gang import Gang
@@ -344,7 +345,7 @@ def is_older_step_due(gang: Gang, cause: Cause, newest: RestorePoint) -> bool:
         newest: the newest step that every rank can load now.
     """
     checkpoint = gang.spec.checkpoint
-    if checkpoint is None:
+    if checkpoint is None or cause.reason == Reason.CHECK_FAILED:
         return False
     if has_progressed(gang) is None and not is_unseen_by_most(gang):
         return _unreported(gang, cause, newest) == max(checkpoint.fallback_after, GUESSED)

@@ -32,7 +32,16 @@ from collections.abc import Iterator, Mapping
 from typing import Final, Literal, NamedTuple
 
 from gangctl.api.changes import changed
-from gangctl.api.incident import Cause, Incident, IncidentLevel, KeptSignal, LedgerEntry, PhaseMilliseconds, Stacks
+from gangctl.api.incident import (
+    Cause,
+    CheckResult,
+    Incident,
+    IncidentLevel,
+    KeptSignal,
+    LedgerEntry,
+    PhaseMilliseconds,
+    Stacks,
+)
 from gangctl.api.reasons import Reason
 from gangctl.api.status import RestorePoint, Status
 from gangctl.core.facts.evidence import Fault, Strength, default, strength
@@ -100,7 +109,7 @@ def settle_incident(
     of_all = settlement.cause.alike or settlement.cause.reason == Reason.CORRUPTION  # Then less may be thrown away.
     lost = timings.count_lost_steps(gang, point) if restarted else None
     seconds = timings.lost_seconds(gang, lost)
-    gathered = timings.gathered_members(gang, assignment)
+    gathered, checks = timings.gathered_members(gang, assignment), checks_of(status)
     closed = changed(
         incident,
         cause=settlement.cause,
@@ -114,7 +123,8 @@ def settle_incident(
         lost_steps=lost,
         lost_steps_at_most=timings.lost_steps_at_most(gang, lost),
         lost_seconds=seconds,
-        milliseconds=timings.settled_phases(gang, incident, gathered),
+        checks=checks,
+        milliseconds=timings.settled_phases(gang, incident, gathered, checks),
         members=timings.members_at_settling(gang, changed(incident, cause=settlement.cause), gathered),
     )
     member, number = recovery.suspected_member(settlement.cause)
@@ -165,16 +175,23 @@ def finish_incident(gang: Gang, status: Status, outcome: Literal["Failed", "Held
     incidents = status.incidents
     if not incidents or incidents[0].settled:
         return status
-    gathered = timings.gathered_members(gang, assign(gang))
+    gathered, checks = timings.gathered_members(gang, assign(gang)), checks_of(status)
     closed = changed(
         incidents[0],
         settled=True,
         settled_time=gang.now,
         outcome=outcome,
-        milliseconds=timings.settled_phases(gang, incidents[0], gathered),
+        checks=checks,
+        milliseconds=timings.settled_phases(gang, incidents[0], gathered, checks),
         members=timings.members_at_settling(gang, incidents[0], gathered),
     )
     return changed(status, incidents=(closed, *incidents[1:]))
+
+
+def checks_of(status: Status) -> tuple[CheckResult, ...]:
+    """The results of the checks before the status' attempt."""
+    known = status.checks
+    return () if known is None or known.attempt != status.attempt else known.results
 
 
 def correct_cause(gang: Gang, status: Status, fault: Fault) -> Status:

@@ -40,7 +40,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, Literal, NamedTuple
 
 from gangctl.api.changes import changed
-from gangctl.api.incident import Incident, IncidentMember, PhaseMilliseconds, WarmStart, What
+from gangctl.api.incident import CheckResult, Incident, IncidentMember, PhaseMilliseconds, WarmStart, What
 from gangctl.api.status import GangPhase, RestorePoint, Status
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.progress import highest_step, pace
@@ -62,22 +62,27 @@ def milliseconds(seconds: float) -> int:
     return max(0, round(seconds * 1000))
 
 
-def settled_phases(gang: Gang, incident: Incident, gathered: Gathered) -> PhaseMilliseconds:
+def settled_phases(
+    gang: Gang, incident: Incident, gathered: Gathered, checks: tuple[CheckResult, ...] = ()
+) -> PhaseMilliseconds:
     """Stop: until the last process of the kept pods was gone. Replace: until the last new pod was ready after that.
 
     Back-off: from then until the time that was set for it. Barrier: what was waited for beyond all three. Who isn't
-    ready is waited for until now.
+    ready is waited for until now. Check: the time of all ``checks``, which is taken from the phase in which they ran.
     """
     stopped = min(max([incident.time, *gathered.stopped.values()]), max(gang.now, incident.time))
     ready_again = min(max([stopped, *gathered.replaced.values()]), max(gang.now, stopped))
     until = incident.back_off_time
     over = ready_again if until is None else min(max(until, ready_again), max(gang.now, ready_again))
+    before = sum(one.milliseconds for one in checks if one.time < ready_again) / 1000
+    after = sum(one.milliseconds for one in checks) / 1000 - before
     return changed(
         incident.milliseconds,
         stop=milliseconds(stopped - incident.time),
-        replace=milliseconds(ready_again - stopped) if gathered.replaced else None,
+        replace=milliseconds(ready_again - stopped - before) if gathered.replaced else None,
         back_off=None if until is None else milliseconds(over - ready_again),
-        barrier=milliseconds(gang.now - over),
+        barrier=milliseconds(gang.now - over - after),
+        check=milliseconds(before + after) if checks else None,
     )
 
 

@@ -143,15 +143,10 @@ def test_no_order_of_events_breaks_the_invariants(sequence: list[tuple[int, mach
                 assert not state.parked, "nor what has parked"
                 done = True
         report = machine.report(state, now, 1)
-        assert {one.attempt for one in report.checks} <= {report.attempt}, "results are of the attempt"
         assert wire.decode(wire.encode(report)) == report
         assert report.attempt >= attempt, "a supervisor never goes back"
         attempt = report.attempt
-        found = report.log_matches
-        assert {one.attempt for one in found} <= {state.ran}, "a line belongs to the newest worker"
-        assert len({one.pattern for one in found}) == len(found), "each pattern is told once"
-        both = {one for one, _ in state.mains} & {one for one, _ in state.parked}
-        assert not both, "what has parked is none of the attempt's processes"
+        _is_consistent(state, report)
         if report.phase in {Phase.READY, Phase.DONE, Phase.IDLE}:
             assert not alive, "Ready is said only when no process is left"
         due = machine.deadline(state)
@@ -160,6 +155,15 @@ def test_no_order_of_events_breaks_the_invariants(sequence: list[tuple[int, mach
         if due is not None:
             ticked, _ = machine.step(state, max(due, now), Tick())
             assert machine.deadline(ticked) != due or ticked != state, "a timer that fires is over"
+
+
+def _is_consistent(state: machine.State, report: wire.Report) -> None:
+    found = report.log_matches
+    assert {one.attempt for one in found} <= {state.ran}, "a line belongs to the newest worker"
+    assert len({one.pattern for one in found}) == len(found), "each pattern is told once"
+    assert {one.attempt for one in report.checks} <= {report.attempt}, "results are of the attempt"
+    both = {one for one, _ in state.mains} & {one for one, _ in state.parked}
+    assert not both, "what has parked is none of the attempt's processes"
 
 
 def _may_run(state: machine.State, check: Check) -> None:

@@ -20,7 +20,7 @@ def checking(turn: int = 1) -> Driver:
 def test_a_check_reports_how_it_ended_when_nothing_of_it_is_left() -> None:
     driver = checking()
     assert driver.feed(CheckEnded(1, exit_code=1, detail="slow disk"), after=70) == [KillTree()]
-    assert driver.report.checks == ()
+    assert not driver.report.checks
     assert driver.feed(TreeGone()) == [Send()]
     assert driver.report.checks == (Checked(1, 1, "disk", 70, exit_code=1, detail="slow disk"),)
     assert driver.phase() is Phase.READY
