@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from gangctl.api.gangjob import GangJob, Windowed
-from gangctl.api.incident import Incident, IncidentLevel
+from gangctl.api.incident import CheckResult, Incident, IncidentLevel
 from gangctl.api.names import LOCAL_NODE
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase, MemberSnapshot, Status
@@ -60,6 +60,14 @@ def cause(incident: Incident) -> str:
     return describe(incident.cause).rstrip(".")
 
 
+_CHECKED: Final = {
+    "Passed": "passed ({members} checked)",
+    "Failed": "failed in {failures} of {members}",
+    "Undecided": "did not tell who is to blame ({failures} of {members} failed)",
+    "CheckFaulty": "failed in {failures} of {members}, so the check itself counts as faulty",
+}
+
+
 def evidence(incident: Incident) -> Iterator[str]:
     """Yield what else was seen: where it was, who ended at the same moment, where a process hung."""
     found = incident.cause
@@ -74,6 +82,14 @@ def evidence(incident: Incident) -> Iterator[str]:
     if incident.stacks is not None:
         where = innermost(incident.stacks)
         yield f"{incident.stacks.member} was in {where}" if where else f"stacks of {incident.stacks.member} were taken"
+    yield from map(check_words, incident.checks)
+
+
+def check_words(result: CheckResult) -> str:
+    """Return what a check found, and how long it took."""
+    found = _CHECKED[result.result].format(failures=result.failures, members=result.members)
+    seen = [f"{one.member}: {one.detail}" for one in result.failed] + [result.note]
+    return "; ".join(filter(None, [f"check {result.name} {found}, {took(result.milliseconds / 1000)}", *seen]))
 
 
 def decision(incident: Incident) -> str:

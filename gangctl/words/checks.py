@@ -14,7 +14,8 @@ _TOGETHER = {"Member": "", "Pair": " in pairs", "Gang": " together"}
 def attempt_checked(attempt: int, check: str, members: int, scope: str, again: bool = False) -> str:
     """``again``: pairs have failed, so their members get other partners."""
     how = " again, with other partners," if again else ""
-    return f"before attempt {attempt}, check {check} runs{how} in {counted(members, 'member')}{_TOGETHER[scope]}"
+    together = _TOGETHER.get(scope, "")
+    return f"before attempt {attempt}, check {check} runs{how} in {counted(members, 'member')}{together}"
 
 
 @message

@@ -15,6 +15,7 @@ from gangctl.core.facts.world import Pod
 from gangctl.core.lifecycle.plan import AskScan
 from gangctl.core.policy import brake
 from gangctl.core.policy.admission import TellQueue
+from gangctl.core.policy.checks import AskCheck
 from gangctl.core.policy.pods import CreatePod, DeletePod
 from tests.simulation import beside, invariants, queues, restored, sidecars, signals, truth
 from tests.simulation.engine import observed
@@ -230,6 +231,10 @@ def act(u: Universe, number: int) -> None:
             box = u.boxes.get(pod)
             if box is not None and box.link == number:
                 sidecars.tell(u, pod, scan)
+        case AskCheck(pod, check):
+            box = u.boxes.get(pod)
+            if box is not None and box.link == number and check not in box.down:
+                sidecars.tell(u, pod, check)
         case TellQueue():
             queues.tell(u, number, action)
     _end_round(u, number)

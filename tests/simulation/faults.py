@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from tests.simulation import controller, moves, parking, queues
+from tests.simulation import checks, controller, moves, parking, queues
 from tests.simulation.disk_faults import DISK_FAULTS
 from tests.simulation.faults_in_cluster import IN_CLUSTER
 from tests.simulation.faults_in_controllers import IN_CONTROLLERS
@@ -14,10 +14,18 @@ from tests.simulation.signals import SIGNALS
 from tests.simulation.universe import Universe
 from tests.simulation.values import Fault
 
-FAULTS: Final[dict[str, Fault]] = {**DISK_FAULTS, **IN_PODS, **IN_CLUSTER, **SIGNALS, **IN_CONTROLLERS, **queues.FAULTS}
+FAULTS: Final[dict[str, Fault]] = {
+    **DISK_FAULTS,
+    **IN_PODS,
+    **IN_CLUSTER,
+    **SIGNALS,
+    **IN_CONTROLLERS,
+    **queues.FAULTS,
+    **checks.FAULTS,
+}
 DEAD: Final = "a container can't be started again"
-DRAWN = tuple(name for name in FAULTS if name not in {*parking.FAULTS, *queues.FAULTS})
-"""What lives are drawn from. Without scripts that park and without a queue, the other faults are none."""
+DRAWN = tuple(name for name in FAULTS if name not in {*parking.FAULTS, *queues.FAULTS, *checks.FAULTS})
+"""What lives are drawn from. Without scripts that park, a queue or checks, the other faults are none."""
 
 
 def heal(u: Universe) -> None:
@@ -31,13 +39,15 @@ def heal(u: Universe) -> None:
         u.node_is_back(node)
     for uid in list(u.boxes):
         box = u.boxes[uid]
-        u.boxes[uid] = box._replace(cut_off=False, mute=False, deaf=False, blind=False, unmounted=False, unable=False)
+        u.boxes[uid] = box._replace(
+            cut_off=False, mute=False, deaf=False, blind=False, unmounted=False, unable=False, hangs=False
+        )
         stuck = [proc for proc in box.procs if proc.stuck]
         freed = tuple(replace(proc, stuck=False) for proc in box.procs)
         u.boxes[uid] = u.boxes[uid]._replace(procs=freed)
         for proc in stuck:
             moves.kill_process(u, uid, replace(proc, stuck=False))
-    u.signals = frozenset()
+    u.signals, u.sick, u.checks_fail = frozenset(), frozenset(), False
     u.queue = replace(u.queue, known=True)
     if u.spec.suspend:
         u.change_spec(suspend=False)

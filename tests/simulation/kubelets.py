@@ -35,7 +35,7 @@ def crash_supervisor(u: Universe, uid: str) -> None:
     """The supervisor is killed. As PID 1 it takes its container along; else its processes run on."""
     box = u.boxes[uid]
     procs = box.procs if u.setup.local else tuple(proc for proc in box.procs if proc.stuck)
-    u.boxes[uid] = box._replace(machine=None, inbox=(), procs=procs, parked=(), ending=False)
+    u.boxes[uid] = box._replace(machine=None, inbox=(), procs=procs, check=None, parked=(), ending=False)
     if uid in u.pods:
         u.pods[uid] = replace(u.pods[uid], started_at=None)
     if not u.setup.restarts_containers:
@@ -92,7 +92,7 @@ def end_containers(u: Universe, uid: str) -> None:
     stuck = tuple(proc for proc in box.procs if proc.stuck)
     again = u.now + STUCK_RETRY_MS if stuck else box.kill_at
     u.boxes[uid] = box._replace(
-        machine=None, inbox=(), procs=stuck, parked=(), ending=False, exited=not stuck, kill_at=again
+        machine=None, inbox=(), procs=stuck, check=None, parked=(), ending=False, exited=not stuck, kill_at=again
     )
     if not stuck and uid not in u.pods:
         del u.boxes[uid]

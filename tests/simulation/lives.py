@@ -10,6 +10,7 @@ from gangctl.api.recovery import RestartFrom
 from gangctl.api.status import GangPhase
 from gangctl.core.facts.fitness import SETTLING_SECONDS
 from gangctl.core.facts.gang import holders, incarnation
+from gangctl.core.policy.deadlines import CHECK_MARGIN_SECONDS
 from gangctl.core.policy.recovery import LONGEST_SECONDS
 from gangsidecar.wire import Progress
 from tests.simulation import controller, invariants, moves, power, queues
@@ -26,6 +27,8 @@ MOVES_TO_RUN = 120
 MS_TO_SETTLE = 12 * 3600 * 1000
 STALE_MS = 10_000
 """What a controller reads and hears is at most this old: watches and connections without news are closed."""
+TURNS = 8
+"""So many turns of a check at most, those with pods that are replaced meanwhile included."""
 OVER, GOES_ON = 0.3, 0.5
 """How often nothing more goes wrong with a gang that has ended, and how often a user frees one that is held."""
 
@@ -169,6 +172,7 @@ def longest_seconds(u: Universe) -> float:
     grace = max(spec.stop_grace_period_seconds, spec.planned_stop_grace_period_seconds)
     lost = max(spec.lost_pod_grace_seconds, spec.isolation_timeout_seconds or 0)
     granted = grace + lost + spec.evidence_window_seconds + spec.coalesce_seconds + LONGEST_SECONDS + SETTLING_SECONDS
+    granted += sum(TURNS * (one.timeout_seconds + CHECK_MARGIN_SECONDS) for one in spec.checks)
     starts = spec.pod_start_timeout_seconds + spec.replacement_timeout_seconds
     return 3 * (spec.barrier_timeout_seconds + granted + starts)
 

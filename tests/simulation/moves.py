@@ -8,7 +8,7 @@ from enum import Enum, auto
 
 from gangsidecar.supervisor import machine
 from gangsidecar.wire import Ping
-from tests.simulation import controller, disks, hub, invariants, kubelets, parking, power, queues, sidecars
+from tests.simulation import checks, controller, disks, hub, invariants, kubelets, parking, power, queues, sidecars
 from tests.simulation.universe import SIGKILL, SIGTERM, Universe
 from tests.simulation.values import CHILD, Box, Leader, Proc
 
@@ -37,6 +37,7 @@ class Kind(Enum):
     ACT = auto()
     OBEY = auto()
     PARK = auto()
+    CHECK = auto()
     LEAD = auto()
     ADMIT = auto()
 
@@ -94,6 +95,8 @@ def _of_box(u: Universe, uid: str, box: Box) -> Iterator[Move]:
         yield Move(Kind.OBEY, uid)
     if any(parking.parks(proc) for proc in box.procs):
         yield Move(Kind.PARK, uid)
+    if checks.ends(box):
+        yield Move(Kind.CHECK, uid)
     awake = box.node not in u.lost
     stuck, left = any(proc.stuck for proc in box.procs), any(not proc.stuck for proc in box.procs)
     if box.machine is None and not (box.exited or box.dead) and awake and (not stuck or left):
@@ -183,6 +186,8 @@ def _in_pod(u: Universe, move: Move, uid: str) -> None:
             kubelets.show_end(u, uid)
         case Kind.REMOVE:
             u.remove_pod(uid)
+        case Kind.CHECK:
+            checks.end(u, uid)
         case Kind.PARK:
             parking.park(u, uid, next(one for one in u.boxes[uid].procs if parking.parks(one)))
         case _:

@@ -18,6 +18,14 @@ LARGE = "crowd"
 """More members than a status names."""
 QUEUED = "queued"
 """It has lives of its own: test_queues.py."""
+CHECKED = "checked"
+"""As well: test_checks.py."""
+CHECKS = [
+    {"name": "boot", "when": "Start", "scope": "Gang", "command": ["check"], "onFailure": "Hold"},
+    {"name": "new", "when": "NewPod", "command": ["check"]},
+    {"name": "link", "when": "Fault", "scope": "Pair", "command": ["check"]},
+    {"name": "disk", "when": "Suspect", "command": ["check"], "onFailure": "Note"},
+]
 RULES = [{"name": "fatal", "action": "FailJob", "onExitCodes": {"operator": "In", "values": [FATAL_CODE]}}]
 
 
@@ -160,6 +168,14 @@ def setups() -> dict[str, Setup]:
             queue=Queue("team"),
         ),
         Setup(
+            CHECKED,
+            _job(
+                [{"name": "worker", "replicas": 4, "spares": 1}],
+                checkpoint={"tiers": [SHARED], "fallbackAfter": 2},
+                recovery={**recovery, "budget": {"type": "Unlimited"}, "checks": CHECKS},
+            ),
+        ),
+        Setup(
             LARGE,
             _job(
                 [{"name": "worker", "replicas": 10, "spares": 2}], podFailurePolicy={"rules": RULES}, recovery=recovery
@@ -169,5 +185,5 @@ def setups() -> dict[str, Setup]:
     return {setup.name: setup for setup in found}
 
 
-SMALL = tuple(name for name in setups() if name not in {LARGE, QUEUED})
+SMALL = tuple(name for name in setups() if name not in {LARGE, QUEUED, CHECKED})
 """Their lives are cheap."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from gangsidecar.supervisor import machine
-from gangsidecar.wire import Directive, Ping, Report, Scan, Scanned
+from gangsidecar.wire import Check, Directive, Ping, Report, Scan, Scanned
 from tests.simulation import disks, power
 from tests.simulation.values import Box, Up
 
@@ -56,13 +56,15 @@ def hear(u: Universe, uid: str, message: object) -> None:
         case Ping():
             power.pinged(u, box)
             u.feed(uid, message)
+        case Check():
+            u.feed(uid, message)
         case Scan():
             u.boxes[uid] = box._replace(kept_scan=message)
             if box.machine is not None:
                 answer_scan(u, uid, message)
 
 
-def tell(u: Universe, uid: str, message: Directive | Ping | Scan) -> None:
+def tell(u: Universe, uid: str, message: Directive | Ping | Scan | Check) -> None:
     """A controller sends a message to a sidecar that is connected."""
     box = u.boxes[uid]
     if not box.deaf:

@@ -146,6 +146,8 @@ def unfit(u: Universe, leader: Leader, old: Status, new: Status, member: str) ->
         return "it is at fault"
     if (old.started_attempt, member) in u.ghost.accused:
         return "it is said to compute wrongly"
+    if (old.attempt, member, incarnation(old, member)) in u.ghost.unchecked:
+        return "it has not passed a check"
     if state is None or box.sessions > 1 or state.terminated_at is not None or box.ending or box.blind or box.unmounted:
         return f"{box.pod} stops, or starts anew"
     if state.phase in {Phase.STUCK, Phase.DONE} or histories.request(state.history, u.now) is not None:

@@ -19,12 +19,13 @@ from gangctl.core.facts.world import NO_QUEUE, Pod, Queue
 from gangsidecar.supervisor import machine
 from gangsidecar.supervisor.machine import history as histories
 from gangsidecar.wire import Phase
-from tests.simulation import invariants, parking, power, restored, sidecars, truth
+from tests.simulation import checks, invariants, parking, power, restored, sidecars, truth
 from tests.simulation.disks import Disk
 from tests.simulation.engine import Engine
 from tests.simulation.invariants import Change
 from tests.simulation.setups import Setup
 from tests.simulation.values import CHILD, Box, Ghost, Leader, Proc, Signal, seconds
+from tests.simulation.violations import require
 
 SIGKILL, SIGTERM = 9, 15
 
@@ -72,6 +73,10 @@ class Universe:
     """No controller can lead."""
     parks: bool = False
     """The scripts can restart inside their processes."""
+    sick: frozenset[str] = frozenset()
+    """Nodes on which every check fails."""
+    checks_fail: bool = False
+    """Every check fails."""
     queue: Queue = NO_QUEUE
 
     def copy(self) -> Universe:
@@ -116,6 +121,7 @@ class Universe:
         old = self.status
         invariants.stored(self, leader, old, status)
         power.stored(self, leader, old, status)
+        checks.stored(self, old, status)
         change = Change.of(old, status)
         if change is not None:
             self.changes[change] += 1
@@ -226,8 +232,11 @@ class Universe:
                 self.boxes[uid] = box._replace(procs=parking.asked(box, effect))
             case machine.Kill(local_rank):
                 return parking.ended(self, uid, local_rank)
+            case machine.RunCheck(check):
+                checks.begin(self, uid, check)
             case machine.KillTree():
                 truth.killed(self, box)
+                checks.killed(self, uid)
                 return parking.killed(self, uid)
             case machine.Save():
                 assert box.machine is not None
@@ -242,6 +251,7 @@ class Universe:
         box = self.boxes[uid]
         assert box.machine is not None
         invariants.spawned(self, box, effect)
+        require(box.check is None, 16, f"{uid} starts its worker, and a check runs in it")
         self.ghost = self.ghost._replace(spawned=self.ghost.spawned | {(box.machine.session, effect.attempt)})
         parking.goes_on(self, uid, effect)
         box = self.boxes[uid]
@@ -302,6 +312,7 @@ class Universe:
             known_boots=box.boots,
             history=state.history,
             procs=(),
+            check=None,
             parked=(),
             inbox=(),
             ending=False,

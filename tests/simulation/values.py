@@ -18,7 +18,7 @@ from gangctl.core.policy.brake import BrakeState
 from gangsidecar.supervisor import machine
 from gangsidecar.supervisor.machine import events
 from gangsidecar.supervisor.machine.history import History
-from gangsidecar.wire import Directive, Ping, Report, Scan, Scanned
+from gangsidecar.wire import Check, Directive, Ping, Report, Scan, Scanned
 from tests.simulation.disks import Line
 
 if TYPE_CHECKING:
@@ -106,6 +106,10 @@ class Box(NamedTuple):
     """The same when its supervisor started last: after another boot it believes no registration of before."""
     unmounted: bool = False
     """The shared directory isn't there."""
+    check: Check | None = None
+    """The check whose process runs."""
+    hangs: bool = False
+    """No check ends here by itself."""
     unable: bool = False
     """Its command can't be executed."""
     dead: bool = False
@@ -133,7 +137,7 @@ class Box(NamedTuple):
     told: Directive | None = None
     """What the hub has sent last on this connection."""
     up: tuple[Up, ...] = ()
-    down: tuple[Directive | Scan | Ping, ...] = ()
+    down: tuple[Directive | Scan | Check | Ping, ...] = ()
     order: int = 0
     seq: int = 0
     """The number of its supervisor's newest report."""
@@ -281,5 +285,7 @@ class Ghost(NamedTuple):
     """States of the training from which on nothing is trusted, as far as a controller knew when a status was stored."""
     verified: frozenset[Line] = frozenset()
     """States of the training whose checkpoints were verified."""
+    unchecked: frozenset[tuple[int, str, int]] = frozenset()
+    """(attempt, member, incarnation) of every pod that really did not pass a check."""
     gone_unheard: bool = False
     """A part of the restore point is gone, and the pod that could have told is gone as well."""

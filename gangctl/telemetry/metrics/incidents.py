@@ -21,6 +21,8 @@ BUCKETS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
 """From a restart of processes (a second) to a pod that waits for a node (half an hour)."""
 INCIDENT_PHASES: Final = tuple(PhaseMilliseconds.model_fields)
 STARTS: Final = ("Fork", "Exec", "InProcess")
+COMMAND: Final = "Command"
+CHECK_RESULTS: Final = ("Passed", "Failed", "Undecided", "CheckFaulty")
 TOTAL: Final = "total"
 """The whole incident, from the fault to the first training step; only if the framework reports steps."""
 
@@ -65,6 +67,11 @@ class IncidentMetrics:
             "Faults seen on a node: of a device, or those for which a rule or the framework asked for a new pod.",
             ["node", "reason"],
         )
+        self._checks = counter(
+            "gangctl_checks",
+            "Checks before attempts, by what they came to. check: the builtin's name, or Command.",
+            ["namespace", "check", "result"],
+        )
         for phase, level in product((*INCIDENT_PHASES, TOTAL), IncidentLevel):
             self._phases.labels(phase, level.value)
 
@@ -77,6 +84,7 @@ class IncidentMetrics:
 
     def count(self, namespace: str, before: GangJob, after: GangJob) -> None:
         """Count what is new in the second of two stored objects of a gang."""
+        self._count_checks(namespace, before, after)
         if before.status.incidents is after.status.incidents:
             return
         known = {incident.attempt: incident for incident in before.status.incidents}
@@ -89,6 +97,18 @@ class IncidentMetrics:
                 self._count(namespace, old, incident)
         for node, incident in node_faults(before.status, after.status):
             self._node_faults.labels(self._nodes.label(node), cause_label(incident)).inc()
+
+    def _count_checks(self, namespace: str, before: GangJob, after: GangJob) -> None:
+        new, old = after.status.checks, before.status.checks
+        if new is None or new is old:
+            return
+        known = () if old is None or old.attempt != new.attempt else old.results
+        builtins = {one.name: str(one.builtin or COMMAND) for one in after.spec.recovery.checks}
+        for result in CHECK_RESULTS if new.check in builtins else ():
+            self._checks.labels(namespace, builtins[new.check], result)  # It starts at zero, as those of restarts.
+        for one in new.results:
+            if one not in known:
+                self._checks.labels(namespace, builtins.get(one.name, COMMAND), one.result).inc()
 
     def _count(self, namespace: str, old: Incident | None, new: Incident) -> None:
         reason = cause_label(new)

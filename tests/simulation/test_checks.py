@@ -1,0 +1,37 @@
+"""A gang with checks lives through sick nodes, checks that fail everywhere, checks that hang, and all else."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+from tests.simulation.checks import ALL_FAIL, HANGS, SICK
+from tests.simulation.faults import DRAWN
+from tests.simulation.lives import Injection, simulate
+from tests.simulation.seeds import PAUSES
+from tests.simulation.setups import CHECKED
+
+LIVES, FAULTS = 40, 20
+OTHERS = [one for one in DRAWN if one not in {"a framework finds corruption", "a framework verifies a checkpoint"}]
+OFTEN = (SICK, SICK, ALL_FAIL, HANGS, "minutes pass", "a worker is killed", "a worker is killed")
+ENDS = (*OFTEN, "a supervisor crashes", "the controller crashes", "a connection ends", "a pod is deleted")
+REACHED = (
+    "a check began",
+    "a check was killed",
+    "a check was killed at its timeout",
+    *(f"a check came to {result}" for result in ("Passed", "Failed", "Undecided", "CheckFaulty")),
+)
+
+
+def life(seed: int) -> Counter[str]:
+    """Half of what goes wrong concerns checks, or leads to one."""
+    random = Random(seed)
+    names = [random.choice(random.choice((ENDS, OTHERS))) for _ in range(FAULTS)]
+    faults = [Injection(random.choice(PAUSES), name, random.randrange(16)) for name in names]
+    return simulate(CHECKED, seed, faults, disorder=random.randrange(4), warm=seed % 2 == 0).universe.power
+
+
+def test_a_checked_gang_replaces_only_who_fails() -> None:
+    reached = sum(map(life, range(LIVES)), Counter[str]())
+    missed = [what for what in REACHED if not reached[what]]
+    assert not missed
