@@ -43,6 +43,8 @@ MOST_NAMES: Final = 8
 """So many kinds of faults, devices and namespaces does a record have, each; those with the most weight."""
 NEGLIGIBLE: Final = 0.05
 """A weight that is forgotten."""
+_SAID_BY_WORKERS: Final = frozenset({Reason.CORRUPTION, Reason.CHECK_FAILED})
+"""A worker, or a check, says anything that its user wants."""
 _ENDS: Final = frozenset({"Restarted", "Failed", "Held"})
 Weights = Mapping[str, float]
 
@@ -118,7 +120,7 @@ def findings(namespace: str, gang: str, incidents: Iterable[Incident]) -> Iterat
         node, cause, row = node_of(one), one.cause, default(one.cause.reason)
         if not node or not one.settled or one.outcome not in _ENDS or cause.alike or cause.suspect:
             continue
-        is_fault = cause.reason != Reason.CORRUPTION and (row.against_node or row.strength is Strength.DEVICE)
+        is_fault = cause.reason not in _SAID_BY_WORKERS and (row.against_node or row.strength is Strength.DEVICE)
         if is_fault or (row.charged and cause.reason != Reason.REQUESTED):
             yield Finding(node, namespace, gang, cause.reason, cause.device or "", cause.time, is_fault)
 
