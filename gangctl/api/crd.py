@@ -39,6 +39,7 @@ _TEMPLATE = "spec.roles[].template"
 """Fields below it get no defaults: a template is kept as written."""
 _LIST_MAPS: Mapping[str, list[str]] = {
     "spec.roles": ["name"],
+    "spec.recovery.checks": ["name"],
     "spec.checkpoint.tiers": ["name"],
     "status.conditions": ["type"],
 }

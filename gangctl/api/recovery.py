@@ -79,7 +79,7 @@ class CheckSpec(Model):
     and the address of their rank 0. Exit code 0: passed. 3: cannot be told here, which counts as passed. Any other end:
     failed. The last line of standard output is the detail."""
     builtin: BuiltinCheck | None = None
-    """Check that gangctl brings along."""
+    """Check that gangctl brings along. If absent, command is run."""
     args: Annotated[tuple[Annotated[str, Field(max_length=1024)], ...], Field(max_length=16)] = ()
     """Arguments of the builtin check."""
     timeout_seconds: Annotated[int, Field(ge=1, le=3600)] = 60

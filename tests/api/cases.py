@@ -40,6 +40,14 @@ GOOD: dict[str, dict[str, Any]] = {
     ),
     "a rule with both": with_rules({"action": "Count", "onExitCodes": _CODES, "onPodConditions": [{"type": "X"}]}),
     "a hold with its timeout": manifest(recovery={"onExhausted": "Hold", "holdTimeoutSeconds": 1}),
+    "checks": manifest(
+        recovery={
+            "checks": [
+                {"name": "a", "when": "Fault", "scope": "Pair", "builtin": "AllReduce", "args": ["--floor", "9"]},
+                {"name": "b", "when": "Start", "command": ["true"], "onFailure": "Hold"},
+            ]
+        }
+    ),
     "a layout of one's own": _directory(layout="Pattern", pattern="step-{step}", complete="DONE"),
     "a layout of files": _directory(layout="Pattern", pattern="model-*-{step}.pt"),
     "a member tier": _tier(scope="Member"),
@@ -279,6 +287,29 @@ BAD = (
         "spec.checkpoint.tiers",
         "same name",
         Check.LIST_MAP,
+    ),
+    Bad(
+        "two checks of one name",
+        manifest(recovery={"checks": [{"name": "a", "when": "Start", "builtin": "Disk"}] * 2}),
+        "spec.recovery.checks",
+        "same name",
+        Check.LIST_MAP,
+    ),
+    Bad(
+        "a check without a command",
+        manifest(recovery={"checks": [{"name": "a", "when": "Start"}]}),
+        "spec.recovery.checks[0].command",
+        "exactly one",
+        Check.CEL,
+        "exactly one of command and builtin",
+    ),
+    Bad(
+        "arguments beside a command",
+        manifest(recovery={"checks": [{"name": "a", "when": "Start", "command": ["true"], "args": ["-v"]}]}),
+        "spec.recovery.checks[0].args",
+        "belong to the command",
+        Check.CEL,
+        "args are those of a builtin check",
     ),
     Bad(
         "two tiers in one memory",

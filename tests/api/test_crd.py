@@ -80,7 +80,7 @@ def test_every_list_has_a_list_type_and_maps_have_required_keys() -> None:
             kinds[node["x-kubernetes-list-type"]].append(path)
             for key in node.get("x-kubernetes-list-map-keys", ()):
                 assert key in node["items"]["required"], path
-    assert kinds["map"] == ["spec.roles", "spec.checkpoint.tiers", "status.conditions"]
+    assert kinds["map"] == ["spec.roles", "spec.recovery.checks", "spec.checkpoint.tiers", "status.conditions"]
     assert kinds["set"] == ["spec.podFailurePolicy.rules[].onExitCodes.values"]
 
 

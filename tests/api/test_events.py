@@ -21,6 +21,8 @@ STABLE = {
         "BarrierTimeout",
         "Braked",
         "BudgetExhausted",
+        "CheckFailed",
+        "CheckFaulty",
         "DeadlineExceeded",
         "DeviceDegraded",
         "DeviceGuardEvicted",
@@ -53,6 +55,7 @@ STABLE = {
     },
     "Normal": {
         "CauseCorrected",
+        "Checking",
         "Gathering",
         "Pending",
         "PodReplaced",

@@ -19,6 +19,7 @@ from tests.core.world import MANIFEST
 STABLE = {
     "DeviceLost": ("Count", "Pod"),
     "Corruption": ("Count", "Pod"),
+    "CheckFailed": ("Count", "Pod"),
     "NodeLost": ("Ignore", "Pod"),
     "NodeUnhealthy": ("Ignore", "Pod"),
     "NodeDrained": ("Ignore", "Pod"),
@@ -49,7 +50,7 @@ WEAKEST_FIRST = (
     {"PodFailed", "ContainerRestarted"},
     {"NodeDrained", "DeviceTainted", "Evicted", "StorageExceeded", "Preempted", "Disrupted", "PodDeleted"},
     {"NodeLost", "NodeUnhealthy"},
-    {"DeviceLost", "Corruption"},
+    {"DeviceLost", "Corruption", "CheckFailed"},
 )
 
 
@@ -79,7 +80,9 @@ def test_evidence_outranks_as_promised() -> None:
 
 def test_what_is_vague_and_what_speaks_against_a_node_is_as_promised() -> None:
     assert {"Disrupted", "PodDeleted", "PodFailed", "ContainerRestarted"} == VAGUE_REASONS
-    assert {"Corruption", "NodeLost", "NodeUnhealthy", "Stuck"} == NODE_EVIDENCE
+    assert {"CheckFailed", "Corruption", "NodeLost", "NodeUnhealthy", "Stuck"} == NODE_EVIDENCE
+    unclear = {"ContainerRestarted", "ExitCodeHidden", "Hang", "PodFailed", "Requested", "Signal"}
+    assert {reason for reason, row in DEFAULTS.items() if row.unclear} == unclear
 
 
 @pytest.mark.parametrize("code", [1, 127, 128, 160, 255])

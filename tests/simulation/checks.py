@@ -65,7 +65,7 @@ def _failed(u: Universe, box: Box, check: Check) -> None:
 
 
 def stored(u: Universe, old: Status, new: Status) -> None:
-    """16: who is replaced for a check really did not pass it; nobody is if all fail; no attempt starts unchecked."""
+    """16: who is replaced for a check really did not pass it; no member is if all fail; no attempt starts unchecked."""
     results = () if new.checks is None or new.checks == old.checks else new.checks.results
     known = (
         ()

@@ -27,10 +27,11 @@ from tests.simulation.seeds import drawn
 
 ROOT = Path(__file__).parents[2]
 REGRESSIONS = ("", "adaptive_", "disk_", "finished_", "hang_", "request_", "signal_", "silence_", "vanished_")
-MACHINE = "any_order directives ends framework parked parked_searched parking run stacks timers"
+MACHINE = "any_order checks directives ends framework parked parked_searched parking run stacks timers"
 CHECKED = "granted dead_containers requeues"
 ORACLES = f"oracles {CHECKED} restart_backoff ties brake checkpoint_oracle failed_starts log_lines rolling"
-CORE = "bounds stored_times degradation node_signals directives older_step suspects held_up evictions first_checkpoint"
+CORE = "bounds stored_times degradation node_signals directives older_step suspects held_up evictions checks"
+CORE += " first_checkpoint"
 CALLED = {
     "regression": (
         *(f"tests.core.test_{name}" for name in CORE.split()),
@@ -42,6 +43,7 @@ CALLED = {
     "oracles": (
         *(f"tests.core.test_{name}" for name in ORACLES.split()),
         "tests.simulation.test_queues",
+        "tests.simulation.test_checks",
         "tests.controller.test_backoff",
         "tests.controller.test_brake_sums",
     ),

@@ -12,7 +12,8 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
-from gangctl.api.status import Condition, FirstStep, GangPhase, Spent
+from gangctl.api.incident import CheckResult
+from gangctl.api.status import Checks, Condition, FirstStep, GangPhase, Spent
 from tests.telemetry.gangs import NOW, at_fault, gang, later
 from tests.telemetry.samples import FakeSources
 
@@ -33,9 +34,12 @@ def exposed() -> CollectorRegistry:
     first = FirstStep(attempt=1, step=1, time=NOW)
     running = gang(attempt=1, phase=GangPhase.RUNNING, first_step=first, conditions=(slow,))
     metrics.round_began(running)
+    checked = Checks(attempt=2, results=(CheckResult(name="disk", result="Passed", time=NOW),))
     settled = at_fault(2, "node-7", lost_steps=3, lost_seconds=1.0)
     metrics.status_written(
-        running, later(running, incidents=(settled,), spent=Spent(training=3.0, lost_progress=1.0)), 0.01
+        running,
+        later(running, incidents=(settled,), spent=Spent(training=3.0, lost_progress=1.0), checks=checked),
+        0.01,
     )
     return metrics.registry
 
@@ -139,5 +143,5 @@ def test_every_metric_is_on_the_dashboard() -> None:
         for name, _ in SELECTED.findall(target["expr"])
     }
     bases = {re.sub(r"_(bucket|sum|count)$", "", name) for name in shown}
-    elsewhere = {"gangctl_gangs_spent_seconds", "gangctl_causes_corrected_total"}
+    elsewhere = {"gangctl_gangs_spent_seconds", "gangctl_causes_corrected_total", "gangctl_checks_total"}
     assert set(families()) - bases == elsewhere

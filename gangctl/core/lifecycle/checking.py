@@ -133,12 +133,13 @@ def _not_passed(gang: Gang, status: Status, turn: Turn) -> Plan:
         return _replace(gang, status, turn)
     holds = check.on_failure == "Hold" and bool(blame.bad)
     then = words.is_held_for_check() if holds else words.attempt_goes_on()
-    reason, because = Reason.CHECK_FAILED, _because(turn, blame, then)
-    if blame.result == "CheckFaulty":
-        reason = Reason.CHECK_FAULTY
+    because = _because(turn, blame, then)
     if holds:
-        return plan_hold(gang, incidents.finish_incident(gang, status, "Held"), reason, because)
-    return plan_write(gang, status, reason, because, requeue_after=1.0)
+        return plan_hold(gang, incidents.finish_incident(gang, status, "Held"), Reason.CHECK_FAILED, because)
+    is_faulty = blame.result == "CheckFaulty"
+    return plan_write(
+        gang, status, Reason.CHECK_FAULTY if is_faulty else Reason.CHECK_FAILED, because, requeue_after=1.0
+    )
 
 
 def _because(turn: Turn, blame: Blame, then: Message) -> Message:

@@ -1,0 +1,129 @@
+"""Checks before an attempt: what they cost, whom they blame, and for how long they are waited for."""
+
+from __future__ import annotations
+
+from gangctl.api.changes import changed
+from gangctl.api.status import GangPhase
+from gangctl.core.facts.gang import Gang
+from gangctl.core.policy.cause import manual_cause
+from gangctl.core.policy.checks import is_unclear
+from tests.core.scenario import sentence
+from tests.core.world import World
+
+CHECKED = """
+roles: [{name: worker, replicas: 3}]
+recovery: {barrierTimeoutSeconds: 10, checks: [{name: disk, when: Fault, command: [probe], timeoutSeconds: 100}]}
+"""
+SAVES = """
+roles: [{name: worker, replicas: 3}]
+checkpoint:
+  fallbackAfter: 1
+  tiers: [{name: shared, scope: Shared, source: {type: Directory, directory: /c, layout: TorchDCP}}]
+recovery: {replaceAfter: 100, checks: [{name: disk, when: Fault, command: [probe]}]}
+"""
+
+
+def says(made: World, *sentences: str) -> None:
+    for one in sentences:
+        sentence(made, one)
+    while made.decide().status is not None:
+        pass
+
+
+def checking(spec: str = CHECKED) -> World:
+    """A gang whose check runs after a fault that names no culprit."""
+    made = World()
+    made.submit(spec)
+    says(made, "the gang runs", "everyone runs")
+    says(made, "worker-0 ends with SIGABRT")
+    says(made, "everyone is Ready")
+    assert made.job.status.checks is not None
+    assert made.job.status.checks.check == "disk"
+    return made
+
+
+def test_a_failed_check_blames_no_checkpoint_and_is_charged_once() -> None:
+    made = World()
+    made.submit(SAVES)
+    says(made, "every pod starts", "everyone is Ready")
+    says(made, "every pod starts", "everyone is Ready", "a scan finds shared 10 20", "everyone runs")
+    says(made, "everyone runs")
+    for number in range(4):
+        attempt = made.job.status.attempt
+        says(made, "worker-0 ends with SIGABRT")
+        says(made, "everyone is Ready", "a scan finds shared 10 20", "70 s pass")
+        says(made, "worker-1 fails check disk: slow", "everyone passes check disk")
+        says(made, f"the pod of worker-1.{number} has ended", f"the pod of worker-1.{number} is removed")
+        says(made, "every pod starts", "everyone is Ready", "a scan finds shared 10 20")
+        says(made, "everyone runs")
+        status = made.job.status
+        assert (status.phase, status.attempt) == (GangPhase.RUNNING, attempt + 1)
+        assert status.restore_point is not None
+        assert status.restore_point.step == 20, "fallbackAfter is 1, and no attempt has made a step"
+        assert status.incidents[0].cause.reason == "CheckFailed"
+        assert status.ledger[-1].member == "worker-1"
+        assert status.ledger[-1].progressed is None
+    assert made.job.status.restarts.counted == 4
+
+
+def test_the_time_of_a_check_is_granted_and_no_more() -> None:
+    made = checking()
+    says(made, "90 s pass", "worker-1 loses its connection", "5 s pass")
+    assert made.job.status.barrier_timeouts == 0
+    says(made, "16 s pass")
+    assert made.job.status.barrier_timeouts == 1
+
+
+def test_a_member_that_was_away_has_the_whole_time_again() -> None:
+    made = checking()
+    says(made, "worker-0 passes check disk", "worker-2 passes check disk")
+    says(made, "worker-1 loses its connection", "100 s pass", "worker-1 connects again", "50 s pass")
+    assert made.job.status.phase is GangPhase.GATHERING
+    says(made, "worker-1 passes check disk")
+    assert made.job.status.phase is GangPhase.RUNNING
+    assert made.job.status.incidents[0].checks[0].result == "Passed"
+
+
+def test_a_new_leader_gives_the_whole_time_again() -> None:
+    made = checking()
+    says(made, "100 s pass", "a new controller starts", "everyone connects again", "100 s pass")
+    assert made.job.status.phase is GangPhase.GATHERING
+    says(made, "20 s pass")
+    assert made.job.status.incidents[0].checks[0].result == "Undecided"
+
+
+def test_what_looks_like_a_secret_is_masked() -> None:
+    made = checking()
+    says(made, "worker-1 fails check disk: API_TOKEN=abcdef0123456789", "everyone passes check disk")
+    assert "abcdef" not in made.job.status.model_dump_json()
+    assert "API_TOKEN" in made.job.status.model_dump_json()
+
+
+def test_a_check_that_the_user_removes_is_waited_for_no_longer() -> None:
+    made = checking()
+    recovery = changed(made.job.spec.recovery, checks=())
+    made.job = changed(made.job, spec=changed(made.job.spec, recovery=recovery))
+    says(made)
+    assert made.job.status.phase is GangPhase.RUNNING
+
+
+def test_a_fault_that_is_known_by_then_ends_the_check() -> None:
+    made = checking()
+    says(made, "device gpu-0 of worker-2 is Unhealthy")
+    assert made.job.status.incidents[0].cause.reason == "DeviceLost"
+    says(made, "every pod starts", "everyone is Ready")
+    assert made.job.status.phase is GangPhase.RUNNING
+    assert made.job.status.incidents[0].checks == ()
+
+
+def test_a_cause_is_unclear_if_it_is_not_known_who_failed_first() -> None:
+    made = World()
+    cause = changed(manual_cause(Gang(made.now, made.job, made.observed())), reason="ExitCode", exit_code=1)
+    assert not is_unclear(cause)
+    for other in (
+        changed(cause, tied=("worker-0", "worker-1")),
+        changed(cause, alike=True),
+        changed(cause, suspect="worker-1.0"),
+        changed(cause, reason="Hang"),
+    ):
+        assert is_unclear(other)
