@@ -25,7 +25,7 @@ def test_who_fails_a_check_gets_a_new_pod_in_the_same_restart(folder: Here) -> N
     ]
     folder.write(manifest((sys.executable, "-c", SCRIPT), 3, recovery={"checks": checks}))
     folder.run()
-    until("workers run", lambda: folder.workers())
+    until("workers run", folder.workers)
     until("attempt 2 runs", lambda: folder.job.status.attempt == 2 and len(folder.workers()) == 3)
     incident = until("it is settled", lambda: next((one for one in folder.job.status.incidents if one.settled), None))
     assert (incident.cause.reason, incident.cause.words, incident.level) == ("CheckFailed", "bad blocks", "Pod")

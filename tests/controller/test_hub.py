@@ -9,6 +9,7 @@ import pytest
 from gangctl.api.gangjob import GangJob
 from gangctl.controller import hub as hub_module
 from gangctl.core.lifecycle.plan import AskScan
+from gangctl.core.policy.checks import AskCheck
 from gangsidecar import wire
 from gangsidecar.wire import coding
 from tests.controller.fake_sidecars import Served, held, job, report, served
@@ -249,6 +250,17 @@ async def test_a_scan_is_sent_once_and_its_answer_wakes_the_gang_once() -> None:
         assert here.woken == ["uid-g"] * 2
         here.hub.publish(job())
         assert isinstance(await sidecar.hear(), wire.Directive), "the scan was not asked again within the moment"
+
+
+async def test_a_check_is_sent_once_beside_a_scan() -> None:
+    check = wire.Check(1, 1, "disk", 1000, command=("true",))
+    async with served() as here:
+        sidecar = await here.dial("token-0")
+        for action in (AskCheck("pod-0", check), AskScan("pod-0", SCAN), AskCheck("pod-0", check)):
+            here.hub.ask("uid-g", action)
+        assert [await sidecar.hear() for _ in range(2)] == [check, SCAN]
+        here.hub.ask("uid-g", AskCheck("pod-0", replace(check, turn=2)))
+        assert (await sidecar.hear()).turn == 2
 
 
 async def test_a_slow_receiver_delays_no_other_and_gets_only_the_newest_directive() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gangsidecar.supervisor.machine import CheckEnded, KillTree, PortsFound, RunCheck, Send, Spawn, TreeGone
+from gangsidecar.supervisor.machine import CheckEnded, KillTree, PortsFound, RunCheck, Send, Spawn, Terminate, TreeGone
 from gangsidecar.wire import Check, Checked, Phase, Ping
 from tests.sidecar.machine.machines import Driver, finish, hold, ready, run
 
@@ -76,6 +76,17 @@ def test_finish_ends_the_check() -> None:
     assert KillTree() in driver.feed(finish(1))
     driver.feed(TreeGone())
     assert driver.phase() is Phase.DONE
+
+
+def test_a_pod_that_is_to_end_begins_no_check_and_ends_the_one_that_runs() -> None:
+    driver = ready()
+    driver.feed(Terminate())
+    assert driver.feed(check()) == []
+    driver = checking()
+    driver.feed(Terminate())
+    assert driver.sleep() == [KillTree()]
+    driver.feed(TreeGone())
+    assert not driver.report.checks
 
 
 def test_a_later_turn_ends_the_check_and_runs_when_it_is_gone() -> None:
