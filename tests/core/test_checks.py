@@ -53,6 +53,7 @@ def test_a_failed_check_blames_no_checkpoint_and_is_charged_once() -> None:
         says(made, "worker-0 ends with SIGABRT")
         says(made, "everyone is Ready", "a scan finds shared 10 20", "70 s pass")
         says(made, "worker-1 fails check disk: slow", "everyone passes check disk")
+        assert [(one.member, one.required) for one in made.job.status.replaced] == [("worker-1", True)]
         says(made, f"the pod of worker-1.{number} has ended", f"the pod of worker-1.{number} is removed")
         says(made, "every pod starts", "everyone is Ready", "a scan finds shared 10 20")
         says(made, "everyone runs")
@@ -64,6 +65,16 @@ def test_a_failed_check_blames_no_checkpoint_and_is_charged_once() -> None:
         assert status.ledger[-1].member == "worker-1"
         assert status.ledger[-1].progressed is None
     assert made.job.status.restarts.counted == 4
+
+
+def test_each_attempt_is_checked_anew() -> None:
+    made = checking()
+    says(made, "everyone passes check disk")
+    says(made, "everyone runs", "worker-0 reports step 1", "worker-1 ends with SIGABRT")
+    says(made, "everyone is Ready")
+    assert made.job.status.phase is GangPhase.GATHERING
+    assert made.job.status.checks is not None
+    assert (made.job.status.checks.attempt, made.job.status.checks.check) == (3, "disk")
 
 
 def test_the_time_of_a_check_is_granted_and_no_more() -> None:

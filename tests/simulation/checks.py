@@ -73,7 +73,7 @@ def stored(u: Universe, old: Status, new: Status) -> None:
         else old.checks.results
     )
     for result in results[len(known) :]:
-        u.power[f"a check came to {result.result}"] += 1
+        u.power[f"{result.name} came to {result.result}"] += 1
         raised = [name for name in u.members if incarnation(new, name) > incarnation(old, name)]
         for name in raised:
             require(result.result == "Failed", 16, f"{name} is replaced though {result.name} came to {result.result}")

@@ -24,6 +24,7 @@ CHECKS = [
     {"name": "boot", "when": "Start", "scope": "Gang", "command": ["check"], "onFailure": "Hold"},
     {"name": "new", "when": "NewPod", "command": ["check"]},
     {"name": "link", "when": "Fault", "scope": "Pair", "command": ["check"]},
+    {"name": "probe", "when": "Fault", "command": ["check"]},
     {"name": "disk", "when": "Suspect", "command": ["check"], "onFailure": "Note"},
 ]
 RULES = [{"name": "fatal", "action": "FailJob", "onExitCodes": {"operator": "In", "values": [FATAL_CODE]}}]
