@@ -362,6 +362,8 @@ class Checks(Model):
     """Name of the check that runs; empty if none does."""
     first_turn: int = 0
     """Its first turn."""
+    judged_turn: int = 0
+    """Newest turn whose results were acted on. Members with such a result are not checked again."""
     time: Timestamp = 0.0
     """Start of the check."""
     turn_time: Timestamp = 0.0

@@ -77,6 +77,16 @@ def test_each_attempt_is_checked_anew() -> None:
     assert (made.job.status.checks.attempt, made.job.status.checks.check) == (3, "disk")
 
 
+def test_a_failure_is_not_forgotten_when_another_member_begins_again() -> None:
+    made = checking()
+    says(made, "worker-0 passes check disk", "worker-1 fails check disk: slow")
+    says(made, "the container of worker-2 starts again", "worker-2 is Ready")
+    assert made.job.status.checks is not None
+    assert made.job.status.checks.turn == 2
+    says(made, "worker-1 fails check disk: slow", "everyone passes check disk")
+    assert made.job.status.incidents[0].cause.member == "worker-1"
+
+
 def test_the_time_of_a_check_is_granted_and_no_more() -> None:
     made = checking()
     says(made, "90 s pass", "worker-1 loses its connection", "5 s pass")

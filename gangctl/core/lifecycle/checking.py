@@ -62,7 +62,7 @@ def decide_checks(
         if turn.has_next:
             return _turned(look, status, changed(known, turn=known.turn + 1, turn_time=gang.now))
         result = _result(gang, turn)
-        known = changed(known, check="", results=(*known.results, result)[-KEPT:])
+        known = changed(known, check="", judged_turn=known.turn, results=(*known.results, result)[-KEPT:])
         if result.result != "Passed":
             return _not_passed(gang, changed(status, checks=known), turn)
     due = look.due(known)

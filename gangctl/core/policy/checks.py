@@ -1,7 +1,8 @@
 """Checks: which are due before an attempt, who is checked with whom, and who is to blame.
 
-The rule: a check is due for members that its ``when`` concerns and that have no result of it in this attempt. One runs
-at a time, in turns; the results are in the members' reports, so that a new leader goes on where the last one was::
+The rule: a check is due for members that its ``when`` concerns, and of which no result of it was acted on in this
+attempt. One check runs at a time, in turns; the results are in the members' reports, so that a new leader goes on where
+the last one was::
 
     concerned(Start)    all, if no worker has run since the gang's start or resume
     concerned(NewPod)   those in whose pods no worker has run
@@ -109,18 +110,16 @@ class Look:
         """The next check, and who takes part; None if no more is due."""
         over = {one.name for one in known.results if one.result in FINAL}
         specs = (one for one in self.gang.spec.recovery.checks if one.name not in over)
-        found = ((one, self.taking_part(one, before=known.turn + 1)) for one in specs)
+        found = ((one, self.taking_part(one, known)) for one in specs)
         return next(((check, members) for check, members in found if members), None)
 
-    def taking_part(self, check: CheckSpec, *, before: int) -> tuple[str, ...]:
-        """Who is checked; none if the check isn't due. ``before``: only results of earlier turns count."""
-        told = self.told
-        known = {
-            name
-            for name in self.members
-            if any(turn < before and one.name == check.name for turn, one in told.get(name, {}).items())
+    def taking_part(self, check: CheckSpec, known: Checks) -> tuple[str, ...]:
+        """Who is checked; none if the check isn't due."""
+        ends = {
+            name: [one for turn, one in told.items() if turn <= known.judged_turn and one.name == check.name]
+            for name, told in self.told.items()
         }
-        wanted = [name for name in self._concerned(check) if name not in known]
+        wanted = [name for name in self._concerned(check) if not ends.get(name)]
         if not wanted or check.scope == "Member":
             return tuple(wanted)
         if check.scope == "Gang":
@@ -273,6 +272,6 @@ class Turn:
 def turn_of(look: Look, known: Checks) -> Turn | None:
     """The turn that runs; None if its check isn't due any more, or other sessions of supervisors take part by now."""
     check = next((one for one in look.gang.spec.recovery.checks if one.name == known.check), None)
-    members = () if check is None else look.taking_part(check, before=known.first_turn)
+    members = () if check is None else look.taking_part(check, known)
     is_same = bool(members) and look.sessions(members) == known.sessions
     return Turn(look, check, known, members) if check is not None and is_same else None
