@@ -22,7 +22,7 @@ from gangsidecar.supervisor.machine.stop import begin_stop
 from gangsidecar.wire import Phase, Verb
 
 
-def begin(state: State, now_ms: int, check: wire.Check) -> Result:
+def begin_check(state: State, now_ms: int, check: wire.Check) -> Result:
     """Run a check that hasn't been run. A later turn ends the one that runs."""
     hold, running = state.directive, state.check
     if hold is None or (hold.verb, hold.attempt) != (Verb.HOLD, check.attempt) or state.phase is not Phase.READY:
@@ -39,7 +39,7 @@ def begin(state: State, now_ms: int, check: wire.Check) -> Result:
     return begin_stop(state, now_ms) if state.stop is None else (state, ())
 
 
-def ended(state: State, now_ms: int, event: CheckEnded) -> Result:
+def end_check(state: State, now_ms: int, event: CheckEnded) -> Result:
     """What it has left behind is killed. If it was killed itself, all that counts is what it said last."""
     running = state.check
     if running is None or running.check.turn != event.turn:
@@ -60,7 +60,7 @@ def ended(state: State, now_ms: int, event: CheckEnded) -> Result:
     return begin_stop(replace(state, check=replace(running, outcome=outcome)), now_ms)
 
 
-def over(state: State, now_ms: int) -> Result:
+def check_over(state: State, now_ms: int) -> Result:
     """Nothing of it is left."""
     running, is_ready = state.check, state.phase is Phase.READY and state.terminated_at is None
     state = replace(state, alive=False, stop=None, check=None)
@@ -68,5 +68,5 @@ def over(state: State, now_ms: int) -> Result:
         return settle(state, now_ms, checked=True)
     if running.outcome is not None:
         state = replace(state, checks=(*state.checks, running.outcome)[-wire.MAX_CHECKED :])
-    state, effects = (state, ()) if running.then is None else begin(state, now_ms, running.then)
+    state, effects = (state, ()) if running.then is None else begin_check(state, now_ms, running.then)
     return state, (*effects, Send())

@@ -83,7 +83,7 @@ def tree_gone(state: State, now_ms: int, _event: TreeGone) -> Result:
     if not state.alive:
         return state, ()
     if state.check is not None:
-        return checks.over(state, now_ms)
+        return checks.check_over(state, now_ms)
     stop = state.stop
     if stop is not None and stop.of_parked:
         return settle(replace(state, alive=False, stop=None), now_ms)
