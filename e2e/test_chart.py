@@ -134,6 +134,8 @@ def test_the_controller_gets_all_its_settings(helm: Helm) -> None:
         "GANGCTL_DEVICE_GUARD": "false",
         "GANGCTL_JOBSETS": "false",
         "GANGCTL_NODE_RECORDS": "false",
+        "GANGCTL_NODE_CONDITION": "false",
+        "GANGCTL_MAINTENANCE_REQUESTS": "false",
     }
     assert rendered.controller["image"] == f"{REGISTRY}/gangctl/controller:{_version()}"
     assert rendered.controller["args"] == [

@@ -81,6 +81,14 @@ def test_the_controller_may_write_one_config_map_only_with_node_records(helm: He
     assert rights == {EVERYWHERE: _listed(GANGS | CLUSTER), NAMESPACE: _listed(OWN | more)}
 
 
+def test_the_controller_may_tell_of_suspected_nodes_only_if_it_is_to(helm: Helm) -> None:
+    told = {"condition": True, "maintenanceRequests": True}
+    assert _rights(helm.rendered({"nodeRecords": told}))[EVERYWHERE] == _listed(GANGS | CLUSTER), "there are no records"
+    rights = _rights(helm.rendered({"nodeRecords": {"enabled": True, **told}}))[EVERYWHERE]
+    more = {"/nodes/status": "patch", "nvsentinel.dgxc.nvidia.com/maintenancerequests": "list create delete"}
+    assert rights == _listed(GANGS | CLUSTER | more)
+
+
 def test_the_controller_may_read_logs_only_if_it_is_to_tell_what_workers_printed(helm: Helm) -> None:
     rights = _rights(helm.rendered({"workerOutput": {"enabled": False}}))
     assert rights[EVERYWHERE] == _listed(GANGS | CLUSTER) - {"/pods/log get"}

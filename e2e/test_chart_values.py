@@ -36,6 +36,7 @@ def test_every_value_is_rendered_in_its_place(helm: Helm) -> None:
     assert environment["GANGCTL_SIDECAR_PULL_SECRETS"] == "one,two"
     assert environment["GANGCTL_TLS_SECRET"] == "from-cert-manager"
     assert (environment["GANGCTL_DEVICE_GUARD"], environment["GANGCTL_KUEUE"]) == ("true", "true")
+    assert (environment["GANGCTL_NODE_CONDITION"], environment["GANGCTL_MAINTENANCE_REQUESTS"]) == ("1", "1")
     assert environment["GANGCTL_WORKER_OUTPUT"] == "false"
     assert rows_with(json.loads(environment["GANGCTL_NODE_SIGNALS"]))[-1].name == "lamp"
     assert controller["args"][-1] == "--lease-duration=61"

@@ -6,7 +6,7 @@ module says, and a companion decides nothing about gangs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol, cast
 
@@ -32,6 +32,8 @@ class House(NamedTuple):
     """The gangs and their pods, for reading."""
     advice: list[Callable[[GangJob], Sequence[str]]]
     """A companion may add a function that names nodes which new pods of a gang rather avoid."""
+    options: Mapping[str, str]
+    """The companions that are on, and what their flags say."""
 
 
 class Companion(Protocol):
@@ -68,6 +70,8 @@ class CompanionRegistration(NamedTuple):
     """The help of the flag."""
     place: str
     """``module:function``."""
+    choices: tuple[str, ...] = ("true", "false")
+    """What the flag may say. With ``false`` it is off, as it is by default."""
 
     def load(self) -> MakeCompanion:
         """Import the function that makes it."""

@@ -56,8 +56,8 @@ class Options:
     """The settings of one process."""
 
     settings: KubeSettings
-    companions: frozenset[str]
-    """The names of those that run."""
+    companions: Mapping[str, str]
+    """The names of those that run, and what their flags say."""
     timing: LeaseTiming
     identity: str
     """Its name in the election: the pod's name and a random part, since a restarted container is another candidate."""
@@ -123,7 +123,9 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
             url=url,
             server_name=server_name,
         ),
-        companions=frozenset(one.name for one in companions() if getattr(found, one.name.replace("-", "_")) == "true"),
+        companions={
+            one.name: said for one in companions() if (said := getattr(found, one.name.replace("-", "_"))) != "false"
+        },
         timing=LeaseTiming(found.lease_duration, found.renew_deadline, found.retry_period),
         identity=f"{found.pod_name}_{uuid.uuid4()}",
         pod_ip=found.pod_ip,
@@ -182,7 +184,7 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     add(gangs, "--worker-output", "GANGCTL_WORKER_OUTPUT", "true", PRINTED, choices=("true", "false"))
     for one in companions():
         variable = f"GANGCTL_{one.name.replace('-', '_').upper()}"
-        add(gangs, f"--{one.name}", variable, "false", one.meaning, choices=("true", "false"))
+        add(gangs, f"--{one.name}", variable, "false", one.meaning, choices=one.choices)
     add(gangs, "--audience", "GANGCTL_AUDIENCE", "gangctl.io", "the audience of the pods' tokens")
     add(
         gangs,

@@ -121,7 +121,8 @@ class Controller:
             self._wake_later,
             self._leader,
         )
-        house = House(client, settings, self._cluster.recorder, self._cluster.informers, self._cluster.advice)
+        cluster = self._cluster
+        house = House(client, settings, cluster.recorder, cluster.informers, cluster.advice, options.companions)
         self._companions = {one.name: one.load()(house) for one in companions()}
         self._running = [one for name, one in self._companions.items() if name in options.companions]
         """The companions that are on."""

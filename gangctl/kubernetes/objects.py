@@ -35,6 +35,8 @@ RESTARTS_ALL: Final = "RestartAllContainersOnContainerExits"
 """The feature that a node declares if it can restart all containers of a pod at once (KEP-5532)."""
 OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
 """The taint with which an administrator marks a node as down, so that its pods no longer run."""
+SUSPECTED: Final = "GangctlSuspected"
+"""The condition that gangctl gives nodes which cause faults, if it is asked to."""
 ENDED_PHASES: Final = frozenset({"Succeeded", "Failed"})
 """The phases of a pod that needs nothing of its node any more."""
 _PRESSURES: Final = frozenset({"MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"})
@@ -67,6 +69,9 @@ class Node:
     runtime: str = field(default="", compare=False)
     image: str = field(default="", compare=False)
     """Of its operating system."""
+    created_at: float = field(default=0.0, compare=False)
+    suspected: bool = field(default=False, compare=False)
+    """Whether gangctl's own condition says that it causes faults."""
     resource_version: str = field(default="", compare=False)
 
     @property
@@ -230,6 +235,8 @@ def read_node(signals: SignalTable, raw: RawNode) -> Node:
         kubelet=status.node_info.kubelet_version,
         runtime=status.node_info.container_runtime_version,
         image=status.node_info.os_image,
+        created_at=epoch_time(raw.metadata.creation_timestamp),
+        suspected=any(one.type == SUSPECTED and one.status == "True" for one in status.conditions),
         resource_version=raw.metadata.resource_version,
     )
 

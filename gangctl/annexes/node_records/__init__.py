@@ -15,6 +15,18 @@ REGISTERED = (
         "whether the faults on each node are recorded over all gangs, and new pods prefer other nodes than the worst",
         "gangctl.annexes.node_records.companion:companion",
     ),
+    CompanionRegistration(
+        "node-condition",
+        "in how many namespaces a node must have failed, by those records, to get the condition GangctlSuspected",
+        "gangctl.annexes.node_records.hand_over:condition_companion",
+        ("false", "1", "2", "3"),
+    ),
+    CompanionRegistration(
+        "maintenance-requests",
+        "the same for a MaintenanceRequest, by which NVSentinel cordons and drains the node",
+        "gangctl.annexes.node_records.hand_over:request_companion",
+        ("false", "1", "2", "3"),
+    ),
     VerbRegistration(
         "nodes",
         "Show the faults that gangs met on each node, the worst first, as the controller has recorded them",

@@ -21,7 +21,7 @@ from gangctl.api.status import GangPhase
 from gangctl.cluster import clock
 from gangctl.cluster.errors import ClusterError, Conflict
 from gangctl.cluster.kube import paths
-from gangctl.cluster.kube.client import NotFound
+from gangctl.cluster.kube.client import Client, NotFound
 from gangctl.cluster.kube.reflector import WatchHealth
 from gangctl.controller.companions import House
 from gangctl.telemetry.metrics.process import Counts
@@ -59,8 +59,8 @@ class NodeRecords:
         """The resourceVersion of the ConfigMap; empty = there is none."""
         self._written: Records = {}
         self._answers = _Answers(self._records, 0.0, {})
-        self._changed = set[str]()
-        """UIDs of gangs to look at."""
+        self._changed: dict[str, GangJob] = {}
+        """By UID: gangs to look at, as they were seen last. One may be deleted at once."""
         self._seconds: defaultdict[str, float] = defaultdict(float)
         """By node: the time of observation in this hour that isn't in the records yet."""
         self._broken_since: float | None = None
@@ -95,7 +95,9 @@ class NodeRecords:
             self._broken_since = None
 
     def _look_at(self, uid: str) -> None:
-        self._changed.add(uid)
+        job = self._house.informers.gang(uid)
+        if job is not None:
+            self._changed[uid] = job
 
     def _avoided(self, job: GangJob) -> Sequence[str]:
         """Of a plan with hundreds of pods, only the first looks at all nodes."""
@@ -124,9 +126,9 @@ class NodeRecords:
                 written = now
 
     def _count(self, now: float) -> None:
-        uids, self._changed = self._changed, set()
-        for job in (self._house.informers.gang(uid) for uid in uids):
-            if job is not None and job.status.incidents:
+        jobs, self._changed = self._changed, {}
+        for job in jobs.values():
+            if job.status.incidents:
                 found = records.findings(job.metadata.namespace, job.metadata.name, job.status.incidents)
                 self._records = records.with_findings(self._records, found, now)
 
@@ -156,21 +158,16 @@ class NodeRecords:
             else:
                 self._broken_since = None
                 self._records = records.merged(self._written, self._records)
-                self._changed.update(self._house.informers.gangs.items)
+                for uid in tuple(self._house.informers.gangs.items):
+                    self._look_at(uid)
                 return
 
     async def _stored(self) -> tuple[str, Records]:
-        path = paths.config_map(self._house.settings.namespace, self._map)
         try:
-            found = json.loads(await self._house.client.request("GET", path))
-        except NotFound:
-            return "", {}
-        version = str(found["metadata"]["resourceVersion"])
-        try:
-            return version, stored.read((found.get("data") or {}).get(stored.KEY, ""))
-        except ValueError as error:
+            return await read_map(self._house.client, self._house.settings.namespace, self._map)
+        except UnreadableRecordsError as error:
             log.error("the records of nodes in ConfigMap %s can't be read and begin anew: %s", self._map, error)  # noqa: TRY400
-            return version, {}
+            return error.version, {}
 
     async def _write(self, now: float) -> None:
         namespace = self._house.settings.namespace
@@ -199,6 +196,32 @@ class NodeRecords:
         if self._broken_since is None:
             self._broken_since = clock.elapsed()
             log.warning("the records of nodes in ConfigMap %s can't be %s: %s", self._map, what, error)
+
+
+class UnreadableRecordsError(ValueError):
+    """The ConfigMap has no records that can be read."""
+
+    def __init__(self, version: str, why: str) -> None:
+        super().__init__(why)
+        self.version = version
+
+
+async def read_map(client: Client, namespace: str, name: str) -> tuple[str, Records]:
+    """Return the resourceVersion of the ConfigMap and its records; empty if there is none.
+
+    Raises:
+        ClusterError: the request failed.
+        UnreadableRecordsError: they can't be read.
+    """
+    try:
+        found = json.loads(await client.request("GET", paths.config_map(namespace, name)))
+    except NotFound:
+        return "", {}
+    version = str(found["metadata"]["resourceVersion"])
+    try:
+        return version, stored.read((found.get("data") or {}).get(stored.KEY, ""))
+    except ValueError as error:
+        raise UnreadableRecordsError(version, str(error)) from None
 
 
 def companion(house: House) -> NodeRecords:

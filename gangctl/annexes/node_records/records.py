@@ -90,11 +90,11 @@ class NodeRecord:
     hours: Mapping[int, Hour] = field(default_factory=dict)
     """Hour since the epoch -> what was seen."""
 
-    def score(self, now: float, namespace: str | None = None) -> float:
-        """The score for all gangs, or for those of a namespace."""
+    def score(self, now: float, namespace: str | None = None, most: float = A_NAMESPACE) -> float:
+        """The score for all gangs, or for those of a namespace. ``most``: what another namespace adds at most."""
         factor = _factor(self.time, now)
         found = ((name, weight * factor) for name, weight in self.namespaces.items())
-        return sum(weight if name == namespace else min(weight, A_NAMESPACE) for name, weight in found)
+        return sum(weight if name == namespace else min(weight, most) for name, weight in found)
 
     def at(self, now: float) -> NodeRecord:
         """The same record with the weights of this time, without what has become negligible."""
@@ -104,6 +104,18 @@ class NodeRecord:
     def cleared(self) -> NodeRecord:
         """The same record without weights: the node was repaired. What has been counted today isn't counted again."""
         return replace(self, kinds={}, devices={}, namespaces={}, last_fault=0.0)
+
+    def passed(self, namespace: str) -> NodeRecord:
+        """The same record after a check in this namespace has passed: its own faults count no more, those of others do.
+
+        A tenant must not clear what others have met: it runs the check itself.
+        """
+        rest = {name: weight for name, weight in self.namespaces.items() if name != namespace}
+        if not rest:
+            return self.cleared()
+        share = sum(rest.values()) / sum(self.namespaces.values())
+        kinds, devices = (_decayed(one, share) for one in (self.kinds, self.devices))
+        return replace(self, kinds=kinds, devices=devices, namespaces=rest)
 
     @property
     def _weights(self) -> tuple[Weights, Weights, Weights]:
@@ -157,6 +169,17 @@ def _with_finding(record: NodeRecord, one: Finding, now: float) -> NodeRecord:
         gangs={**gangs, gang: day},
         last_fault=max(record.last_fault, min(one.time, now)),
     )
+
+
+def with_passed(records: Records, node: str, namespace: str, time: float) -> Records:
+    """The records after a check of a suspected node has passed; the same object if it says nothing new.
+
+    A check that ended before the last fault says nothing of it, so to look again at a status changes nothing.
+    """
+    record = records.get(node)
+    if record is None or namespace not in record.namespaces or record.last_fault >= time:
+        return records
+    return {**records, node: record.passed(namespace)}
 
 
 def with_observed(records: Records, hour: int, seconds: Mapping[str, float]) -> Records:

@@ -282,6 +282,10 @@ class FakeApi:
                 return status(409, "Conflict", "Precondition failed: UID in precondition")
             await self.remove(*key)
             return web.json_response({"kind": "Status", "status": "Success"})
+        if request.method == "PATCH" and key[0] == "nodes":  # a strategic patch of conditions
+            kinds = {one["type"]: one for of in (stored, wanted) for one in of.get("status", {}).get("conditions", [])}
+            conditions = {"conditions": list(kinds.values())}
+            return web.json_response(await self.put(key[0], {**stored, "status": {**stored["status"], **conditions}}))
         given = wanted["metadata"]
         if request.method == "PATCH" and key[0] == "pods" and request.path.endswith("/status"):  # of annotations
             if given["uid"] != metadata["uid"]:

@@ -1,0 +1,182 @@
+"""Hand suspected nodes over to those who repair nodes: by a condition of the node, or by a request to NVSentinel.
+
+The rule: only the leader writes, and only what follows from the records as they are stored (``suspicion.py``). What was
+told is found in the cluster again, so nothing is told twice, and what isn't so any more is taken back. While records or
+objects can't be read, nothing is told and nothing is taken back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any, Final, NoReturn, Protocol
+
+from gangctl.annexes.node_records import stored, suspicion
+from gangctl.annexes.node_records.companion import read_map
+from gangctl.annexes.node_records.records import NodeRecord
+from gangctl.cluster import clock
+from gangctl.cluster.errors import ClusterError
+from gangctl.cluster.kube import paths
+from gangctl.cluster.kube.reflector import WatchHealth
+from gangctl.controller.companions import House
+from gangctl.telemetry.metrics.process import Counts
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS: Final = 15.0
+RESULTS: Final = ("told", "taken_back", "failed")
+CONDITION_FLAG: Final = "node-condition"
+REQUEST_FLAG: Final = "maintenance-requests"
+MOST_NAMESPACES: Final = "3"
+_STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
+_REQUESTS: Final = f"{suspicion.API}/{suspicion.PLURAL}"
+
+
+class Told(Protocol):
+    """Where it is told that a node is suspected."""
+
+    async def read(self) -> Mapping[str, Any]:
+        """Return the nodes of which it is told, with what ``take_back`` needs.
+
+        Raises:
+            ClusterError: it can't be read.
+        """
+
+    async def tell(self, node: str, record: NodeRecord, now: float) -> None:
+        """Tell it. Raises ClusterError."""
+
+    async def take_back(self, node: str, its: Any, now: float) -> bool:
+        """Take it back; return whether it was ours to take back. Raises ClusterError."""
+
+
+class NodeCondition:
+    """The condition GangctlSuspected of nodes."""
+
+    def __init__(self, house: House) -> None:
+        self._house = house
+
+    async def read(self) -> Mapping[str, Any]:
+        """Return the nodes whose condition is True."""
+        return {one.name: None for one in self._house.informers.nodes.items.values() if one.suspected}
+
+    async def tell(self, node: str, record: NodeRecord, now: float) -> None:
+        """Set the condition."""
+        await self._patch(node, record, now)
+
+    async def take_back(self, node: str, _its: Any, now: float) -> bool:
+        """Set it to False."""
+        await self._patch(node, None, now)
+        return True
+
+    async def _patch(self, node: str, record: NodeRecord | None, now: float) -> None:
+        body = json.dumps(suspicion.condition(node, record, now)).encode()
+        await self._house.client.request(
+            "PATCH", f"{paths.NODES}/{node}/status", body=body, content_type=_STRATEGIC_PATCH
+        )
+
+
+class MaintenanceRequests:
+    """NVSentinel's MaintenanceRequests that this controller has made."""
+
+    def __init__(self, house: House) -> None:
+        self._client = house.client
+        self._controller = f"{house.settings.namespace}/{house.settings.name}"
+
+    async def read(self) -> Mapping[str, Any]:
+        """Return the metadata of the requests by their nodes. Those of others say the same, and are never deleted."""
+        found = json.loads(await self._client.request("GET", _REQUESTS))["items"]
+        by_node = ((one["metadata"], (one.get("spec") or {}).get("healthEvent") or {}) for one in found)
+        return {event.get("nodeName", ""): its for its, event in sorted(by_node, key=lambda one: self._is_ours(one[0]))}
+
+    async def tell(self, node: str, record: NodeRecord, now: float) -> None:
+        """Create the request."""
+        body = json.dumps(suspicion.request(node, record, now, self._controller)).encode()
+        await self._client.request("POST", _REQUESTS, query={"fieldValidation": "Strict"}, body=body)
+
+    async def take_back(self, _node: str, its: Any, _now: float) -> bool:
+        """Delete the request. NVSentinel uncordons the node, and only then is the request gone."""
+        if not self._is_ours(its) or "deletionTimestamp" in its:
+            return False
+        body = json.dumps({"preconditions": {"uid": its["uid"]}}).encode()
+        await self._client.request("DELETE", f"{_REQUESTS}/{its['name']}", body=body)
+        return True
+
+    def _is_ours(self, its: Mapping[str, Any]) -> bool:
+        return bool((its.get("annotations") or {}).get(suspicion.CONTROLLER) == self._controller)
+
+
+class HandOver:
+    """One way of telling, in one process."""
+
+    def __init__(self, house: House, flag: str, told: Told) -> None:
+        self.results = dict.fromkeys(RESULTS, 0)
+        self._house = house
+        self._flag = flag
+        self._namespaces = int(house.options.get(flag, MOST_NAMESPACES))
+        self._told = told
+        self._broken_since: float | None = None
+
+    @property
+    def health(self) -> WatchHealth:
+        """Return for how long it couldn't be read or written."""
+        broken = 0.0 if self._broken_since is None else clock.elapsed() - self._broken_since
+        return WatchHealth(self._flag.replace("-", ""), broken, 0.0)
+
+    @property
+    def requests(self) -> Counts:
+        """The metric of the writes."""
+        return counts(self._flag, self.results)
+
+    async def watch(self) -> None:
+        """Nothing is watched beside what the house watches."""
+
+    async def lead(self) -> NoReturn:
+        """Tell for one term: until cancelled."""
+        try:
+            while True:
+                try:
+                    await self._look()
+                    self._broken_since = None
+                except (ClusterError, ValueError) as error:
+                    self._fail(error)
+                await asyncio.sleep(LOOK_SECONDS)
+        finally:
+            self._broken_since = None
+
+    async def _look(self) -> None:
+        settings, now = self._house.settings, clock.now()
+        _, records = await read_map(self._house.client, settings.namespace, stored.name_of_map(settings.name))
+        told, nodes = await self._told.read(), self._house.informers.nodes.items.values()
+        bad = suspicion.suspected(records, nodes, told, now, self._namespaces)
+        for node in sorted(told.keys() - bad):
+            if await self._told.take_back(node, told[node], now):
+                self.results["taken_back"] += 1
+                log.info("%s is suspected no more (%s)", node, self._flag)
+        for node in (one for one in bad if one not in told):
+            await self._told.tell(node, records[node], now)
+            self.results["told"] += 1
+            log.warning("%s is suspected (%s): %s", node, self._flag, suspicion.why(node, records[node], now))
+
+    def _fail(self, error: Exception) -> None:
+        self.results["failed"] += 1
+        if self._broken_since is None:
+            self._broken_since = clock.elapsed()
+            log.warning("suspected nodes can't be handed over (%s): %s", self._flag, error)
+
+
+def counts(flag: str, results: Mapping[str, int]) -> Counts:
+    """The metric of the writes of one way of telling."""
+    name = f"gangctl_{flag.replace('-', '_').removesuffix('s')}_writes"
+    return Counts(name, f"Writes that tell of suspected nodes by {flag}, by result.", "result", results)
+
+
+def condition_companion(house: House) -> HandOver:
+    """Make the companion that sets the condition."""
+    return HandOver(house, CONDITION_FLAG, NodeCondition(house))
+
+
+def request_companion(house: House) -> HandOver:
+    """Make the companion that makes requests to NVSentinel."""
+    return HandOver(house, REQUEST_FLAG, MaintenanceRequests(house))
