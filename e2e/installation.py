@@ -46,12 +46,12 @@ def install(cluster: Cluster, collector: str = "") -> Installed:
     return installed
 
 
-def enable(cluster: Cluster, part: str, *, wanted: bool = True) -> None:
-    """Turn a part of the release on or off: kueue, jobsets, deviceGuard."""
+def enable(cluster: Cluster, part: str, *more: str, wanted: bool = True) -> None:
+    """Turn a part of the release on or off: kueue, jobsets, deviceGuard. ``more``: other values."""
     helm(
         cluster,
         *("upgrade", RELEASE, str(CHART), "--namespace", NAMESPACE, "--reuse-values"),
-        *("--set", f"{part}.enabled={str(wanted).lower()}", "--wait", "--timeout=120s"),
+        *("--set", ",".join((f"{part}.enabled={str(wanted).lower()}", *more)), "--wait", "--timeout=120s"),
     )
 
 
