@@ -1,4 +1,4 @@
-"""The gate: whether the nodes with a change have more faults than those without, a sound answer for few events. Pure.
+"""The gate: whether nodes with a change do worse than those without, a sound answer for few events and gangs. Pure.
 
 The rule: events are node-hours with a fault, or with a restart that a pod of the node caused. If both sets had the same
 rate per node-day, each of all events would be a candidate's with the probability p = days(candidate) / days(both), so
@@ -9,16 +9,28 @@ rate per node-day, each of all events would be a candidate's with the probabilit
     outcome = Fail if a p-value is at most the level, else Pass if enough, else NotEnoughData
     level   = LEVEL / number of comparisons if enough, else INTERIM / number of comparisons
 
-A limit in place of a baseline is compared by the Poisson distribution. The stricter level before there is enough data
-pays for looking again and again (Haybittle and Peto): those who watch must not fail a harmless change in more than
-LEVEL of all cases. No data must never pass.
+A limit in place of a baseline is compared by the Poisson distribution.
+
+Gangs that do the same work and ran wholly on one of the two sets are compared beside that, each by one value:
+
+    p-value = P(the sum of as many ranks, drawn from those of all gangs, >= that of the candidates)   (Wilcoxon, exact)
+    power   = 1 if candidates that are all worse than the baseline would fail, else 0: too few gangs
+    limit   = fails if the median of the candidates is beyond it: no test, since the limit says what is wanted
+
+It needs no distribution and counts a gang once, however many steps it makes: steps of a gang aren't independent. The
+fewest gangs that can fail are 3 beside 7, or 4 beside 5.
+
+The stricter level before there is enough data pays for looking again and again (Haybittle and Peto): those who watch
+must not fail a harmless change in more than LEVEL of all cases. No data must never pass.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import StrEnum
+from statistics import median
 from typing import Final, NamedTuple
 
 from gangctl.annexes.node_records.records import DAY, HOUR, Hour, Records
@@ -28,6 +40,8 @@ INTERIM: Final = 0.001
 POWER: Final = 0.8
 HIGHEST: Final = 24.0
 """Events per node-day: one for each hour."""
+MOST_GANGS: Final = 25
+"""So many gangs of each set are compared, the newest."""
 MOST_EVENTS: Final = 100_000
 """A number of candidates' events that no test needs to reach."""
 
@@ -37,6 +51,15 @@ class Measure(StrEnum):
 
     FAULTS = "faults-per-node-day"
     RESTARTS = "restarts-per-node-day"
+
+
+class GangMeasure(StrEnum):
+    """What is compared of gangs, by the name in ``--slo``."""
+
+    GOODPUT = "goodput"
+    STEP_TIME = "step-time"
+    FIRST_STEP_TIME = "first-step-time"
+    SLOW_RANKS = "slow-ranks"
 
 
 class Outcome(StrEnum):
@@ -55,14 +78,16 @@ class Sample(NamedTuple):
     days: float
     """Days of observation of all of them together."""
     events: Mapping[Measure, int]
+    gangs: Mapping[GangMeasure, tuple[float, ...]] = {}
+    """A value for each gang that has one."""
 
 
 class Comparison(NamedTuple):
     """One comparison of the candidates: with the baseline, or with a limit."""
 
-    measure: Measure
+    measure: Measure | GangMeasure
     limit: float | None
-    """Events per node-day; None = the baseline is compared."""
+    """Events per node-day, or the worst median of gangs; None = the baseline is compared."""
     p_value: float
     power: float
 
@@ -89,19 +114,26 @@ def _is_observed(hours: Collection[Hour]) -> bool:
     return any(one.seconds for one in hours)
 
 
-def judge(candidate: Sample, baseline: Sample, limits: Mapping[Measure, float], detect: float) -> Verdict:
+def judge(candidate: Sample, baseline: Sample, limits: Mapping[Measure | GangMeasure, float], detect: float) -> Verdict:
     """Compare the candidates with the baseline, and with the limits.
 
     Args:
         candidate: the nodes with the change.
         baseline: the nodes without it.
-        limits: the highest rate that is allowed, in events per node-day.
+        limits: the highest rate that is allowed, in events per node-day; of gangs, the worst median.
         detect: an increase of the rate that must not go unnoticed, in events per node-day.
     """
-    level = LEVEL / (len(Measure) + len(limits))
+    of_gangs = [one for one in GangMeasure if candidate.gangs.get(one) or baseline.gangs.get(one)]
+    level = LEVEL / (len(Measure) + len(of_gangs) + len(limits))
     found = (
         *(_with_baseline(one, candidate, baseline, detect, level) for one in Measure),
-        *(_with_limit(one, limit, candidate, detect, level) for one, limit in limits.items()),
+        *(_of_gangs(one, candidate.gangs.get(one, ()), baseline.gangs.get(one, ()), level) for one in of_gangs),
+        *(
+            _with_limit(one, limit, candidate, detect, level)
+            if isinstance(one, Measure)
+            else _of_gangs_with_limit(one, limit, candidate.gangs.get(one, ()))
+            for one, limit in limits.items()
+        ),
     )
     is_enough = all(one.power >= POWER for one in found)
     level = level if is_enough else level * INTERIM / LEVEL
@@ -125,6 +157,36 @@ def _with_limit(one: Measure, limit: float, candidate: Sample, detect: float, le
     p_value = poisson_tail(candidate.events[one], limit * candidate.days)
     needed = _least(lambda events: poisson_tail(events, limit * candidate.days) <= level)
     return Comparison(one, limit, p_value, poisson_tail(needed, (limit + detect) * candidate.days))
+
+
+def _of_gangs(one: GangMeasure, mine: Sequence[float], theirs: Sequence[float], level: float) -> Comparison:
+    sign = -1.0 if one is GangMeasure.GOODPUT else 1.0
+    worse, better = ([sign * value for value in values[:MOST_GANGS]] for values in (mine, theirs))
+    least = 1 / math.comb(len(worse) + len(better), len(worse))
+    return Comparison(one, None, rank_sum_tail(worse, better), float(least <= level))
+
+
+def _of_gangs_with_limit(one: GangMeasure, limit: float, mine: Sequence[float]) -> Comparison:
+    if not mine:
+        return Comparison(one, limit, 1.0, 0.0)
+    middle = median(mine)
+    is_beyond = middle < limit if one is GangMeasure.GOODPUT else middle > limit
+    return Comparison(one, limit, float(not is_beyond), 1.0)
+
+
+def rank_sum_tail(mine: Sequence[float], theirs: Sequence[float]) -> float:
+    """P(the sum of as many ranks, drawn from those of all values, >= that of mine). Equal values have their mean rank."""
+    values = sorted((*mine, *theirs))
+    # Twice the mean rank of equal values is a whole number.
+    rank = {value: 2 * values.index(value) + values.count(value) + 1 for value in values}
+    sums = [Counter({0: 1}), *(Counter[int]() for _ in mine)]
+    """By how many ranks are drawn: sum -> in how many ways."""
+    for each in (rank[value] for value in values):
+        for drawn in range(len(mine), 0, -1):
+            for total, ways in sums[drawn - 1].items():
+                sums[drawn][total + each] += ways
+    own = sum(rank[value] for value in mine)
+    return sum(ways for total, ways in sums[-1].items() if total >= own) / math.comb(len(values), len(mine))
 
 
 def binomial_tail(events: int, others: int, share: float) -> float:

@@ -10,12 +10,14 @@ import time
 from argparse import ArgumentTypeError
 from collections.abc import Collection, Mapping
 from functools import partial
+from statistics import median
 from typing import Any, Final, NamedTuple
 
 from rich.text import Text
 
 from gangctl.annexes.node_records import gate, reader, selector
-from gangctl.annexes.node_records.gate import Comparison, Measure, Outcome, Sample, Verdict
+from gangctl.annexes.node_records.gang_samples import gang_samples
+from gangctl.annexes.node_records.gate import Comparison, GangMeasure, Measure, Outcome, Sample, Verdict
 from gangctl.annexes.node_records.records import HOUR, KEPT_HOURS
 from gangctl.api.model import rfc3339
 from gangctl.cli.errors import ExitCode, UserError
@@ -52,7 +54,13 @@ Poisson rates at a level of 5 % for all comparisons together, so that about one 
 answer is "not enough data" as long as an increase by --detect would be missed with a probability of over 20 %; until
 then, only a difference beyond 0.1 % fails, so looking again and again is harmless.
 
-Permissions: list nodes; in the controller's namespace, get the ConfigMap NAME-node-records.
+With --gangs, gangs that do the same work are compared too, those that were created in that time and have all pods on
+nodes of one set: goodput, seconds a step, seconds from the start to the first step, and whether ranks are slow, by
+Wilcoxon's exact rank sum test. It takes at least 3 gangs beside 7, or 4 beside 5. A limit of --slo for one of these
+fails if the candidates' median is beyond it.
+
+Permissions: list nodes; in the controller's namespace, get the ConfigMap NAME-node-records; with --gangs, list gangjobs
+and pods.
 
 exit codes: 0 pass, 1 fail, 2 bad input or not permitted, 3 not enough data
 """
@@ -83,7 +91,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=RATE",
         type=_limits,
         default={},
-        help=f"rates above which the candidates fail, whatever the baseline's: {', '.join(Measure)}",
+        help="rates above which the candidates fail, whatever the baseline's: "
+        f"{', '.join(Measure)}; with --gangs, medians: {', '.join(GangMeasure)}",
     )
     parser.add_argument(
         "--detect",
@@ -91,6 +100,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=_rate,
         default=1.0,
         help="increase, in events per node-day, that must not go unnoticed (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--gangs", metavar="SELECTOR", default="", help="labels of gangs of this namespace that do the same work"
     )
     parser.add_argument("--watch", action="store_true", help="look each minute until the answer is pass or fail")
     parser.add_argument("-o", "--output", choices=["json", "yaml"], help="print for programs")
@@ -100,6 +112,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Compare, once or until there is an answer."""
+    if not arguments.gangs and (unknown := [one for one in arguments.slo if isinstance(one, GangMeasure)]):
+        raise UserError(f"--slo {unknown[0]} is for gangs: select those that do the same work, with --gangs SELECTOR")
     since = time.time() - arguments.since
     with selection.open_target(arguments) as target:
         while True:
@@ -125,6 +139,10 @@ def _look(target: Target, arguments: argparse.Namespace, since: float) -> _Look:
     _check(candidates, baseline)
     records = target.ask(partial(reader.read_records, controller=arguments.controller))
     theirs, other = gate.sample(records, candidates, since), gate.sample(records, baseline, since)
+    if arguments.gangs:
+        gangs = target.ask(partial(reader.list_gangs, selector=arguments.gangs))
+        theirs = theirs._replace(gangs=gang_samples(gangs, candidates, since))
+        other = other._replace(gangs=gang_samples(gangs, baseline, since))
     return _Look(theirs, other, gate.judge(theirs, other, arguments.slo, arguments.detect))
 
 
@@ -152,11 +170,14 @@ def _print(found: _Look, arguments: argparse.Namespace, since: float) -> None:
 
 
 def _row(one: Comparison, found: _Look) -> tuple[str, ...]:
-    theirs = f"limit {one.limit:g}" if one.limit is not None else _events(found.baseline, one.measure)
-    return one.measure, _events(found.candidate, one.measure), theirs, f"{one.p_value:.3g}", f"{one.power:.2f}"
+    theirs = f"limit {one.limit:g}" if one.limit is not None else _shown(found.baseline, one.measure)
+    return one.measure, _shown(found.candidate, one.measure), theirs, f"{one.p_value:.3g}", f"{one.power:.2f}"
 
 
-def _events(sample: Sample, measure: Measure) -> str:
+def _shown(sample: Sample, measure: Measure | GangMeasure) -> str:
+    if isinstance(measure, GangMeasure):
+        values = sample.gangs.get(measure, ())
+        return f"{median(values):.3g} ({counted(len(values), 'gang')})" if values else "-"
     count = sample.events[measure]
     return f"{count} ({count / sample.days:.2g} a day)" if sample.days else str(count)
 
@@ -166,12 +187,14 @@ def _sentence(verdict: Verdict, detect: float) -> str:
         case Outcome.FAILED:
             names = [one.measure for one in verdict.comparisons if one.p_value <= verdict.level]
             what = listed(list(dict.fromkeys(names)))
-            return f"FAIL: {what} of the candidates would be so high by chance in {verdict.level:.2%} of cases at most"
+            return f"FAIL: {what} of the candidates would be so bad by chance in {verdict.level:.2%} of cases at most"
         case Outcome.PASSED:
             return f"PASS: the candidates show no more faults, and {detect:g} more a node-day would have been noticed"
         case _:
+            few = [one.measure for one in verdict.comparisons if one.power < gate.POWER]
             return (
-                f"NOT ENOUGH DATA: {detect:g} more faults a node-day could go unnoticed; wait, or take more candidates"
+                f"NOT ENOUGH DATA: a change of {listed(list(dict.fromkeys(few)))} could go unnoticed "
+                f"({detect:g} more events a node-day, or gangs that are all worse); wait, or take more candidates"
             )
 
 
@@ -191,7 +214,8 @@ def _document(found: _Look, arguments: argparse.Namespace, since: float) -> dict
 
 def _sample(one: Sample) -> dict[str, Any]:
     events = {measure.value: count for measure, count in one.events.items()}
-    return {"observedNodes": one.nodes, "nodeDays": round(one.days, 4), "events": events}
+    gangs = {measure.value: list(values) for measure, values in one.gangs.items()}
+    return {"observedNodes": one.nodes, "nodeDays": round(one.days, 4), "events": events, "gangs": gangs}
 
 
 def _comparison(one: Comparison, verdict: Verdict) -> dict[str, Any]:
@@ -219,13 +243,14 @@ def _seconds(text: str) -> float:
     return hours * HOUR
 
 
-def _limits(text: str) -> Mapping[Measure, float]:
+def _limits(text: str) -> Mapping[Measure | GangMeasure, float]:
+    known: Mapping[str, Measure | GangMeasure] = {one.value: one for one in (*Measure, *GangMeasure)}
     made = {}
     for part in text.split(","):
         name, _, rate = part.partition("=")
-        if name not in set(Measure):
-            raise ArgumentTypeError(f"{name!r:.40} isn't known; there are {', '.join(Measure)}")
-        made[Measure(name)] = _rate(rate)
+        if name not in known:
+            raise ArgumentTypeError(f"{name!r:.40} isn't known; there are {', '.join(known)}")
+        made[known[name]] = _rate(rate)
     return made
 
 
@@ -235,5 +260,5 @@ def _rate(text: str) -> float:
     except ValueError:
         rate = 0.0
     if not 0 < rate < math.inf:
-        raise ArgumentTypeError(f"{text!r:.40} isn't a rate: use a number above 0, in events per node-day")
+        raise ArgumentTypeError(f"{text!r:.40} isn't a rate: use a number above 0")
     return rate

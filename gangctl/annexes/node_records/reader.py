@@ -5,16 +5,19 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections import defaultdict
 from typing import Any, Final
 
 from gangctl.annexes.node_records import stored
 from gangctl.annexes.node_records.records import NodeRecord, Records
+from gangctl.api.gangjob import GangJob
+from gangctl.api.names import LABEL_UID
 from gangctl.cli.errors import UserError, hint
 from gangctl.cli.targets.leader import parts_of
 from gangctl.cli.targets.port import DEFAULT_LEASE
 from gangctl.cluster.kube import paths
 from gangctl.cluster.kube.client import Client, Forbidden, NotFound
-from gangctl.cluster.kube.projections import nodes
+from gangctl.cluster.kube.projections import GANGS, PODS, nodes
 from gangctl.cluster.kube.reflector import list_all
 from gangctl.kubernetes.objects import Node
 from gangctl.kubernetes.signals import SignalTable, default_rows
@@ -53,6 +56,25 @@ async def list_nodes(client: Client, _namespace: str) -> list[Node]:
         return list((await list_all(client, paths.NODES, _NODES)).items)
     except Forbidden:
         raise UserError("you lack the right to list nodes, by whose labels they are selected") from None
+
+
+async def list_gangs(client: Client, namespace: str, *, selector: str) -> list[tuple[GangJob, frozenset[str]]]:
+    """The gangs of a namespace with these labels, the newest first, and the nodes of their pods.
+
+    Raises:
+        UserError: this user may not list them.
+        ClusterError: a request failed.
+    """
+    try:
+        found = (await list_all(client, paths.gangs_path(namespace), GANGS, {"labelSelector": selector})).items
+        pods = (await list_all(client, paths.pods(namespace), PODS, {"labelSelector": LABEL_UID})).items
+    except Forbidden:
+        raise UserError(f"you lack the right to list gangjobs and pods in namespace {namespace}") from None
+    nodes = defaultdict[str, set[str]](set)
+    for one in pods:
+        nodes[one.gang].add(one.pod.node)
+    jobs = sorted((one.job for one in found if one.job is not None), key=lambda job: -job.metadata.creation_timestamp)
+    return [(job, frozenset(nodes[job.metadata.uid])) for job in jobs]
 
 
 async def clear(client: Client, _namespace: str, *, controller: str, node: str) -> None:
