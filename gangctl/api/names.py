@@ -25,6 +25,8 @@ LABEL_ROLE: Final = "gangctl.io/role"
 LABEL_INDEX: Final = "gangctl.io/index"
 LABEL_INCARNATION: Final = "gangctl.io/incarnation"
 
+LABEL_CANARY: Final = "gangctl.io/canary"
+"""On a GangJob that ``gangctl init --canary`` has made: gangs with the same value do the same work on other nodes."""
 LABEL_DEVICE_GUARD: Final = "gangctl.io/device-guard"
 """On a pod that is no gang's: ``true`` if it is to be evicted when a device that it holds is unhealthy."""
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
 import yaml
 
+from gangctl.api.names import LABEL_CANARY
 from gangctl.cli.local.disk_checkpoints import CheckpointFolder
 from gangctl.cli.printers.text import clean
 
@@ -47,6 +49,10 @@ class Starter:
     directory: str
     """Where checkpoints are or will be, as it is written into the manifest."""
     filename: str
+    canary: Mapping[str, str] = field(default_factory=dict)
+    """Labels of the only nodes on which it runs, to find out whether they are good; none = any nodes."""
+    work: str = ""
+    """What gangs have in common that do the same work: a value of a label."""
 
 
 def starter_manifest(starter: Starter) -> str:
@@ -60,7 +66,7 @@ def starter_manifest(starter: Starter) -> str:
 #   kubectl apply -f {file}     on a cluster; set the image and a volume for checkpoints first
 apiVersion: gangctl.io/v1alpha1
 kind: GangJob
-metadata: {{name: {_quoted(starter.name)}}}
+metadata: {_metadata(starter)}
 spec:
 {_checkpoint(starter)}\
 {_FIXED}\
@@ -70,12 +76,28 @@ spec:
 {_launch(starter)}\
     template:                           # the pod template of a Job
       spec:
+{_node_selector(starter)}\
         containers:
         - name: main
           image: {_quoted(starter.image)}
           # On this machine the image isn't used: the command runs in the folder where you call gangctl run.
           command: [{", ".join(map(_quoted, starter.command))}]
           # resources: {{limits: {{nvidia.com/gpu: 1}}}}   # on a cluster; no effect on this machine
+"""
+
+
+def _metadata(starter: Starter) -> str:
+    labels = f", labels: {{{LABEL_CANARY}: {_quoted(starter.work)}}}" if starter.canary else ""
+    return f"{{name: {_quoted(starter.name)}{labels}}}"
+
+
+def _node_selector(starter: Starter) -> str:
+    if not starter.canary:
+        return ""
+    chosen = ", ".join(f"{_quoted(key)}: {_quoted(value)}" for key, value in starter.canary.items())
+    return f"""\
+        # gangctl gate --gangs {LABEL_CANARY}={starter.work} compares it with the same work on other nodes.
+        nodeSelector: {{{chosen}}}
 """
 
 

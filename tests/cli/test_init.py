@@ -48,6 +48,20 @@ def test_the_manifest_passes_check(framework: str, processes: str) -> None:
     assert job.spec.checkpoint is None
 
 
+def test_a_canary_runs_on_the_candidates_and_is_known_by_its_work() -> None:
+    words = ["init", "train.py", "--framework", "torchrun", "--canary", "driver=580,example.com/pool=a"]
+    assert main([*words, "--name", "bench-580"]) == 0
+    job = load_gangjob(Path("gang.yaml").read_text(), "gang.yaml")
+    assert (job.metadata.name, job.spec.roles[0].replicas) == ("bench-580", 2)
+    made = yaml.safe_load(Path("gang.yaml").read_text())
+    assert made["metadata"]["labels"] == {"gangctl.io/canary": "train"}
+    spec = made["spec"]["roles"][0]["template"]["spec"]
+    assert spec["nodeSelector"] == {"driver": "580", "example.com/pool": "a"}
+    for wrong in ("driver", "=580", "a=b,", "a==b"):
+        with pytest.raises(SystemExit):
+            main([*words[:-1], wrong, "--force"])
+
+
 def test_what_is_commented_out_is_valid_as_well() -> None:
     touch("ckpt/step-1/weights.bin")
     assert main(["init", "train.py", "--framework", "script", *FLAGS]) == 0

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from gangctl.annexes.device_guard.loop import DeviceGuard, GuardedPods
 from gangctl.annexes.jobset import companion as jobsets
 from gangctl.annexes.node_records import companion as node_records
+from gangctl.annexes.node_records import hand_over
 from gangctl.cluster.kube.events import EventCounts
 from gangctl.cluster.kube.reflector import WatchHealth
 from gangctl.controller.gate import RefusalLog
@@ -56,6 +57,10 @@ class FakeSources:
                 companions=lambda: [
                     DeviceGuard(cast("GuardedPods", None)).requests,
                     *(one.counts(dict.fromkeys(one.RESULTS, 0)) for one in (node_records, jobsets)),
+                    *(
+                        hand_over.counts(flag, dict.fromkeys(hand_over.RESULTS, 0))
+                        for flag in (hand_over.CONDITION_FLAG, hand_over.REQUEST_FLAG)
+                    ),
                 ],
                 events=lambda: self.events,
                 brake=lambda: self.brake,

@@ -21,6 +21,8 @@ REPOSITORY = Path(__file__).parents[2]
 FILES = REPOSITORY / "charts" / "gangctl" / "files"
 REFERENCE = (REPOSITORY / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
 RULES = yaml.safe_load((FILES / "rules.yaml").read_text(encoding="utf-8"))["groups"][0]["rules"]
+ALERTS = [rule for rule in RULES if "alert" in rule]
+RECORDED = {rule["record"]: rule["expr"] for rule in RULES if "record" in rule}
 DASHBOARD = json.loads((FILES / "dashboard.json").read_text(encoding="utf-8"))
 ROW = re.compile(r"^\| `(gangctl_\w+)` \| (\w+) \| ([^|]*) \| ([^|]+) \|(?: `([^|]+)` \|)?$", re.MULTILINE)
 SELECTED = re.compile(r"\b((?:gangctl|process)_\w+)(?:\{([^}]*)\})?")
@@ -68,8 +70,12 @@ def values() -> dict[str, dict[str, set[str]]]:
 
 def expressions() -> Iterator[tuple[str, str]]:
     """All PromQL that is given to users, and where."""
-    for rule in RULES:
-        yield rule["alert"], rule["expr"]
+    yield from RECORDED.items()
+    for rule in ALERTS:
+        query = rule["expr"]
+        for name, recorded in RECORDED.items():
+            query = query.replace(name, f"({recorded})")
+        yield rule["alert"], query
     for panel in DASHBOARD["panels"]:
         for target in panel.get("targets", ()):
             yield panel["title"], target["expr"]
@@ -106,8 +112,8 @@ def test_every_expression_uses_existing_series_labels_and_values(where: str, exp
 
 def test_every_alert_has_a_summary_a_description_and_a_runbook() -> None:
     headings = set(re.findall(r"^### (\w+)$", REFERENCE, re.MULTILINE))
-    assert {rule["alert"] for rule in RULES} == headings
-    for rule in RULES:
+    assert {rule["alert"] for rule in ALERTS} == headings
+    for rule in ALERTS:
         assert rule["labels"]["severity"] in ("critical", "warning", "info")
         said = rule["annotations"]
         assert set(said) == {"summary", "description", "runbook"}

@@ -175,7 +175,7 @@ def _of_gangs_with_limit(one: GangMeasure, limit: float, mine: Sequence[float]) 
 
 
 def rank_sum_tail(mine: Sequence[float], theirs: Sequence[float]) -> float:
-    """P(the sum of as many ranks, drawn from those of all values, >= that of mine). Equal values have their mean rank."""
+    """P(the sum of as many ranks, drawn from those of all values, >= that of mine). Equal ones share ranks."""
     values = sorted((*mine, *theirs))
     # Twice the mean rank of equal values is a whole number.
     rank = {value: 2 * values.index(value) + values.count(value) + 1 for value in values}

@@ -32,6 +32,7 @@ examples:
   gangctl init train.py --framework jax --members 4 --file jax.yaml
   gangctl init --framework script --members 2 train.py -- --lr 1e-3 --epochs 3
   gangctl init train.py --framework script --members 1 --file - | gangctl check -
+  gangctl init train.py --framework torchrun --canary driver=580 --name bench-580
 
 Checkpoints are looked for in this folder and three levels below it; hidden folders are left out. Layouts that are
 known: PyTorch DCP, Hugging Face, Lightning, Megatron, Orbax, and files, or folders with a file such as DONE, in whose
@@ -46,6 +47,9 @@ _LIKELY: Final = ("train.py", "main.py", "run.py", "pretrain.py", "finetune.py",
 _TORCH: Final = re.compile(r"\btorch\.distributed\b|\binit_process_group\b|\bfrom torch import distributed\b")
 _JAX: Final = re.compile(r"^\s*(?:import|from)\s+jax\b", re.MULTILINE)
 _RANKS: Final = re.compile(r"\b(?:RANK|WORLD_SIZE|gangclient)\b")
+_CANARIES: Final = 2
+"""Members of a canary: the fewest that talk to each other."""
+_LABEL: Final = re.compile(r"((?:[a-z0-9.-]{1,253}/)?[\w.-]{1,63})=([\w.-]{0,63})")
 _NO_NAME: Final = re.compile(r"[^a-z0-9]+")
 
 
@@ -71,6 +75,14 @@ gangctl check, and runs as it is."""
         help="processes in each member, usually one for each device (default: 1)",
     )
     parser.add_argument("--name", help="name of the gang (default: of the script)")
+    parser.add_argument(
+        "--canary",
+        metavar="KEY=VALUE",
+        type=_node_labels,
+        default={},
+        help="make a gang of two members, if no other number is given, that runs only on nodes with these labels, to "
+        "compare them with gangctl gate; several are separated by commas",
+    )
     parser.add_argument("--image", default="registry.example/train", help="image with the script, for a cluster")
     parser.add_argument(
         "--checkpoints", metavar="DIR", help="directory of the checkpoints (default: what is found in this folder)"
@@ -110,7 +122,8 @@ def _starter(arguments: argparse.Namespace, folder: Path) -> Starter:
         arguments.framework
         or _ask("How is it started: torchrun, jax or script?", str(_framework_of(text)), _one_of(*Framework))
     )
-    count = arguments.members or _ask("How many members (pods)?", str(_members_for(text, used)), _MEMBERS)
+    proposed = _CANARIES if arguments.canary else None
+    count = arguments.members or proposed or _ask("How many members (pods)?", str(_members_for(text, used)), _MEMBERS)
     found, elsewhere = _checkpoints(arguments, folder, f"{text} {' '.join(arguments.words)}")
     directory = arguments.checkpoints or ("checkpoints" if found is None else relative(found.directory, folder))
     return Starter(
@@ -125,14 +138,23 @@ def _starter(arguments: argparse.Namespace, folder: Path) -> Starter:
         elsewhere=elsewhere,
         directory=directory,
         filename=arguments.file if arguments.file != "-" else "FILE",
+        canary=arguments.canary,
+        work=_gang_name(name),
     )
+
+
+def _node_labels(text: str) -> dict[str, str]:
+    matches = [_LABEL.fullmatch(part) for part in text.split(",")]
+    if not all(matches):
+        raise argparse.ArgumentTypeError(f"{text!r:.80} isn't a list of labels such as driver=580,pool=canary")
+    return {match[1]: match[2] for match in matches if match is not None}
 
 
 def _check_missing(arguments: argparse.Namespace) -> None:
     given = {
         "SCRIPT": arguments.script,
         "--framework": arguments.framework,
-        "--members": arguments.members,
+        "--members": arguments.members or arguments.canary,
     }
     missing = [name for name, value in given.items() if not value]
     if missing and not _has_terminal():

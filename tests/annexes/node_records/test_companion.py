@@ -104,6 +104,15 @@ async def test_a_new_leader_counts_nothing_twice(api: FakeApi) -> None:
     assert found(api)["n1"].gangs.keys() == {"default/a", "default/b"}
 
 
+async def test_a_gang_that_is_deleted_at_once_counts(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(companion, "LOOK_SECONDS", 0.5)
+    async with replica(api, "a", *ON):
+        await until_async("it is stored", lambda: MAP in api.objects)
+        await api.put("gangjobs", ended("a"))
+        await api.remove("gangjobs", "default", "a")
+        await until_stored(api, {"default": 1.0})
+
+
 async def test_a_conflict_keeps_what_both_have_written(api: FakeApi) -> None:
     async with replica(api, "a", *ON):
         await until_async("it is stored", lambda: MAP in api.objects)

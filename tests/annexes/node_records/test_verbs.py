@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Iterable
@@ -10,11 +11,14 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from gangctl.annexes.node_records import records, stored
+from gangctl.annexes.node_records import gate_verb, records, stored
 from gangctl.annexes.node_records.records import HOUR, Finding, Hour, NodeRecord, Records
-from tests.cli.kube import Shell, on, shell
+from gangctl.api.model import rfc3339
+from gangctl.cli.main import main
+from tests.cli.kube import Shell, job, on, pod, shell
 from tests.cluster.kube.fakeapi import status
 from tests.cluster.kube.objects import node
+from tests.wait import until_async
 
 MAP = {"name": "gangctl-node-records", "namespace": "gangctl-system"}
 
@@ -147,3 +151,46 @@ async def test_the_gate_refuses_sets_that_overlap_or_are_empty(here: Shell) -> N
     for wrong in (("--since", "3d"), ("--since", "1"), ("--slo", "x=1"), ("--detect", "0"), ("--candidate", "a=b=c")):
         done = await here.gangctl(*GATE, *wrong, "-n", "research")
         assert done.code == 2, wrong
+
+
+async def test_the_gate_watches_until_there_is_an_answer(
+    here: Shell, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(gate_verb, "WATCH_SECONDS", 0.05)
+    monkeypatch.setenv("KUBECONFIG", str(here.config))
+    await store(here, observed(hours=2))
+    refusals = [status(503, "ServiceUnavailable", "try again")]
+
+    async def refuse(_: web.Request) -> web.Response | None:
+        return refusals.pop() if refusals else None
+
+    here.api.faults.append(on("gangctl-node-records", refuse))
+    watching = asyncio.create_task(asyncio.to_thread(main, [*GATE, "--watch", "-o", "json", "-n", "research"]))
+    await until_async("it has looked a few times", lambda: here.api.count("GET", MAP["name"]) > 4)
+    assert not watching.done()
+    await store(here, observed())
+    assert await watching == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["outcome"] == "Pass", "the only document"
+    assert "the next look is in" in err
+
+
+async def test_the_gate_compares_gangs_that_do_the_same_work(here: Shell) -> None:
+    await store(here, observed())
+    for at in range(12):
+        name, share = f"bench{at}", 50.0 if at < 4 else 90.0 + at
+        made = job(name, spent={"training": share, "recovery": 10.0})
+        made["metadata"] |= {"labels": {"work": "bench"}, "creationTimestamp": rfc3339(time.time() - 60)}
+        await here.api.put("gangjobs", made)
+        worker = pod("worker-0", gang=name)
+        worker["metadata"] |= {"name": f"{name}-worker-0-0", "uid": f"pod-{name}"}
+        await here.api.put("pods", {**worker, "spec": {**worker["spec"], "nodeName": f"n{at}"}})
+    done = await here.gangctl(*GATE, "--gangs", "work=bench", "-n", "research")
+    assert (done.code, "FAIL: goodput of the candidates" in done.out) == (1, True)
+    assert "0.833 (4 gangs)" in done.out
+    done = await here.gangctl(*GATE, "--gangs", "work=other", "-n", "research", "-o", "json")
+    assert (done.code, json.loads(done.out)["candidate"]["gangs"]) == (0, {})
+    done = await here.gangctl(*GATE, "--gangs", "work=other", "--slo", "goodput=0.9", "-n", "research")
+    assert (done.code, "a change of goodput could go unnoticed" in done.out) == (3, True)
+    done = await here.gangctl(*GATE, "--slo", "step-time=2", "-n", "research")
+    assert (done.code, "select those that do the same work, with --gangs" in done.err) == (2, True)
