@@ -37,6 +37,7 @@ FULL: dict[str, Any] = {
     "serviceAccount": {"name": "restarter", "annotations": {"a": "b"}},
     "audience": "example.org",
     "deviceGuard": {"enabled": True},
+    "deviceTaints": {"enabled": True},
     "nodeRecords": {"enabled": True, "condition": True, "maintenanceRequests": True, "suspectNamespaces": 1},
     "nodeSignals": [{"name": "lamp", "label": {"key": "example.com/lamp", "notValues": ["green"]}, "answer": "Drain"}],
     "kueue": {"enabled": True},

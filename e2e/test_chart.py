@@ -132,6 +132,7 @@ def test_the_controller_gets_all_its_settings(helm: Helm) -> None:
         "GANGCTL_KUEUE": "false",
         "GANGCTL_WORKER_OUTPUT": "true",
         "GANGCTL_DEVICE_GUARD": "false",
+        "GANGCTL_DEVICE_TAINTS": "false",
         "GANGCTL_JOBSETS": "false",
         "GANGCTL_NODE_RECORDS": "false",
         "GANGCTL_NODE_CONDITION": "false",

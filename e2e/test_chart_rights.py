@@ -89,6 +89,13 @@ def test_the_controller_may_tell_of_suspected_nodes_only_if_it_is_to(helm: Helm)
     assert rights == _listed(GANGS | CLUSTER | more)
 
 
+def test_the_controller_may_read_claims_and_taints_only_if_it_is_to(helm: Helm) -> None:
+    rights = _rights(helm.rendered({"deviceTaints": {"enabled": True}, "watchNamespaces": ["research"]}))
+    more = {"resource.k8s.io/resourceslices": "list watch", "resource.k8s.io/devicetaintrules": "list watch"}
+    assert rights[EVERYWHERE] == _listed(CLUSTER | more)
+    assert rights["research"] == _listed(GANGS | {"resource.k8s.io/resourceclaims": "list watch"})
+
+
 def test_the_controller_may_read_logs_only_if_it_is_to_tell_what_workers_printed(helm: Helm) -> None:
     rights = _rights(helm.rendered({"workerOutput": {"enabled": False}}))
     assert rights[EVERYWHERE] == _listed(GANGS | CLUSTER) - {"/pods/log get"}

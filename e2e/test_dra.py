@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
-from e2e.cluster.dra_driver import DRIVER, ClaimedDevices, allocation, claim_template, claimed_devices
+from e2e import installation
+from e2e.cluster.dra_driver import DRIVER, TAINT, ClaimedDevices, allocation, claim_template, claimed_devices
 from e2e.cluster.lab import Lab
 from e2e.clusters import Cluster
 from e2e.gangs import Gang, has_stepped, sleepers
+from e2e.installation import Installed
 from tests.wait import until
 
 pytestmark = pytest.mark.nightly
@@ -128,5 +130,64 @@ def test_a_pod_that_is_deleted_for_the_taint_of_its_device_is_replaced_and_not_c
     assert f"/{tainted}" in incident["cause"]["message"]
     assert incident["planned"]
     assert status["restarts"]["counted"] == 0
+    only_replaced(gang, before, member)
+    assert device(gang, member) != tainted
+
+
+@pytest.fixture(scope="module")
+def _following(cluster: Cluster, gangctl_installed: Installed) -> Iterator[None]:  # noqa: ARG001 - this release
+    """The installed release, which reads the taints of devices."""
+    installation.enable(cluster, "deviceTaints")
+    yield
+    installation.enable(cluster, "deviceTaints", wanted=False)
+
+
+@pytest.fixture
+def rule(cluster: Cluster) -> Iterator[Callable[[str, str], None]]:
+    """Taint a device of a node as an administrator does."""
+    version = next(
+        line.split()[2]
+        for line in cluster.kubectl("api-resources", "--api-group=resource.k8s.io", "--no-headers").splitlines()
+        if line.startswith("devicetaintrules")
+    )
+
+    def taint(node: str, name: str) -> None:
+        selected = {"driver": DRIVER, "pool": node, "device": name}
+        spec = {"deviceSelector": selected, "taint": {"key": TAINT, "effect": "NoSchedule"}}
+        made = {"apiVersion": version, "kind": "DeviceTaintRule", "metadata": {"name": "sick"}, "spec": spec}
+        cluster.kubectl("apply", "-f", "-", stdin=json.dumps(made))
+
+    yield taint
+    cluster.kubectl("delete", "devicetaintrule", "sick", "--ignore-not-found")
+
+
+@pytest.mark.usefixtures("_following")
+@pytest.mark.parametrize("by", ["driver", "administrator"])
+def test_a_pod_whose_device_takes_no_new_pods_leaves_it_at_the_next_restart(
+    by: str,
+    rule: Callable[[str, str], None],
+    claimable: dict[str, ClaimedDevices],
+    submit: Submit,
+    shared_dir: Path,
+) -> None:
+    gang = submit(gang_of("soft", shared_dir))
+    member = begun(gang, shared_dir, 3)
+    before, tainted = gang.uids(), device(gang, member)
+    node = gang.pods()[member]["spec"]["nodeName"]
+    if by == "driver":
+        claimable[tainted].taint(tainted, "NoSchedule")
+    else:
+        rule(node, tainted)
+
+    def told() -> str | None:
+        found = {one["type"]: one for one in gang.status["conditions"]}.get("Degraded", {})
+        return found.get("message") if found.get("reason") == "NodeSuspect" else None
+
+    message = until("the gang tells of the taint", told)
+    assert f"{TAINT}:NoSchedule of device {DRIVER}/{node}/{tainted}" in message
+    assert gang.uids() == before, "it trains on"
+    gang.patch(restartToken="again")
+    status = gang.runs(2, 120)
+    assert status["incidents"][0]["cause"]["reason"] == "RestartRequested"
     only_replaced(gang, before, member)
     assert device(gang, member) != tainted

@@ -28,6 +28,15 @@ def node_lacks(world: World, left: str, total: str, resource: str, member: str) 
     world.nodes[node] = state._replace(signals=(*state.signals, signal))
 
 
+def device_tainted(world: World, member: str) -> None:
+    """A device of its pod was tainted just now."""
+    pod = world.pods[world.newest(member)]
+    state = world.nodes.get(pod.node, NodeState())
+    what = "the taint example.com/sick:NoSchedule of device d/p/0"
+    signal = NodeSignal(NodeAnswer.LEAVE_AT_RESTART, what, world.now, pod=pod.uid)
+    world.nodes[pod.node] = state._replace(signals=(*state.signals, signal))
+
+
 def cordon(world: World, member: str) -> None:
     """Its node takes no new pods."""
     node = node_of(world, member)

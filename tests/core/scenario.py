@@ -64,7 +64,7 @@ from tests.core.given_measured import (
     took_stacks,
     warm,
 )
-from tests.core.given_of_nodes import cordon, lose_node, node_lacks, node_of, node_shows
+from tests.core.given_of_nodes import cordon, device_tainted, lose_node, node_lacks, node_of, node_shows
 from tests.core.given_starts import (
     init_container_fails,
     init_container_runs,
@@ -216,6 +216,7 @@ SENTENCES: list[tuple[str, Callable[..., list[str] | None]]] = [
     (rf"the node of {M} is back", lambda world, member: world.lost.__delitem__(node_of(world, member))),
     (rf"the node of {M} shows (\w+)(?:, since (\d+) s)?", node_shows),
     (rf"the node of {M} is cordoned", cordon),
+    (rf"a device of {M} is tainted", device_tainted),
     (rf"(\d+) of (\d+) (\S+) are allocatable on the node of {M}", node_lacks),
     (rf"the node of {M} shows nothing any more", lambda w, m: w.nodes.__delitem__(node_of(w, m))),
     (rf"device (\S+) of {M} is (\S+)", device),

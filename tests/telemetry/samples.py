@@ -9,6 +9,7 @@ from typing import cast
 from prometheus_client import CollectorRegistry
 
 from gangctl.annexes.device_guard.loop import DeviceGuard, GuardedPods
+from gangctl.annexes.device_taints import companion as taints
 from gangctl.annexes.jobset import companion as jobsets
 from gangctl.annexes.node_records import companion as node_records
 from gangctl.annexes.node_records import hand_over
@@ -56,7 +57,7 @@ class FakeSources:
                 spans=lambda: self.spans,
                 companions=lambda: [
                     DeviceGuard(cast("GuardedPods", None)).requests,
-                    *(one.counts(dict.fromkeys(one.RESULTS, 0)) for one in (node_records, jobsets)),
+                    *(one.counts(dict.fromkeys(one.RESULTS, 0)) for one in (node_records, jobsets, taints)),
                     *(
                         hand_over.counts(flag, dict.fromkeys(hand_over.RESULTS, 0))
                         for flag in (hand_over.CONDITION_FLAG, hand_over.REQUEST_FLAG)

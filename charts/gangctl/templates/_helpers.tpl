@@ -122,6 +122,12 @@ registry: nodes would take the image from a public one, where anyone might own t
   resources: [pods/eviction]
   verbs: [create]
 {{- end }}
+{{- if .Values.deviceTaints.enabled }}
+# Which pods have which devices.
+- apiGroups: [resource.k8s.io]
+  resources: [resourceclaims]
+  verbs: [list, watch]
+{{- end }}
 {{- if .Values.jobsets.enabled }}
 # JobSets that name gangctl as their controller: the GangJobs made from them, their headless Services and claims.
 - apiGroups: [jobset.x-k8s.io]

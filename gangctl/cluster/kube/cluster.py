@@ -120,7 +120,7 @@ class KubeCluster:
 
     def nodes(self) -> Mapping[str, NodeState]:
         """Return what nodes show beside that they answer; see the port."""
-        return self.informers.node_states.states
+        return self.informers.shown()
 
     def pod_rejections(self, uid: str) -> tuple[str, ...] | None:
         """Return why the API server rejects pods of this gang, in its words; see the port."""

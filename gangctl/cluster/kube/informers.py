@@ -82,6 +82,8 @@ class Informers:
         self.lost: Mapping[str, float] = {}
         """Nodes that don't answer, or were deleted, and when that was first seen, in seconds since the epoch."""
         self.node_states = NodeStates()
+        self.pod_signals: Mapping[str, NodeSignal] = {}
+        """UID of a pod -> what counts against it alone on its node."""
         self.listeners: list[Callable[[str], None]] = []
         """Called with the UID of each gang that has changed."""
         self._appeared: dict[str, float] = {}
@@ -281,6 +283,23 @@ class Informers:
 
     def _node_seen(self, node: Node) -> bool:
         return self.node_states.update(node.name, node.signals, clock.now(), cordoned=node.cordoned)
+
+    def shown(self) -> Mapping[str, NodeState]:
+        """What each node shows, with what counts against single pods there."""
+        found = self.node_states.states
+        for uid, signal in self.pod_signals.items():
+            one = self.pods.items.get(uid)
+            if one is not None and one.pod.node:
+                state = found.get(one.pod.node, NodeState())
+                found = {**found, one.pod.node: state._replace(signals=(*state.signals, signal))}
+        return found
+
+    def show_pod_signals(self, found: Mapping[str, NodeSignal]) -> None:
+        """Take what counts against single pods from now on, by their UIDs."""
+        before, self.pod_signals = self.pod_signals, found
+        changed = {uid for uid in {*before, *found} if before.get(uid) != found.get(uid)}
+        for uid in {one.gang for pod in changed if (one := self.pods.items.get(pod)) is not None}:
+            self._notify(uid)
 
     def _update_nodes(self) -> None:
         schedulable = tuple([node for node in self._nodes_by_name.values() if node.is_schedulable and not node.is_lost])

@@ -431,7 +431,10 @@ def _against(gang: Gang, pod: Pod) -> Sequence[NodeSignal]:
     state = gang.observed.nodes.get(pod.node)
     signals = () if state is None else state.signals
     return [
-        one for one in signals if one.shortage is None or 0 < one.shortage.allocatable < _held(gang, pod, one.shortage)
+        one
+        for one in signals
+        if one.pod in {"", pod.uid}
+        and (one.shortage is None or 0 < one.shortage.allocatable < _held(gang, pod, one.shortage))
     ]
 
 

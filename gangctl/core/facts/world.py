@@ -66,6 +66,8 @@ class NodeSignal(NamedTuple):
     """When it came, as far as this controller knows; 0 if it may be of any age."""
     shortage: Shortage | None = None
     """It counts only against pods that have more of these devices than are allocatable."""
+    pod: str = ""
+    """UID of the only pod that it counts against, since it is about a device of that pod; empty = all on the node."""
 
 
 class NodeState(NamedTuple):

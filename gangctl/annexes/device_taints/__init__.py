@@ -1,0 +1,13 @@
+"""Let pods leave tainted devices of their claims at the next restart: ``--device-taints`` of the controller."""
+
+from __future__ import annotations
+
+from gangctl.controller.companions import CompanionRegistration
+
+REGISTERED = (
+    CompanionRegistration(
+        "device-taints",
+        "whether pods leave devices of claims that are tainted with NoSchedule when their gang restarts anyway",
+        "gangctl.annexes.device_taints.companion:companion",
+    ),
+)

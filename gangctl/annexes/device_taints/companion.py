@@ -1,0 +1,131 @@
+"""Watch the taints of devices and the claims that have them, and show them to the gangs whose pods they are about.
+
+The rule: nothing is decided here. DeviceTaintRules are read in the newest version that the cluster serves. While a
+watch is broken, what it showed last stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Final, NoReturn
+
+from gangctl.annexes.device_taints.taints import (
+    DeviceClaim,
+    TaintSource,
+    pod_signals,
+    read_claim,
+    read_rule,
+    read_slice,
+)
+from gangctl.cluster.errors import ClusterError
+from gangctl.cluster.kube import paths
+from gangctl.cluster.kube.client import Client, NotFound
+from gangctl.cluster.kube.decoding import WatchDecoder
+from gangctl.cluster.kube.reflector import NamespacedCopy, Reflector, WatchHealth, health
+from gangctl.controller.companions import House
+from gangctl.telemetry.metrics.process import Counts
+
+log = logging.getLogger(__name__)
+
+GROUP: Final = "/apis/resource.k8s.io"
+SERVED: Final = ("v1", "v1beta2")
+"""Of DeviceTaintRules, the newest first: Kubernetes 1.37 and 1.36."""
+LOOK_SECONDS: Final = 600.0
+"""How often it is looked which version the cluster serves."""
+RETRY_SECONDS: Final = 30.0
+RESULTS: Final = ("shown", "gone")
+_ABSENT: Final = "the cluster doesn't serve resource.k8s.io/v1: it needs Kubernetes 1.34, or --device-taints=false"
+SLICES: Final = WatchDecoder(dict[str, Any], read_slice)
+RULES: Final = WatchDecoder(dict[str, Any], read_rule)
+CLAIMS: Final = WatchDecoder(dict[str, Any], read_claim)
+
+
+class DeviceTaints:
+    """The tainted devices of one cluster that pods have."""
+
+    def __init__(self, house: House) -> None:
+        self.results = dict.fromkeys(RESULTS, 0)
+        self._house = house
+        self._slices = Reflector(house.client, f"{GROUP}/v1/resourceslices", SLICES, self._on_change, absent=_ABSENT)
+        self._claims: NamespacedCopy[DeviceClaim] = NamespacedCopy(
+            house.settings.watch_namespaces,
+            lambda one: Reflector(
+                *(house.client, paths.collection(f"{GROUP}/v1", one, "resourceclaims"), CLAIMS, self._on_change),
+                absent=_ABSENT,
+            ),
+        )
+        self._rules: Mapping[str, TaintSource] = {}
+
+    @property
+    def health(self) -> WatchHealth:
+        """Return how fresh they are: of several watches, the least fresh."""
+        return health("devicetaints", [self._slices, *self._claims.reflectors.values()])
+
+    @property
+    def requests(self) -> Counts:
+        """The metric of the taints."""
+        return counts(self.results)
+
+    async def watch(self) -> None:
+        """Keep them fresh until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._slices.run())
+            tasks.create_task(self._follow_rules())
+            for one in self._claims.reflectors.values():
+                tasks.create_task(one.run())
+
+    async def lead(self) -> NoReturn:
+        """Nothing is written."""
+        await asyncio.get_running_loop().create_future()
+        raise AssertionError
+
+    async def _follow_rules(self) -> NoReturn:
+        version, rules = "", None
+        while True:
+            before = version
+            try:
+                version = await _served(self._house.client)
+            except ClusterError as error:
+                log.info("the versions of resource.k8s.io can't be read: %s", error)
+            if version and version != before:
+                rules = Reflector(self._house.client, f"{GROUP}/{version}/devicetaintrules", RULES, self._on_change)
+                self._rules = rules.items
+            if rules is None:
+                await asyncio.sleep(RETRY_SECONDS)
+                continue
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await rules.run()
+
+    def _on_change(self, _old: object, _new: object) -> None:
+        informers, sources = self._house.informers, (*self._slices.items.values(), *self._rules.values())
+        before, found = informers.pod_signals, pod_signals(sources, self._claims.items.values())
+        self.results["shown"] += len(found.keys() - before.keys())
+        self.results["gone"] += len(before.keys() - found.keys())
+        if before or found:
+            informers.show_pod_signals(found)
+
+
+async def _served(client: Client) -> str:
+    """The newest version that has DeviceTaintRules; empty if none does."""
+    for version in SERVED:
+        with suppress(NotFound):
+            found = json.loads(await client.request("GET", f"{GROUP}/{version}"))
+            if any(one["name"] == "devicetaintrules" for one in found["resources"]):
+                return version
+    return ""
+
+
+def counts(results: Mapping[str, int]) -> Counts:
+    """The metric of the taints."""
+    text = "Pods of which it became known that a claimed device is tainted, or that none is any more, by result."
+    return Counts("gangctl_device_taints", text, "result", results)
+
+
+def companion(house: House) -> DeviceTaints:
+    """Make the companion of a process."""
+    return DeviceTaints(house)
