@@ -146,7 +146,7 @@ def _following(cluster: Cluster, gangctl_installed: Installed) -> Iterator[None]
 def rule(cluster: Cluster) -> Iterator[Callable[[str, str], None]]:
     """Taint a device of a node as an administrator does."""
     version = next(
-        line.split()[2]
+        line.split()[-3]
         for line in cluster.kubectl("api-resources", "--api-group=resource.k8s.io", "--no-headers").splitlines()
         if line.startswith("devicetaintrules")
     )
