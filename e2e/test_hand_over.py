@@ -1,4 +1,4 @@
-"""Suspected nodes are handed over on a real cluster: once, whoever leads, until the record is cleared.
+"""Suspected nodes are handed over on a real cluster: once, whichever replica leads, until the record is cleared.
 
 NVSentinel itself doesn't run here: its CRD, with the fields of NVSentinel 1.25, is all that gangctl needs of it.
 """
@@ -76,7 +76,7 @@ def scale(cluster: Cluster, replicas: int) -> None:
 
 
 def record_faults(cluster: Cluster, *nodes: str) -> None:
-    """Store what a leader does that dies before it tells anyone."""
+    """Store what a leader does that dies before it announces anything."""
     now = time.time()
     each = [(node, f"g{at}") for node in nodes for at in range(3)]
     found = [Finding(node, "research", gang, "DeviceLost", "gpu-3", now, is_fault=True) for node, gang in each]
@@ -96,9 +96,9 @@ def condition(cluster: Cluster, node: str) -> dict[str, str]:
     return its
 
 
-def until_told(cluster: Cluster, node: str, status: str, count: int) -> list[dict[str, Any]]:
+def until_announced(cluster: Cluster, node: str, status: str, count: int) -> list[dict[str, Any]]:
     until(
-        f"{node} is told: {status}",
+        f"{node} is announced: {status}",
         lambda: condition(cluster, node).get("status") == status and len(requests(cluster)) == count,
         every=0.5,
     )
@@ -109,7 +109,7 @@ def test_a_node_is_handed_over_once_and_given_back_after_its_repair(handing_over
     scale(cluster, 0)
     record_faults(cluster, "node-1")
     scale(cluster, 2)
-    (made,) = until_told(cluster, "node-1", "True", 1)
+    (made,) = until_announced(cluster, "node-1", "True", 1)
     event = made["spec"]["healthEvent"]
     assert (made["metadata"]["name"], event["nodeName"], event["errorCode"]) == (
         "gangctl-node-1",
@@ -124,8 +124,8 @@ def test_a_node_is_handed_over_once_and_given_back_after_its_repair(handing_over
     cluster.kubectl("patch", "maintenancerequest", "gangctl-node-1", "--type=merge", "-p", finalizers)
     scale(cluster, 0)  # the leader is gone; kubelets write their conditions meanwhile
     scale(cluster, 2)
-    record_faults(cluster, "node-1", "node-2")  # two nodes of two would be too many, and the first one was told
-    again = until_told(cluster, "node-1", "True", 1)
+    record_faults(cluster, "node-1", "node-2")  # two nodes of two would be too many, and the first one was announced
+    again = until_announced(cluster, "node-1", "True", 1)
     assert [one["metadata"]["uid"] for one in again] == [made["metadata"]["uid"]]
     assert condition(cluster, "node-1")["lastTransitionTime"] == before["lastTransitionTime"]
     assert condition(cluster, "node-2") == {}
@@ -136,7 +136,7 @@ def test_a_record_that_is_cleared_while_no_controller_runs_gives_the_node_back(
     cluster: Cluster,
 ) -> None:
     record_faults(cluster, "node-1")
-    (made,) = until_told(cluster, "node-1", "True", 1)
+    (made,) = until_announced(cluster, "node-1", "True", 1)
     scale(cluster, 0)
     done = cluster.run(sys.executable, "-m", "gangctl", "nodes", "node-1", "--clear", "-n", NAMESPACE)
     assert done.returncode == 0, done.stderr
@@ -151,4 +151,4 @@ def test_a_record_that_is_cleared_while_no_controller_runs_gives_the_node_back(
         "-p",
         '{"metadata":{"finalizers":null}}',
     )
-    until_told(cluster, "node-1", "False", 0)
+    until_announced(cluster, "node-1", "False", 0)

@@ -1,8 +1,8 @@
 """Hand suspected nodes over to those who repair nodes: by a condition of the node, or by a request to NVSentinel.
 
-The rule: only the leader writes, and only what follows from the records as they are stored (``suspicion.py``). What was
-told is found in the cluster again, so nothing is told twice, and what isn't so any more is taken back. While records or
-objects can't be read, nothing is told and nothing is taken back.
+The rule: only the leader writes, and only what follows from the records as they are stored (``suspicion.py``). What
+was announced is found in the cluster again, so nothing is announced twice, and what isn't so any more is withdrawn.
+While records or objects can't be read, nothing is announced or withdrawn. A node that fails must not delay another.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from gangctl.telemetry.metrics.process import Counts
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS: Final = 15.0
-RESULTS: Final = ("told", "taken_back", "failed")
+RESULTS: Final = ("announced", "withdrawn", "failed")
 CONDITION_FLAG: Final = "node-condition"
 REQUEST_FLAG: Final = "maintenance-requests"
 MOST_NAMESPACES: Final = "3"
@@ -34,21 +34,21 @@ _STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 _REQUESTS: Final = f"{suspicion.API}/{suspicion.PLURAL}"
 
 
-class Told(Protocol):
-    """Where it is told that a node is suspected."""
+class Announcer(Protocol):
+    """Announces that a node is suspected."""
 
     async def read(self) -> Mapping[str, Any]:
-        """Return the nodes of which it is told, with what ``take_back`` needs.
+        """Return the nodes of which it is announced, with what ``withdraw`` needs.
 
         Raises:
             ClusterError: it can't be read.
         """
 
-    async def tell(self, node: str, record: NodeRecord, now: float) -> None:
-        """Tell it. Raises ClusterError."""
+    async def announce(self, node: str, record: NodeRecord, now: float) -> None:
+        """Announce it. Raises ClusterError."""
 
-    async def take_back(self, node: str, its: Any, now: float) -> bool:
-        """Take it back; return whether it was ours to take back. Raises ClusterError."""
+    async def withdraw(self, node: str, its: Any, now: float) -> bool:
+        """Withdraw it; return whether it was ours. Raises ClusterError."""
 
 
 class NodeCondition:
@@ -61,11 +61,11 @@ class NodeCondition:
         """Return the nodes whose condition is True."""
         return {one.name: None for one in self._house.informers.nodes.items.values() if one.suspected}
 
-    async def tell(self, node: str, record: NodeRecord, now: float) -> None:
+    async def announce(self, node: str, record: NodeRecord, now: float) -> None:
         """Set the condition."""
         await self._patch(node, record, now)
 
-    async def take_back(self, node: str, _its: Any, now: float) -> bool:
+    async def withdraw(self, node: str, _its: Any, now: float) -> bool:
         """Set it to False."""
         await self._patch(node, None, now)
         return True
@@ -90,12 +90,12 @@ class MaintenanceRequests:
         by_node = ((one["metadata"], (one.get("spec") or {}).get("healthEvent") or {}) for one in found)
         return {event.get("nodeName", ""): its for its, event in sorted(by_node, key=lambda one: self._is_ours(one[0]))}
 
-    async def tell(self, node: str, record: NodeRecord, now: float) -> None:
+    async def announce(self, node: str, record: NodeRecord, now: float) -> None:
         """Create the request."""
         body = json.dumps(suspicion.request(node, record, now, self._controller)).encode()
         await self._client.request("POST", _REQUESTS, query={"fieldValidation": "Strict"}, body=body)
 
-    async def take_back(self, _node: str, its: Any, _now: float) -> bool:
+    async def withdraw(self, _node: str, its: Any, _now: float) -> bool:
         """Delete the request. NVSentinel uncordons the node, and only then is the request gone."""
         if not self._is_ours(its) or "deletionTimestamp" in its:
             return False
@@ -108,14 +108,14 @@ class MaintenanceRequests:
 
 
 class HandOver:
-    """One way of telling, in one process."""
+    """Announces suspected nodes in one way, in one process."""
 
-    def __init__(self, house: House, flag: str, told: Told) -> None:
+    def __init__(self, house: House, flag: str, announcer: Announcer) -> None:
         self.results = dict.fromkeys(RESULTS, 0)
         self._house = house
         self._flag = flag
         self._namespaces = int(house.options.get(flag, MOST_NAMESPACES))
-        self._told = told
+        self._announcer = announcer
         self._broken_since: float | None = None
 
     @property
@@ -133,7 +133,7 @@ class HandOver:
         """Nothing is watched beside what the house watches."""
 
     async def lead(self) -> NoReturn:
-        """Tell for one term: until cancelled."""
+        """Announce for one term: until cancelled."""
         try:
             while True:
                 try:
@@ -148,16 +148,22 @@ class HandOver:
     async def _look(self) -> None:
         settings, now = self._house.settings, clock.now()
         _, records = await read_map(self._house.client, settings.namespace, stored.name_of_map(settings.name))
-        told, nodes = await self._told.read(), self._house.informers.nodes.items.values()
-        bad = suspicion.suspected(records, nodes, told, now, self._namespaces)
-        for node in sorted(told.keys() - bad):
-            if await self._told.take_back(node, told[node], now):
-                self.results["taken_back"] += 1
-                log.info("%s is suspected no more (%s)", node, self._flag)
-        for node in (one for one in bad if one not in told):
-            await self._told.tell(node, records[node], now)
-            self.results["told"] += 1
-            log.warning("%s is suspected (%s): %s", node, self._flag, suspicion.why(node, records[node], now))
+        announced, nodes = await self._announcer.read(), self._house.informers.nodes.items.values()
+        bad = suspicion.suspected(records, nodes, announced, now, self._namespaces)
+        failures = list[ClusterError]()
+        for node in (*sorted(announced.keys() - bad), *(one for one in bad if one not in announced)):
+            try:
+                if node in bad:
+                    await self._announcer.announce(node, records[node], now)
+                    self.results["announced"] += 1
+                    log.warning("%s is suspected (%s): %s", node, self._flag, suspicion.why(node, records[node], now))
+                elif await self._announcer.withdraw(node, announced[node], now):
+                    self.results["withdrawn"] += 1
+                    log.info("%s is suspected no more (%s)", node, self._flag)
+            except ClusterError as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
 
     def _fail(self, error: Exception) -> None:
         self.results["failed"] += 1
@@ -167,9 +173,9 @@ class HandOver:
 
 
 def counts(flag: str, results: Mapping[str, int]) -> Counts:
-    """The metric of the writes of one way of telling."""
+    """The metric of the writes of one way."""
     name = f"gangctl_{flag.replace('-', '_').removesuffix('s')}_writes"
-    return Counts(name, f"Writes that tell of suspected nodes by {flag}, by result.", "result", results)
+    return Counts(name, f"Writes about suspected nodes by {flag}, by result.", "result", results)
 
 
 def condition_companion(house: House) -> HandOver:

@@ -1,4 +1,4 @@
-"""Decide which nodes are suspected, and what those who repair nodes are told. Pure.
+"""Decide which nodes are suspected, and what those who repair nodes are announced. Pure.
 
 The rule, with score(node) as in ``records.py``, but each namespace counting at most AVOIDED / NAMESPACES:
 
@@ -7,9 +7,9 @@ The rule, with score(node) as in ``records.py``, but each namespace counting at 
     neither          if  the node is gone, or was made anew after its last fault
     at once          <=  max(1, nodes // SHARE): those that are suspected already stay, then come the worst
 
-What is told follows from the stored records and from what is found in the cluster, so a new leader, or the same after a
-crash between the two, goes on where the last one stopped. Fewer than NAMESPACES tenants together must not have a node
-taken from others, and a wrong record must not take a cluster out of service.
+What is announced follows from the stored records and from what is found in the cluster, so a new leader, or the same
+after a crash between the two, goes on where the last one stopped. Fewer than NAMESPACES tenants together must not have
+a node taken from others, and a wrong record must not take a cluster out of service.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _MOST_WORDS: Final = 4
 
 
 def suspected(
-    records: Records, nodes: Iterable[Node], told: Collection[str], now: float, namespaces: int
+    records: Records, nodes: Iterable[Node], announced: Collection[str], now: float, namespaces: int
 ) -> tuple[str, ...]:
-    """The nodes that are suspected: first those of which that was told, then the worst.
+    """The nodes that are suspected: first those of which that was announced, then the worst.
 
     Args:
         records: as they are stored.
         nodes: all nodes of the cluster.
-        told: those that are told to be suspected.
+        announced: those that are announced to be suspected.
         now: in seconds since the epoch.
         namespaces: in how many namespaces a node must have failed.
     """
@@ -52,7 +52,7 @@ def suspected(
         for name, record in records.items()
         if name in there and there[name].created_at <= record.last_fault
     }
-    stay = [name for name in sorted(told) if scores.get(name, 0.0) >= AVOIDED / 2]
+    stay = [name for name in sorted(announced) if scores.get(name, 0.0) >= AVOIDED / 2]
     more = sorted((-score, name) for name, score in scores.items() if score >= AVOIDED and name not in stay)
     room = max(0, max(1, len(there) // SHARE) - len(stay))
     return (*stay, *(name for _, name in more[:room]))

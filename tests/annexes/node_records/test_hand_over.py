@@ -1,4 +1,4 @@
-"""Which nodes are suspected, and what is told of them: once, by whoever leads, until it isn't so any more."""
+"""Which nodes are suspected, and that this is announced once, by the replica that leads, until it isn't so any more."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def there(count: int, **fields: Any) -> list[Node]:
 
 
 def suspects(
-    made: Records, nodes: list[Node], told: tuple[str, ...] = (), namespaces: int = 3, days: float = 0
+    made: Records, nodes: list[Node], announced: tuple[str, ...] = (), namespaces: int = 3, days: float = 0
 ) -> set[str]:
-    return set(suspicion.suspected(made, nodes, told, NOW + days * DAY, namespaces))
+    return set(suspicion.suspected(made, nodes, announced, NOW + days * DAY, namespaces))
 
 
 def test_a_node_is_suspected_after_faults_in_so_many_namespaces() -> None:
@@ -52,7 +52,7 @@ def test_a_node_is_suspected_after_faults_in_so_many_namespaces() -> None:
 
 def test_a_suspicion_ends_half_as_high_as_it_begins_and_with_the_record() -> None:
     made = {"n1": bad(NOW, "a", "b", "c")}
-    assert suspects(made, there(9), days=3) == set(), "it has faded before it was told"
+    assert suspects(made, there(9), days=3) == set(), "it has faded before it was announced"
     assert suspects(made, there(9), ("n1",), days=6) == {"n1"}
     assert suspects(made, there(9), ("n1",), days=10) == set()
     assert suspects({"n1": made["n1"].cleared()}, there(9), ("n1",)) == set()
@@ -70,22 +70,22 @@ weights = st.dictionaries(st.integers(1, 40).map("n{}".format), st.integers(0, 4
 
 @given(weights, st.integers(1, 40), st.sets(st.integers(1, 40).map("n{}".format), max_size=6))
 def test_few_nodes_are_suspected_at_once_and_a_new_look_changes_nothing(
-    found: dict[str, int], count: int, told: set[str]
+    found: dict[str, int], count: int, announced: set[str]
 ) -> None:
     made = {name: bad(NOW, "a", gangs=gangs) for name, gangs in found.items() if gangs}
     nodes = there(count)
-    now_told = suspicion.suspected(made, nodes, told, NOW, 1)
-    assert len(now_told) <= max(1, count // suspicion.SHARE, len(told))
-    assert {one for one in now_told if one not in told} <= {
+    now_announced = suspicion.suspected(made, nodes, announced, NOW, 1)
+    assert len(now_announced) <= max(1, count // suspicion.SHARE, len(announced))
+    assert {one for one in now_announced if one not in announced} <= {
         name for name, one in made.items() if one.score(NOW, "a") >= AVOIDED
     }
-    assert set(suspicion.suspected(made, nodes, now_told, NOW, 1)) == set(now_told)
+    assert set(suspicion.suspected(made, nodes, now_announced, NOW, 1)) == set(now_announced)
 
 
 def test_the_worst_of_too_many_are_suspected() -> None:
     made = {"n1": bad(NOW, "a", gangs=3), "n2": bad(NOW, "a", "b", gangs=4), "n3": bad(NOW, "a", gangs=3)}
     assert suspects(made, there(9), namespaces=1) == {"n2"}
-    assert suspects(made, there(9), ("n3",), namespaces=1) == {"n3"}, "it was told before"
+    assert suspects(made, there(9), ("n3",), namespaces=1) == {"n3"}, "it was announced before"
 
 
 def test_a_passed_check_clears_what_its_own_namespace_has_met() -> None:
@@ -133,10 +133,10 @@ def requests(api: FakeApi) -> dict[str, Object]:
     return {key[2]: one for key, one in api.objects.items() if key[0] == "maintenancerequests"}
 
 
-async def until_told(api: FakeApi, *, told: bool = True) -> None:
+async def until_announced(api: FakeApi, *, announced: bool = True) -> None:
     await until_async(
-        f"n1 is handed over: {told}",
-        lambda: condition(api).get("status") == str(told) and ("gangctl-n1" in requests(api)) is told,
+        f"n1 is handed over: {announced}",
+        lambda: condition(api).get("status") == str(announced) and ("gangctl-n1" in requests(api)) is announced,
     )
 
 
@@ -146,10 +146,10 @@ async def _nodes(api: FakeApi) -> None:
         await api.put("nodes", node(name))
 
 
-async def test_a_node_is_told_once_over_changes_of_the_leader_and_taken_back_after_the_repair(api: FakeApi) -> None:
+async def test_a_node_is_told_once_over_changes_of_the_leader_and_withdrawn_after_the_repair(api: FakeApi) -> None:
     await store(api, {"n1": bad(time.time(), "a", gangs=3), "n2": bad(time.time(), "a")})
     async with replica(api, "a", *ON):
-        await until_told(api)
+        await until_announced(api)
     made = requests(api)["gangctl-n1"]
     first = condition(api)
     async with replica(api, "b", *ON):
@@ -157,7 +157,7 @@ async def test_a_node_is_told_once_over_changes_of_the_leader_and_taken_back_aft
         await until_async("it has looked again", lambda: api.count("GET", "maintenancerequests") > looks + 3)
         assert (requests(api), condition(api)) == ({"gangctl-n1": made}, first)
         await store(api, {"n1": bad(time.time(), "a", gangs=3).cleared()})
-        await until_told(api, told=False)
+        await until_announced(api, announced=False)
     assert api.count("POST", "maintenancerequests") == 1
     assert condition(api)["reason"] == "NoRecentFaults"
     assert condition(api, "n2") == {}
@@ -166,14 +166,14 @@ async def test_a_node_is_told_once_over_changes_of_the_leader_and_taken_back_aft
     assert "a/g" not in event["message"], "no gang is named to those who may not read the records"
 
 
-async def test_what_cannot_be_read_is_neither_told_nor_taken_back(api: FakeApi) -> None:
+async def test_what_cannot_be_read_is_neither_told_nor_withdrawn(api: FakeApi) -> None:
     await store(api, {"n1": bad(time.time(), "a", gangs=3)})
     async with replica(api, "a", *ON):
-        await until_told(api)
+        await until_announced(api)
         await api.put("configmaps", {"metadata": {"name": MAP, "namespace": "default"}, "data": {stored.KEY: "?"}})
         looks = api.count("GET", MAP)
         await until_async("it has looked again", lambda: api.count("GET", MAP) > looks + 5)
-        await until_told(api)
+        await until_announced(api)
 
 
 async def test_requests_of_others_stay_and_stand_for_ours(api: FakeApi) -> None:
@@ -189,18 +189,28 @@ async def test_requests_of_others_stay_and_stand_for_ours(api: FakeApi) -> None:
     assert set(requests(api)) == {"csp"}
 
 
-async def test_a_request_that_is_refused_is_tried_again_and_keeps_nothing_else_back(api: FakeApi) -> None:
-    refusals = [status(403, "Forbidden", "denied by NVSentinel")] * 3
+async def test_a_request_that_is_refused_is_tried_again_and_delays_no_other(api: FakeApi) -> None:
+    refused = True
 
     async def refuse(request: web.Request) -> web.StreamResponse | None:
-        return refusals.pop() if refusals and request.method == "POST" and "maintenance" in request.path else None
+        if (
+            refused
+            and request.method == "POST"
+            and "maintenance" in request.path
+            and b"gangctl-n1" in await request.read()
+        ):
+            return status(403, "Forbidden", "denied by NVSentinel")
+        return None
 
     api.faults.append(refuse)
-    await store(api, {"n1": bad(time.time(), "a", gangs=3)})
+    for at in range(3, 21):
+        await api.put("nodes", node(f"n{at}"))
+    await store(api, {"n1": bad(time.time(), "a", gangs=4), "n2": bad(time.time(), "a", gangs=3)})
     async with replica(api, "a", *ON) as one:
-        await until_told(api)
+        await until_async("the other one is requested", lambda: set(requests(api)) == {"gangctl-n2"})
+        refused = False
+        await until_announced(api)
         await one.until_ready()
-    assert not refusals
 
 
 async def test_without_the_flags_nothing_is_told(api: FakeApi) -> None:
