@@ -148,7 +148,13 @@ def _in_pod(heard: Heard, uid: str, member: str, incarnation: int, *, is_ready: 
     return Heard(replace(report, gang=gang, attempt=attempt, phase=Phase.READY, terminating=False), heard.at)
 
 
-_SIGNALS = st.builds(NodeSignal, st.sampled_from(NodeAnswer), st.just("taint gone:NoExecute"), times)
+_SIGNALS = st.builds(
+    NodeSignal,
+    st.sampled_from(NodeAnswer),
+    st.just("taint gone:NoExecute"),
+    times,
+    pod=st.sampled_from(["", "u0", "u1"]),
+)
 _STATES = st.builds(NodeState, few(_SIGNALS), st.booleans())
 _SOUND: dict[str, Any] = {"deleting": False, "terminated": False, "devices": ()}
 _FOUND = st.builds(Found, tiers, steps, st.just("/c"), st.sampled_from(["", "m"]))

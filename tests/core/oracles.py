@@ -236,8 +236,10 @@ def _must_leave(facts: Facts, pod: Pod) -> bool:
     came = 1 + (pod.created_at if pod.scheduled_at is None else pod.scheduled_at)  # It is written in whole seconds.
     opened = phase is GangPhase.GATHERING and incidents and not incidents[0].settled
     began = facts.status.phase_time if phase is GangPhase.RUNNING else incidents[0].time - 5 if opened else came
-    for answer, _, since, shortage in signals:
+    for answer, _, since, shortage, only in signals:
         if shortage is not None:  # It concerns pods with devices, and those of the drawn jobs have none.
+            continue
+        if only and only != pod.uid:
             continue
         if answer in {"Leave", "Drain"} and since > came and since > began:
             return True

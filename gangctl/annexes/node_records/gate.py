@@ -15,7 +15,7 @@ Gangs that do the same work and ran wholly on one of the two sets are compared b
 
     p-value = P(the sum of as many ranks, drawn from those of all gangs, >= that of the candidates)   (Wilcoxon, exact)
     power   = 1 if candidates that are all worse than the baseline would fail, else 0: too few gangs
-    limit   = fails if the median of the candidates is beyond it: no test, since the limit says what is wanted
+    limit   = fails if there is enough data and the candidates' median is beyond it: no test, since it is what is wanted
 
 It needs no distribution and counts a gang once, however many steps it makes: steps of a gang aren't independent. The
 fewest gangs that can fail are 3 beside 7, or 4 beside 5.
@@ -136,10 +136,16 @@ def judge(candidate: Sample, baseline: Sample, limits: Mapping[Measure | GangMea
         ),
     )
     is_enough = all(one.power >= POWER for one in found)
-    level = level if is_enough else level * INTERIM / LEVEL
+    if not is_enough:
+        level *= INTERIM / LEVEL
+        found = tuple(one._replace(p_value=1.0) if _is_wanted_of_gangs(one) else one for one in found)
     if any(one.p_value <= level for one in found):
         return Verdict(Outcome.FAILED, level, found)
     return Verdict(Outcome.PASSED if is_enough else Outcome.NOT_ENOUGH_DATA, level, found)
+
+
+def _is_wanted_of_gangs(one: Comparison) -> bool:
+    return one.limit is not None and isinstance(one.measure, GangMeasure)
 
 
 def _with_baseline(one: Measure, candidate: Sample, baseline: Sample, detect: float, level: float) -> Comparison:

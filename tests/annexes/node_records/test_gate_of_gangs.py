@@ -52,6 +52,7 @@ def test_the_limit_of_a_median_is_what_is_wanted() -> None:
     assert outcome(slow, usual, step_time=2.2) is Outcome.PASSED
     assert outcome(slow, usual, step_time=2.1) is Outcome.FAILED
     assert outcome([0.8, 0.9, 0.7, 0.8], [0.8] * 5, GangMeasure.GOODPUT, goodput=0.85) is Outcome.FAILED
+    assert outcome([9.0], usual, step_time=2.1) is Outcome.NOT_ENOUGH_DATA, "the first gang has just begun"
     assert outcome(slow, usual, goodput=0.9) is Outcome.NOT_ENOUGH_DATA, "no gang tells it"
 
 
