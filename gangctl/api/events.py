@@ -56,6 +56,7 @@ EVENTS: Final[Mapping[Reason, Told]] = MappingProxyType(
             is_warning=True,
         ),
         Reason.RESTART_WAITS: Told("DelayRestart", "Nothing. If it lasts, check the gangs that the note names."),
+        Reason.ROLES_WAIT: Told("DelayStart", "Nothing. If it lasts, check the members that the note names."),
         Reason.RESTARTED: Told("StartWorkers", "Nothing. The note has the step and the charge."),
         Reason.SUSPENDED: Told("DeletePods", "Set `spec.suspend` to false to continue."),
         Reason.QUEUED: Told("AwaitQueue", "Nothing. If it lasts, check `kubectl describe workload` and the queue."),

@@ -129,6 +129,12 @@ def _torchrun_groups_agree(spec: Spec) -> bool:
     return True
 
 
+def _depend_on_earlier(spec: Spec) -> bool:
+    names = [role.name for role in spec.roles]
+    return all({one.name for one in role.depends_on} <= set(names[:at]) for at, role in enumerate(spec.roles))
+
+
+_PLACE_OF = "self.roles.map(one, one.name).indexOf({0}.name)"
 _GROUP_OF = "(has({0}.processGroup) ? {0}.processGroup : {0}.name)"
 
 
@@ -154,6 +160,13 @@ class Spec(Model):
             _torchrun_groups_agree,
             f"self.roles.all(a, a.launch != 'Torchrun' || self.roles.all(b, {_GROUP_OF.format('a')} != "
             f"{_GROUP_OF.format('b')} || (b.launch == 'Torchrun' && b.processesPerPod == a.processesPerPod)))",
+            ("roles",),
+        ),
+        Constraint(
+            "dependsOn must name roles that come before in spec.roles, so that no two wait for each other",
+            _depend_on_earlier,
+            f"self.roles.all(r, !has(r.dependsOn) || r.dependsOn.all(d, {_PLACE_OF.format('d')} >= 0 && "
+            f"{_PLACE_OF.format('d')} < {_PLACE_OF.format('r')}))",
             ("roles",),
         ),
         Constraint(

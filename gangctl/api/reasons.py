@@ -94,6 +94,8 @@ class Reason(StrEnum):
     CHECK_FAULTY = "CheckFaulty"
     """So many members did not pass a check that the check itself, or what they share, is to blame. No pod is
     replaced."""
+    ROLES_WAIT = "RolesWait"
+    """Roles wait for others to be ready (`roles[].dependsOn`) before their workers start."""
     RESTARTED = "Restarted"
     """Every worker runs again, in the new attempt."""
     SUSPENDED = "Suspended"

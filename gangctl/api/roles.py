@@ -28,6 +28,8 @@ class Container(Model):
     """Kubernetes livenessProbe. Not allowed on the worker container."""
     startup_probe: dict[str, Any] | None = None
     """Kubernetes startupProbe. Not allowed on the worker container."""
+    readiness_probe: dict[str, Any] | None = None
+    """Kubernetes readinessProbe. Roles with dependsOn wait for it."""
 
 
 class PodSpec(Model):
@@ -156,6 +158,18 @@ class Launch(StrEnum):
     """The command is started once in each pod, with torchrun's own variables."""
 
 
+class RoleDependency(Model):
+    """A role that another one waits for."""
+
+    name: RoleName
+    """Name of the role. It comes before the role that waits in spec.roles."""
+    status: Annotated[
+        Literal["Ready"],
+        Refused({"Complete": "the workers of a gang run together; what ends before belongs into a gang of its own"}),
+    ] = "Ready"
+    """Ready: each required member of the role runs its worker or has finished, and its pod is ready."""
+
+
 _IS_WORKER = "c.name == (has(self.workerContainer) ? self.workerContainer : self.template.spec.containers[0].name)"
 _PROBE = (
     "the worker container must not have a {0}: while the gang gathers, its worker is stopped on purpose, "
@@ -205,15 +219,6 @@ class Role(Model):
     )
     reserved: ClassVar[Mapping[str, Reserved]] = {
         "minReplicas": Reserved({"type": "integer", "format": "int32"}, "elastic gangs; a gang runs with all members"),
-        "dependsOn": Reserved(
-            {
-                "type": "array",
-                "maxItems": 8,
-                "items": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
-                "x-kubernetes-list-type": "atomic",
-            },
-            "ordered start of roles; all members of a gang start together",
-        ),
     }
 
     name: RoleName
@@ -226,6 +231,9 @@ class Role(Model):
     process_group: Annotated[str, Field(pattern=r"^([a-z][a-z0-9]{0,14})?$", max_length=15)] | None = None
     """Process group of the role, which defines ranks, master and world size. Roles with the same group share one world.
     If absent, the name of the role. If empty, the role has no ranks."""
+    depends_on: Annotated[tuple[RoleDependency, ...], Field(max_length=8)] = ()
+    """Roles that have to be ready before this one. The pods of all roles are created together; the workers of this role
+    start after theirs, in each attempt."""
     processes_per_pod: Annotated[int, Field(ge=1, le=64)] = 1
     """Number of ranks in each pod, usually its number of devices."""
     launch: Launch = Launch.COMMAND

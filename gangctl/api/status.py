@@ -79,6 +79,20 @@ class Finished(Model):
     """Roles with such members."""
 
 
+# Roles that start after others.
+
+
+class StartedRoles(Model):
+    """Roles with dependsOn whose workers may start, because the roles that they wait for are ready."""
+
+    attempt: int
+    """Attempt that they count for."""
+    time: Timestamp
+    """Time of the last change."""
+    roles: Annotated[tuple[Label, ...], Field(max_length=8)] = ()
+    """Names of the roles."""
+
+
 # Step gaps: times between steps, from which a deadline is computed.
 
 
@@ -481,6 +495,8 @@ class Status(Model):
     """Checks before the newest attempt that had any."""
     ranks: Annotated[tuple[HeldRank, ...], Field(max_length=10_000)] = ()
     """Ranks that spares have taken over."""
+    started_roles: StartedRoles | None = None
+    """Roles that waited for others (`roles[].dependsOn`) and do so no more."""
     finished: Finished | None = None
     """Members that finished in the newest started attempt, written within a second."""
     barrier_timeouts: int = 0

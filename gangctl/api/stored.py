@@ -93,6 +93,8 @@ def _removed(value: Any, place: Sequence[int | str]) -> str:
 
 _METADATA: Final = frozenset(to_camel(name) for name in Metadata.model_fields)
 _CONTAINER: Final = ("name", "image", "command", "args")
+_TIMES: Final = ("failureThreshold", "periodSeconds", "timeoutSeconds")
+"""Of a readiness probe, how long it takes to fail."""
 _PROBES: Final = ("livenessProbe", "startupProbe")
 """Only that there is one matters."""
 _FASTEST: Final = 1
@@ -144,7 +146,10 @@ def _slim_role(role: Any) -> tuple[Any, bytes]:
 
 
 def _slim_container(container: dict[str, Any]) -> dict[str, Any]:
-    slim = {key: container[key] for key in _CONTAINER if key in container}
+    slim: dict[str, Any] = {key: container[key] for key in _CONTAINER if key in container}
+    probe = container.get("readinessProbe")
+    if isinstance(probe, dict):
+        slim["readinessProbe"] = {key: probe[key] for key in _TIMES if key in probe}
     return slim | {key: container[key] and {} for key in _PROBES if key in container}
 
 

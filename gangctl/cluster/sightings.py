@@ -30,6 +30,7 @@ def first_seen(pod: Pod, now: float) -> Pod:
         pod,
         created_at=min(pod.created_at, now),
         scheduled_at=_not_after(pod.scheduled_at, now),
+        ready_at=_not_after(pod.ready_at, now),
         started_at=_not_after(pod.started_at, now),
         ended_at=_not_after(pod.ended_at, now),
     )
@@ -48,6 +49,7 @@ def seen_again(pod: Pod, before: Pod, seen: Pod, now: float) -> Pod:
         pod,
         created_at=seen.created_at,
         scheduled_at=_seen(pod.scheduled_at, before.scheduled_at, seen.scheduled_at, now),
+        ready_at=_seen(pod.ready_at, before.ready_at, seen.ready_at, now),
         started_at=_seen(pod.started_at, before.started_at, seen.started_at, now),
         ended_at=_seen(pod.ended_at, before.ended_at, seen.ended_at, now),
     )

@@ -156,6 +156,12 @@ def attempt_starts(
 
 
 @message
+def roles_start(attempt: int, roles: Sequence[str], ready: Sequence[str]) -> str:
+    are = "is" if len(ready) == 1 else "are"
+    return f"the workers of {listed(roles)} start in attempt {attempt}, because {listed(ready)} {are} ready"
+
+
+@message
 def spare_took_rank(member: str, place: str, before: str = "") -> str:
     return f"{member} takes the rank of {place}{f', which {before} had' if before else ''}"
 

@@ -261,6 +261,17 @@ def turn_overdue(gangs: Sequence[str], seconds: float, group: str) -> str:
     )
 
 
+@message
+def roles_wait(attempt: int, roles: Sequence[str], starts: Sequence[str], probes: Sequence[str]) -> str:
+    pods = "pod" if len(probes) == 1 else "pods"
+    awaited = [
+        *([f"for the {'worker' if len(starts) == 1 else 'workers'} of {listed(starts)} to start"] if starts else ()),
+        *([f"for the {pods} of {listed(probes)} to be ready"] if probes else ()),
+    ]
+    todo = f"; kubectl describe the {pods} to see why, if that lasts" if probes else ""
+    return f"attempt {attempt} runs in part: the workers of {listed(roles)} wait {' and '.join(awaited)}{todo}"
+
+
 # Restore points
 
 

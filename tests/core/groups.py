@@ -22,4 +22,5 @@ def shown(world: World, member: str, ready: str) -> None:
     """What the kubelet says of the member's pod."""
     uid = world.newest(member)
     others = tuple(one for one in world.pods[uid].conditions if one[0] != "Ready")
-    world.pods[uid] = replace(world.pods[uid], conditions=(*others, ("Ready", ready, "")))
+    since = world.now if ready == "True" else None
+    world.pods[uid] = replace(world.pods[uid], conditions=(*others, ("Ready", ready, "")), ready_at=since)

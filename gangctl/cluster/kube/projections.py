@@ -122,6 +122,7 @@ def read_gang_pod(raw: RawPod) -> KubePod:
     except KeyError as error:
         raise ValueError(f"a pod with the label {LABEL_UID} has no label {error.args[0]}") from None
     scheduled = next((one for one in status.conditions if one.type == "PodScheduled"), None)
+    ready = next((one for one in status.conditions if (one.type, one.status) == ("Ready", "True")), None)
     ended, (reason, detail) = containers.newest_end(raw), containers.reason(raw, scheduled)
     pod = Pod(
         name=metadata.name,
@@ -131,6 +132,7 @@ def read_gang_pod(raw: RawPod) -> KubePod:
         node=raw.spec.node_name,
         created_at=epoch_time(metadata.creation_timestamp),
         scheduled_at=_scheduled_at(raw, scheduled),
+        ready_at=None if ready is None else epoch_time(ready.last_transition_time),
         started_at=containers.started_at(raw),
         ended_at=epoch_time(ended.finished_at) if ended is not None else None,
         ended_reason="" if ended is None else ended.reason,

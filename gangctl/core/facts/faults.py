@@ -47,8 +47,9 @@ from gangctl.core.facts import fitness
 from gangctl.core.facts.evidence import DISRUPTION_REASONS, REPLACED_REASONS, VAGUE_REASONS, Fault, Strength
 from gangctl.core.facts.finished import finished_places
 from gangctl.core.facts.fitness import NOT_EXECUTABLE, reason_text
-from gangctl.core.facts.gang import Gang, once
+from gangctl.core.facts.gang import Gang, may_start_since, once
 from gangctl.core.facts.layout import number_places
+from gangctl.core.facts.order import members_that_wait
 from gangctl.core.facts.printed import mask_secrets
 from gangctl.core.facts.world import Device, Heard, Pod
 from gangctl.words import faults as words
@@ -315,7 +316,7 @@ def _of_inaction(gang: Gang, pod: Pod, heard: Heard | None) -> Iterator[Fault]:
             pod.incarnation,
             message=words.stopped_inside(),
         )
-    elif report.phase is Phase.READY and late:
+    elif report.phase is Phase.READY and late and pod.member not in members_that_wait(gang):
         yield _start_failed(gang, pod, words.start_not_reported(START_SECONDS))
 
 
@@ -329,7 +330,7 @@ def start_deadline(gang: Gang, pod: Pod, heard: Heard | None) -> float | None:
     None where this leader has never heard it, its container can be started, and its watch has not shown an end of it
     since it listens: an older end may be of an older attempt, since the status was written by the clock of another.
     """
-    began = max(gang.status.phase_time, gang.observed.listening_since)
+    began = max(may_start_since(gang.status), gang.observed.listening_since)
     if heard is None and pod.start_failure is None and (pod.ended_at is None or pod.ended_at <= began):
         return None
     since = pod.ended_at or 0.0 if heard is None or is_dead(gang, pod, heard) else heard.since

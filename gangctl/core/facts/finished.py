@@ -11,7 +11,8 @@ stop (a directive, a SIGTERM to the supervisor, fencing) must not count: that wo
 
 Groups: which gangs are replicas of one service, and since when each is available. Frozen values.
 
-    available_at(g) = begin of g's attempt + minReadySeconds, while it runs and each required pod is ready; None else
+    available_at(g) = when the last role of g's attempt began + minReadySeconds, while all roles run and each required
+                      pod is ready; None else
 
 A pod's condition Ready may be that of the attempt before: a kubelet sees a closed port when it probes next. So a gang
 must not count as available before minReadySeconds are over, whatever its pods show.
@@ -27,7 +28,7 @@ from typing import NamedTuple
 from gangctl.api.gangjob import GangJob, NeverSucceeds
 from gangctl.api.names import MAX_MEMBERS, member_name
 from gangctl.api.status import Finished, FinishedRole, GangPhase, Status
-from gangctl.core.facts.gang import Gang, clamp_times, once, started_processes
+from gangctl.core.facts.gang import Gang, clamp_times, may_start_since, once, started_processes, waiting_roles
 from gangctl.core.facts.world import Observed, Pod, Replica
 from gangsidecar.wire import End, from_ranges, to_ranges
 
@@ -138,12 +139,6 @@ def available_at(gang: Gang) -> float | None:
         return None
     done = finished_places(gang)
     needed = (gang.pods.get(holder) for place, holder in gang.holders.items() if place not in done)
-    if not all(pod is not None and _is_ready(pod) for pod in needed):
+    if waiting_roles(gang.spec, gang.status) or not all(pod is not None and pod.is_ready for pod in needed):
         return None
-    return gang.status.phase_time + rolling.min_ready_seconds
-
-
-def _is_ready(pod: Pod) -> bool:
-    """Whether its endpoints get requests, as its kubelet says. A pod on this machine has no kubelet that says it."""
-    shown = next((state for kind, state, _ in pod.conditions if kind == "Ready"), "True")
-    return shown == "True" and not pod.deleting and not pod.terminated
+    return may_start_since(gang.status) + rolling.min_ready_seconds

@@ -322,6 +322,24 @@ def holders(spec: Spec, status: Status) -> dict[str, str]:
     return {**own, **{entry.place: entry.member for entry in status.ranks if entry.place in own}}
 
 
+def started_roles(status: Status) -> tuple[str, ...]:
+    """The roles that waited for others in this attempt, and do so no more."""
+    found = status.started_roles
+    return () if found is None or found.attempt != status.attempt else found.roles
+
+
+def waiting_roles(spec: Spec, status: Status) -> frozenset[str]:
+    """The roles whose workers must not start in this attempt yet (``order.py``)."""
+    started = started_roles(status)
+    return frozenset([role.name for role in spec.roles if role.depends_on and role.name not in started])
+
+
+def may_start_since(status: Status) -> float:
+    """Since when the last of the workers that may run in the running attempt may start."""
+    found = status.started_roles
+    return status.phase_time if found is None or not started_roles(status) else max(status.phase_time, found.time)
+
+
 def started_processes(role: Role) -> int:
     """The number of processes that the supervisor starts in one pod of the role."""
     return role.processes_per_pod if role.launch is Launch.PER_PROCESS else 1
@@ -352,7 +370,8 @@ def _believed(status: Status, now: float, since: float) -> Status:
             return one
         return changed(one, time=past(one.time), settled_time=known(one.settled_time), back_off_time=None)
 
-    again, rest, checks = status.recreated, status.awaited_all, status.checks
+    again, rest = status.recreated, status.awaited_all
+    checks, roles = status.checks, status.started_roles
     return in_phase(
         status,
         status.phase,
@@ -362,6 +381,7 @@ def _believed(status: Status, now: float, since: float) -> Status:
         completion_time=known(status.completion_time),
         deadline_time=known(status.deadline_time),
         restart_wait_time=known(status.restart_wait_time),
+        started_roles=None if roles is None else changed(roles, time=past(roles.time)),
         observed_time=past(status.observed_time),
         conditions=tuple(
             [

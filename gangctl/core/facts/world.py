@@ -203,6 +203,8 @@ class Pod:
     created_at: float = 0.0
     scheduled_at: float | None = None
     """When its condition PodScheduled became True; absent before."""
+    ready_at: float | None = None
+    """When its condition Ready became True; absent while it isn't, and where no kubelet says it."""
     started_at: float | None = None
     """When the last of the worker's container and gangctl's sidecar was started (``state.running.startedAt``); absent
     while one of them doesn't run: it waits for an image, is between two starts, or has ended."""
@@ -253,6 +255,12 @@ class Pod:
         health = {device.health for device in self.devices}
         object.__setattr__(self, "is_sound", "Unhealthy" not in health and not ends and not disrupted)
         object.__setattr__(self, "is_doubtful", "Unknown" in health)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it gets requests, as its kubelet says. A pod on this machine has no kubelet that says it."""
+        shown = next((state for kind, state, _ in self.conditions if kind == "Ready"), "True")
+        return shown == "True" and not self.deleting and not self.terminated
 
     @property
     def is_evicted(self) -> bool:

@@ -1,8 +1,9 @@
 """The directive to a member: a function of the stored job, of what its attempt began with, and of the member's report.
 
-The rule: Run goes only to a session that reported Ready for the stored attempt, and names it. A session that doesn't
-know a running attempt gets no directive: decide() takes it for a fault. A directive must not say what the status
-doesn't: how long a worker may run without a controller is told as the status has it, not as the spec does.
+The rule: Run goes only to a session that reported Ready for the stored attempt, and names it. One whose role waits for
+others (``facts/order.py``) is told nothing until the status says that the role may start. A session that doesn't know a
+running attempt gets no directive: decide() takes it for a fault. A directive must not say what the status doesn't: how
+long a worker may run without a controller is told as the status has it, not as the spec does.
 
 What may start is a pod and a session, never a member and a number: one incarnation may have had two pods. What starts
 is the same for all: a Run is made from the spec that write 2 was made from, however the spec changes later. Where this
@@ -18,7 +19,7 @@ from functools import cached_property
 from gangctl.api.gangjob import FileProgress, GangJob, LogProgress
 from gangctl.api.reasons import Reason
 from gangctl.api.status import ENDED, GangPhase, Status
-from gangctl.core.facts.gang import holders, raised_incarnations
+from gangctl.core.facts.gang import holders, raised_incarnations, waiting_roles
 from gangctl.core.facts.layout import Numbering, number_places
 from gangctl.core.facts.world import Pod
 from gangctl.core.policy.launch import hostfiles, processes_to_start
@@ -105,6 +106,11 @@ class Directives:
         """Member -> its incarnation, where that isn't ``base_incarnation``."""
         return raised_incarnations(self.job.status)
 
+    @cached_property
+    def waiting(self) -> frozenset[str]:
+        """The roles whose workers must not start yet."""
+        return waiting_roles(self.begun.job.spec, self.job.status)
+
     def __call__(self, report: Report) -> Directive | None:
         """Return the directive to the supervisor that sent ``report``; None = none."""
         job, status, begun = self.job, self.job.status, self.begun
@@ -123,7 +129,8 @@ class Directives:
         place = begun.places.get(report.member)
         if place is None:
             return _directive(job, report, Verb.HOLD, is_spare())
-        starts = report.phase is Phase.READY and begun.may_start(report)
+        waits = begun.numbering.roles[place].name in self.waiting
+        starts = report.phase is Phase.READY and not waits and begun.may_start(report)
         if report.attempt != status.attempt or not (starts or report.phase is Phase.RUNNING):
             return None
         return _directive(job, report, Verb.RUN, status.message, begun.run(place, report))

@@ -1,7 +1,8 @@
 """Running: what opens the next attempt, and what is only noted.
 
 The rule: the first evidence of a fault is write 1: the attempt is raised and all workers stop, at once and for any
-reason. Write 2 settles what the cause was. Progress must not cost one write per step.
+reason. Write 2 settles what the cause was. Roles that wait for others start by one more write (``facts/order.py``).
+Progress must not cost one write per step.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from gangctl.api.incident import IncidentLevel
 from gangctl.api.names import pod_name
 from gangctl.api.reasons import Reason
 from gangctl.api.status import Status
-from gangctl.core.facts import progress
+from gangctl.core.facts import order, progress
 from gangctl.core.facts.evidence import Fault
 from gangctl.core.facts.faults import faults, start_deadline
 from gangctl.core.facts.fitness import Defect, next_loss
@@ -28,10 +29,11 @@ from gangctl.core.policy.recovery import is_gentle, level_of
 from gangctl.core.record import incidents, timings
 from gangctl.core.record.conditions import record_progress, update_summary, warned_of, with_conditions, with_new_message
 from gangctl.core.record.degraded import degraded, is_news, next_silence
+from gangctl.core.record.waiting import due_at
 from gangctl.words import decisions
 from gangctl.words.faults import token_changed
 from gangctl.words.message import Message
-from gangctl.words.waits import turn_dropped
+from gangctl.words.waits import roles_wait, turn_dropped
 
 SUMMARY_SECONDS: Final = 30.0
 """The summary (progress, ready, timings) is written at most this often."""
@@ -58,6 +60,8 @@ def decide_running(gang: Gang) -> Plan:
     status = pods.forget_gone_pods(gang, gang.status)
     if status is not gang.status:
         return plan_write(gang, status, Reason.RUNNING, decisions.earlier_pod_gone())
+    if roles := order.roles_to_start(gang):
+        return _start_roles(gang, roles)
     return note(gang, hung)
 
 
@@ -95,6 +99,13 @@ def _turn(gang: Gang) -> Plan | None:
     return None
 
 
+def _start_roles(gang: Gang, roles: tuple[str, ...]) -> Plan:
+    """The plan that lets the workers of these roles start."""
+    ready = {one.name: None for role in gang.spec.roles if role.name in roles for one in role.depends_on}
+    because = decisions.roles_start(gang.status.attempt, roles, tuple(ready))
+    return plan_write(gang, order.with_started(gang, roles), Reason.RUNNING, because, requeue_after=1.0)
+
+
 def note(gang: Gang, hung: Fault | None) -> Plan:
     """Nothing is wrong: the summary is written now and then; a hang that is only observed is reported once."""
     status = checkpoints.remember_steps(gang, record_progress(gang, timings.set_timings(gang, gang.status, more=True)))
@@ -102,12 +113,16 @@ def note(gang: Gang, hung: Fault | None) -> Plan:
     if requests.waits_for(gang):  # The gangs that it waits for may change often: that is written with the summary.
         reason, text = Reason.RESTART_WAITS, requests.turn(gang)
         status = with_new_message(status, text)
+    waits, due = order.awaited(gang), gang.status.observed_time + SUMMARY_SECONDS
+    if waits is not None:
+        reason, text = Reason.ROLES_WAIT, roles_wait(status.attempt, waits.roles, waits.starts, waits.probes)
+        due = due if text.is_same(status.said) else due_at(gang)
+        status = with_new_message(status, text)
     warned = degraded(gang, gang.status.phase, hung)
     if warned is not None and warned[0] is Reason.HANG:
         status = with_new_message(status, warned[1])
     elif warned_of(gang.status) == Reason.HANG:
         status = with_new_message(status, text)
-    due = gang.status.observed_time + SUMMARY_SECONDS
     told = update_summary(gang, status)
     is_new = changed(told, observed_time=gang.status.observed_time) != gang.status
     news = warned is not None and warned[0] != warned_of(gang.status)
@@ -120,6 +135,8 @@ def note(gang: Gang, hung: Fault | None) -> Plan:
         events: tuple[Event, ...] = (Event(EventType.WARNING, *warned),) if warned is not None and news else ()
         if news and warned is not None and warned[0] is Reason.DEVICE_DEGRADED:
             events += tuple(plan.slow_rank_events(gang, progress.slow_members(gang)))
+        if waits is not None and (gang.status.said is None or gang.status.said.name != text.name):
+            events += (Event(EventType.NORMAL, reason, text),)
         because = warned[1] if warned is not None and news else text
         return Plan(because, told, pods.actions(gang, told), events, SUMMARY_SECONDS)
     times = [
@@ -129,6 +146,7 @@ def note(gang: Gang, hung: Fault | None) -> Plan:
         next_loss(gang),
         next_silence(gang, warned),
         timings.heard_out_at(gang, status),
+        None if waits is None else waits.until,
         pods.next_creation(gang, status),
         *requests.looks_again_at(gang),
     ]

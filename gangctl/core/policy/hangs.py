@@ -2,7 +2,8 @@
 
 A gang hangs if no rank reports progress for too long, or if one rank doesn't while the others leave it behind.
 
-    hangs_at  = max(newest progress of any rank, begin of the attempt, begin of listening, known) + timeout of its phase
+    hangs_at  = max(newest progress of any rank, begin, begin of listening, known) + timeout of its phase
+    begin     = when the last role of the attempt was started; while a role waits for others, nothing is counted
     timeout   = as ``spec.progress`` has it for this phase; that of phase Step is adaptive where the spec says so
     known     = since when a member that has reported a step in this attempt is connected; where none of them is,
                 since when every member is: the one that reports may be the silent one
@@ -43,8 +44,9 @@ from gangctl.api.status import StepGaps
 from gangctl.core.facts.evidence import Fault
 from gangctl.core.facts.faults import failed_attempt
 from gangctl.core.facts.finished import need_no_pod
-from gangctl.core.facts.gang import Gang, once
+from gangctl.core.facts.gang import Gang, may_start_since, once
 from gangctl.core.facts.layout import number_places
+from gangctl.core.facts.order import roles_that_wait
 from gangctl.core.facts.progress import highest_step, rank_behind, rank_furthest_behind
 from gangctl.core.facts.world import Heard
 from gangctl.words import faults
@@ -126,13 +128,15 @@ def is_alone_behind(gang: Gang, member: str) -> bool:
 @once
 def _all_hang_at(gang: Gang) -> float | None:
     """When no rank will have reported for too long."""
-    if gang.spec.progress.timeout_seconds is None:
+    if gang.spec.progress.timeout_seconds is None or roles_that_wait(gang):
         return None
     newest, found = _newest(gang), _reported(gang)
     seconds = silence_limit(gang, _phase(newest))
     if seconds is None:
         return None
-    began = max(0.0 if newest is None else newest.step_time, gang.status.phase_time, gang.observed.listening_since)
+    began = max(
+        0.0 if newest is None else newest.step_time, may_start_since(gang.status), gang.observed.listening_since
+    )
     if reporting := [one for one in found if one.connected]:
         return min(_shown_at(gang, max(began, one.since) + seconds, one) for one in reporting)
     everyone = [gang.heard_by_member[member] for member in _at_work(gang) if member in gang.speaking]

@@ -56,7 +56,7 @@ from gangctl.api.signals import signal_name
 from gangctl.api.status import ENDED, Condition, ConditionType, GangPhase, RoleStatus, Spent, Status
 from gangctl.core.facts.barrier import awaiting_as_one
 from gangctl.core.facts.finished import attempt_with_workers, finished_places, finished_record, recorded_places
-from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.gang import Gang, waiting_roles
 from gangctl.core.facts.layout import layout
 from gangctl.core.facts.printed import ReadOutput
 from gangctl.core.facts.progress import first_step, highest_step
@@ -147,7 +147,7 @@ def _conditions(
     restarting = phase is GangPhase.GATHERING or (phase is GangPhase.PENDING and status.attempt > 1)
     progressing = phase in {GangPhase.GATHERING, GangPhase.RUNNING} or (phase is GangPhase.PENDING and not refused)
     states: list[tuple[ConditionType, bool]] = [
-        (ConditionType.READY, phase is GangPhase.RUNNING),
+        (ConditionType.READY, phase is GangPhase.RUNNING and not waiting_roles(job.spec, status)),
         (ConditionType.PROGRESSING, progressing),
         (ConditionType.SUSPENDED, phase is GangPhase.SUSPENDED),
         (ConditionType.RESTARTING, restarting),
