@@ -156,9 +156,9 @@ def attempt_starts(
 
 
 @message
-def roles_start(attempt: int, roles: Sequence[str], ready: Sequence[str]) -> str:
-    are = "is" if len(ready) == 1 else "are"
-    return f"the workers of {listed(roles)} start in attempt {attempt}, because {listed(ready)} {are} ready"
+def roles_start(attempt: int, roles: Sequence[str], others: Sequence[str]) -> str:
+    are = "is" if len(others) == 1 else "are"
+    return f"the workers of {listed(roles)} start in attempt {attempt}, because {listed(others)} {are} ready"
 
 
 @message

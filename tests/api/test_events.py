@@ -61,6 +61,7 @@ STABLE = {
         "PodReplaced",
         "Queued",
         "RestartWaits",
+        "RolesWait",
         "Restarted",
         "Resumed",
         "Running",

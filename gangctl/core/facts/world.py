@@ -203,8 +203,6 @@ class Pod:
     created_at: float = 0.0
     scheduled_at: float | None = None
     """When its condition PodScheduled became True; absent before."""
-    ready_at: float | None = None
-    """When its condition Ready became True; absent while it isn't, and where no kubelet says it."""
     started_at: float | None = None
     """When the last of the worker's container and gangctl's sidecar was started (``state.running.startedAt``); absent
     while one of them doesn't run: it waits for an image, is between two starts, or has ended."""
@@ -241,6 +239,8 @@ class Pod:
     """The newest end of gangctl's sidecar, if it came by itself and with an error."""
     conditions: tuple[tuple[str, str, str], ...] = ()
     """(type, status, reason) of its conditions, DisruptionTarget among them: rules can match them."""
+    ready_at: float | None = None
+    """When its condition Ready became True; absent while it isn't, and where no kubelet says it."""
     devices: tuple[Device, ...] = ()
     is_sound: bool = field(init=False, compare=False, repr=False)
     """It didn't end, doesn't end, and no device of it is unhealthy: nothing here can be a defect."""

@@ -136,7 +136,7 @@ def note(gang: Gang, hung: Fault | None) -> Plan:
         if news and warned is not None and warned[0] is Reason.DEVICE_DEGRADED:
             events += tuple(plan.slow_rank_events(gang, progress.slow_members(gang)))
         if waits is not None and (gang.status.said is None or gang.status.said.name != text.name):
-            events += (Event(EventType.NORMAL, reason, text),)
+            events += (Event(EventType.NORMAL, Reason.ROLES_WAIT, text),)
         because = warned[1] if warned is not None and news else text
         return Plan(because, told, pods.actions(gang, told), events, SUMMARY_SECONDS)
     times = [
