@@ -38,7 +38,7 @@ ON_DEMAND = {
     "in-place-restart-agent": "sigs.k8s.io/jobset/cmd/in-place-restart-agent@v0.12.0",
     "jobset": "sigs.k8s.io/jobset@v0.12.0",
     "scheduler-plugins": "sigs.k8s.io/scheduler-plugins/cmd/scheduler@v0.33.5",
-    "kueue": "sigs.k8s.io/kueue/cmd/kueue@v0.15.0",
+    "kueue": "sigs.k8s.io/kueue/cmd/kueue@v0.17.0",
     "trainer-controller-manager": "github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager@v2.2.0",
 }
 """The same for programs that no cluster needs: they are built when a benchmark or a test asks for them."""

@@ -53,12 +53,22 @@ JOBS_OF_PODS = r"""\g<parameters> {
 	if err := k8sClient.List(ctx, &podList, client.InNamespace(js.Namespace), selector); err != nil {
 		return -1, err
 	}
+	var now jobset.JobSet
+	if err := k8sClient.Get(ctx, client.ObjectKeyFromObject(js), &now); client.IgnoreNotFound(err) != nil {
+		return -1, err
+	}
+	waits := make(map[string]bool)
+	for _, one := range now.Status.ReplicatedJobsStatus {
+		waits[one.Name] = one.Active+one.Ready+one.Succeeded+one.Failed+one.Suspended == 0
+	}
 	keys := make(map[string]bool)
 	for _, pod := range podList.Items {
-		keys[pod.Labels[jobset.JobKey]] = true
+		if !waits[pod.Labels[jobset.ReplicatedJobNameKey]] {
+			keys[pod.Labels[jobset.JobKey]] = true
+		}
 	}
 	return len(keys), nil"""
-"""How many Jobs there are, by the labels of pods."""
+"""How many Jobs there are, by the labels of pods. Those that wait for others have pods already, and no active Job."""
 HERE = Path(__file__).parent
 REASONS = HERE / "reasons.yaml"
 PAGE = HERE.parents[1] / "docs" / "jobset-conformance.md"
@@ -226,7 +236,8 @@ def page(cases: Sequence[Case], reasons: dict[str, dict[str, str]], others: dict
         "- The tests are compiled from JobSet's module. An admission policy sets `managedBy` of each JobSet.",
         "- JobSet's webhooks and its controller run. The controller leaves these JobSets alone.",
         "- Gangs have no Jobs. Where a case counts Jobs, the test counts the values of the label",
-        "  `jobset.sigs.k8s.io/job-key` of pods instead.",
+        "  `jobset.sigs.k8s.io/job-key` of pods instead. It leaves out replicated jobs of which the JobSet's status has no",
+        "  Job in any state: they wait for others, so their pods are there, and their workers aren't.",
         "",
         "`sudo .venv/bin/python -m e2e.jobsets.suite --under gangctl --write` makes this page.",
         "",

@@ -2,8 +2,9 @@
 
 The rule: conditions have JobSet's types, reasons and first words, are set when its own controller would set them, and
 each change is an Event, as there. What gangctl knows beyond that follows in the message. A JobSet that has finished
-keeps its conditions, whatever becomes of its gangs. What a gang can't run is the condition ``Accepted``, which JobSet
-doesn't have: it is False with the reasons, and there are no pods.
+keeps its conditions, whatever becomes of its gangs. A replicated job whose workers wait for others has no active Job,
+though its pods are there: JobSet would not have created it yet. What a gang can't run is the condition ``Accepted``,
+which JobSet doesn't have: it is False with the reasons, and there are no pods.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from gangctl.annexes.jobset import names
-from gangctl.annexes.jobset.translation import Stage, pods_of_job
+from gangctl.annexes.jobset.translation import Stage, pods_of_job, starts_in_order
 from gangctl.api.gangjob import GangJob
 from gangctl.api.model import rfc3339
 from gangctl.api.names import parse_member_name
 from gangctl.api.reasons import Reason
 from gangctl.api.status import ConditionType, GangPhase, Status
 from gangctl.core.facts.finished import attempt_with_workers, recorded_places
+from gangctl.core.facts.gang import waiting_roles
 from gangctl.core.facts.world import Pod
 
 ACCEPTED: Final = "Accepted"
@@ -29,12 +31,16 @@ COMPLETED: Final = "Completed"
 FAILED: Final = "Failed"
 RESTARTING: Final = "RestartingJobSet"
 SUSPENDED: Final = "Suspended"
+STARTING: Final = "StartupPolicyInProgress"
+STARTED: Final = "StartupPolicyCompleted"
 """Types of conditions."""
 _FAILED_BY: Final = {
     Reason.FAILED_BY_RULE: ("FailJobSetFailurePolicyAction", "applying FailJobSet failure policy action"),
     Reason.BUDGET_EXHAUSTED: ("ReachedMaxRestarts", "jobset failed due to reaching max number of restarts"),
 }
 _FAILED_JOBS: Final = ("FailedJobs", "jobset failed due to one or more job failures")
+_COMING: Final = frozenset({GangPhase.PENDING, GangPhase.GATHERING, GangPhase.RUNNING})
+"""Phases in which an attempt runs or will."""
 _NOT_IN_REASONS: Final = re.compile("[^A-Za-z0-9_]+")
 _LONGEST: Final = 32_768
 """Characters of a condition's message."""
@@ -141,11 +147,16 @@ def current(
         rule = _NOT_IN_REASONS.sub("_", last.incidents[0].cause.rule or "").rstrip("_")
         reason = f"FailurePolicy_{rule}" if rule else "DefaultFailurePolicy"
         conditions.set(RESTARTING, is_true=True, reason=reason, message=last.message, is_warning=True)
-    if (
-        restarting is None
-        and stages
-        and all(one["ready"] + one["succeeded"] == _replicas(spec, one["name"]) for one in jobs)
-    ):
+    ready = restarting is None and bool(stages)
+    ready = ready and all(one["ready"] + one["succeeded"] == _replicas(spec, one["name"]) for one in jobs)
+    if starts_in_order(jobset):
+        conditions.set(
+            STARTING, is_true=not ready, reason=f"InOrder{STARTING}", message="in order startup policy is in progress"
+        )
+        conditions.set(
+            STARTED, is_true=ready, reason=f"InOrder{STARTED}", message="in order startup policy has completed"
+        )
+    if ready:
         conditions.set(RESTARTING, is_true=False, reason="JobsReady", message="all jobs are ready")
     return conditions.outcome(fields)
 
@@ -218,15 +229,19 @@ def _replicated_jobs(jobset: Mapping[str, Any], stages: Sequence[Running]) -> It
 def _counts(job: Mapping[str, Any], running: Running, role: str, *, is_suspended: bool) -> dict[str, int]:
     size, replicas = pods_of_job(job), int(job.get("replicas", 1))
     done, ready, live = Counter[int](), Counter[int](), Counter[int]()
+    waits = False
     if running.job is not None:
         status = running.job.status
+        waits = status.phase in _COMING and role in waiting_roles(running.job.spec, status) and not is_suspended
         finished = recorded_places(status, attempt_with_workers(status))
         for member in finished:
             name, index = parse_member_name(member)
             done[index // size] += name == role
         for pod in running.pods:
             name, index = parse_member_name(pod.member)
-            if name == role and pod.member not in finished and not (pod.deleting or pod.terminated):
+            if waits or name != role or pod.member in finished:
+                continue
+            if not (pod.deleting or pod.terminated):
                 live[index // size] += 1
                 ready[index // size] += any((kind, state) == ("Ready", "True") for kind, state, _ in pod.conditions)
     whole = running.phase is GangPhase.SUCCEEDED and not running.stage.document["spec"].get("successPolicy")

@@ -7,7 +7,9 @@ progress, rules), in the words of a GangJob's spec.
 
 Replicated jobs that wait until others are complete (``dependsOn``) are a gang of their own, which begins when the gang
 before has succeeded: the JobSet's *stages*. A fault restarts its own stage only. The last stage has the name of the
-JobSet.
+JobSet. Those that wait until others are ready, or start in order, are roles that depend on roles: their pods are
+created with all others, and their workers start later. A startup probe of the worker's container becomes its readiness
+probe: it would kill a supervisor that waits.
 
 JobSet counts restarts of the whole set, and within each of them failed pods of a Job, while in a gang each failed
 worker restarts all. So the budget is the number of failed pods that one Job could have had in all::
@@ -50,6 +52,8 @@ _MOST_RESTARTS: Final = 200
 _OF_GANG: Final = ("checkpoint", "gangScheduling", "network", "placement", "podFailurePolicy", "progress", "recovery")
 _OF_ROLE: Final = ("launch", "processGroup", "processesPerPod", "start", "workerContainer")
 """The fields that the annotation may have."""
+_ONLY_STARTUP: Final = ("terminationGracePeriodSeconds",)
+"""What a startup probe can have, and a readiness probe can't."""
 _FAILED: Final = {"operator": "NotIn", "values": [0]}
 _QUEUE: Final = "kueue.x-k8s.io/"
 _UNSUPPORTED: Final = {
@@ -162,7 +166,7 @@ class _Translation:
 
     def _check(self, groups: Sequence[Sequence[Mapping[str, Any]]]) -> None:
         """Refuse what no gang has."""
-        awaited = {one["name"] for job in self._jobs for one in job.get("dependsOn") or ()}
+        awaited = {one["name"] for job in self._jobs for one in _dependencies(job, "Complete")}
         for job in (job for group in groups[:-1] for job in group if job["name"] not in awaited):
             self._refuse(
                 f"replicated job {job['name']}",
@@ -173,10 +177,6 @@ class _Translation:
             deadlines = {one["template"]["spec"].get("activeDeadlineSeconds") for one in group}
             if len(deadlines) > 1:
                 self._refuse("activeDeadlineSeconds", "Jobs that run together must have the same, or none")
-        if (self._spec.get("startupPolicy") or {}).get("startupPolicyOrder") == "InOrder":
-            self._refuse(
-                "spec.startupPolicy", "the pods of a gang start together; dependsOn with status Complete makes stages"
-            )
         policy = self._spec.get("successPolicy") or {}
         targets = policy.get("targetReplicatedJobs") or [one["name"] for one in self._jobs]
         jobs = sum(one.get("replicas", 1) for one in self._jobs if one["name"] in targets)
@@ -201,9 +201,6 @@ class _Translation:
                     "JobSet's in-place-restart-agent waits for JobSet's own controller, and gangctl needs no agent: "
                     f"remove it, or annotate the JobSet with {names.NO_AGENT}",
                 )
-            for one in job.get("dependsOn") or ():
-                if one["status"] != "Complete":
-                    self._refuse(f"{path}.dependsOn", "status Ready: the pods of a gang start together")
 
     def _has_agent(self, pod: Mapping[str, Any]) -> bool:
         """Return whether a pod waits for a barrier of JobSet: a container of it restarts all, and may do so."""
@@ -218,7 +215,8 @@ class _Translation:
         stage_of: dict[str, int] = {}
         for job in self._jobs:
             stage_of[job["name"]] = max(
-                (stage_of.get(one["name"], 0) + 1 for one in job.get("dependsOn") or ()), default=0
+                (stage_of.get(one["name"], 0) + (one["status"] == "Complete") for one in job.get("dependsOn") or ()),
+                default=0,
             )
         with_pods = [one for one in self._jobs if one.get("replicas", 1) * pods_of_job(one)]
         found: dict[int, list[Mapping[str, Any]]] = {}
@@ -234,7 +232,7 @@ class _Translation:
         spec: dict[str, Any] = {
             **added,
             "suspend": bool(self._spec.get("suspend")),
-            "roles": [self._role(one) for one in jobs],
+            "roles": [{**self._role(one), **self._order(one, jobs)} for one in jobs],
             "recovery": {"budget": self._budget(jobs), **(added.get("recovery") or {})},
             "podFailurePolicy": {"rules": [*((added.get("podFailurePolicy") or {}).get("rules") or ()), *rules]},
         }
@@ -285,6 +283,14 @@ class _Translation:
             "template": self._template(job),
         }
 
+    def _order(self, job: Mapping[str, Any], stage: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """The roles of its stage that have to be ready before it."""
+        found = {one["name"] for one in _dependencies(job, "Ready")}
+        if starts_in_order(self._jobset):
+            found = {one["name"] for one in stage[max(0, stage.index(job) - 1) : stage.index(job)]}
+        roles = [self._role_names[one["name"]] for one in stage if one["name"] in found]
+        return {"dependsOn": [{"name": one, "status": "Ready"} for one in roles]} if roles else {}
+
     def _added_role(self, job: str) -> dict[str, Any]:
         found: Mapping[str, Any] = next((one for one in self._added.get("roles") or () if one.get("name") == job), {})
         return {name: found[name] for name in _OF_ROLE if name in found}
@@ -306,6 +312,8 @@ class _Translation:
         if place.by_node_selector:
             toleration = {"key": names.NO_SCHEDULE, "operator": "Exists", "effect": "NoSchedule"}
             spec["tolerations"] = [*(spec.get("tolerations") or ()), toleration]
+        name = self._added_role(job["name"]).get("workerContainer") or spec["containers"][0]["name"]
+        spec["containers"] = [_waiting(one) if one["name"] == name else one for one in spec["containers"]]
         claims = [one for one in claim_templates(self._jobset) if _mounts(spec, one["metadata"]["name"])]
         if claims:
             volumes = [_volume(one["metadata"]["name"], self._metadata["name"]) for one in claims]
@@ -460,6 +468,11 @@ class _Translation:
         return found
 
 
+def starts_in_order(jobset: Mapping[str, Any]) -> bool:
+    """Whether each of its replicated jobs starts when the one before is ready."""
+    return (jobset["spec"].get("startupPolicy") or {}).get("startupPolicyOrder") == "InOrder"
+
+
 def claim_templates(jobset: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """The volume claims that a JobSet asks for, each with whether it goes with the JobSet as ``isDeleted``."""
     for policy in jobset["spec"].get("volumeClaimPolicies") or ():
@@ -498,6 +511,18 @@ def _with_index(container: Mapping[str, Any]) -> dict[str, Any]:
     path = f"metadata.annotations['{names.COMPLETION_INDEX}']"
     index = {"name": names.INDEX_VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": path}}}
     return {**container, "env": [*given, index]}
+
+
+def _waiting(container: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The worker's container with its startup probe as a readiness probe, unless it has one."""
+    if "startupProbe" not in container or "readinessProbe" in container:
+        return container
+    probe = {key: one for key, one in container["startupProbe"].items() if key not in _ONLY_STARTUP}
+    return {**{key: one for key, one in container.items() if key != "startupProbe"}, "readinessProbe": probe}
+
+
+def _dependencies(job: Mapping[str, Any], status: str) -> list[Mapping[str, Any]]:
+    return [one for one in job.get("dependsOn") or () if one["status"] == status]
 
 
 def _mounts(spec: Mapping[str, Any], volume: str) -> bool:

@@ -229,3 +229,25 @@ def test_a_later_stage_keeps_the_jobset_open() -> None:
     assert conditions(made) == {}
     assert counts(made, "fetch") == {"succeeded": 1}
     assert counts(made, "node") == {}
+
+
+def test_a_job_that_waits_for_others_is_not_active() -> None:
+    found = jobset(
+        replicated("server", 1),
+        replicated("node", 2),
+        startupPolicy={"startupPolicyOrder": "InOrder"},
+    )
+    everyone = [*pods("server", 0), *pods("node", 0, 1)]
+    made = outcome(found, "Running", everyone)
+    assert (counts(made, "server"), counts(made, "node")) == ({"active": 1, "ready": 1}, {})
+    assert conditions(made) == {"StartupPolicyInProgress": ("True", "InOrderStartupPolicyInProgress")}
+    found["status"] = made.status
+    started = {"attempt": 1, "time": AT, "roles": ["node"]}
+    made = outcome(found, "Running", everyone, startedRoles=started)
+    assert counts(made, "node") == {"active": 1, "ready": 1}
+    assert conditions(made) == {
+        "StartupPolicyInProgress": ("False", "InOrderStartupPolicyInProgress"),
+        "StartupPolicyCompleted": ("True", "InOrderStartupPolicyCompleted"),
+    }
+    found["spec"]["suspend"] = True
+    assert counts(outcome(found, "Running", everyone), "node") == {"active": 1, "ready": 1, "suspended": 1}

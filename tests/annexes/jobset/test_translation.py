@@ -90,6 +90,43 @@ def test_jobs_that_wait_until_others_are_complete_are_gangs_one_after_the_other(
     assert (last.gang, dict(last.roles)) == ("llama", {"node": "node"})
 
 
+def order(spec: dict[str, Any]) -> dict[str, list[str]]:
+    """Role -> the roles that it waits for."""
+    return {role["name"]: [one["name"] for one in role.get("dependsOn", ())] for role in spec["roles"]}
+
+
+def test_jobs_that_wait_until_others_are_ready_are_roles_that_wait_for_roles() -> None:
+    after = [{"name": "my-server", "status": "Ready"}]
+    spec = only(jobset(replicated("my-server", 1), replicated("node", 4, dependsOn=after), replicated("rest", 1)))
+    assert order(spec) == {"myserver": [], "node": ["myserver"], "rest": []}
+
+
+def test_jobs_that_start_in_order_wait_each_for_the_one_before_that_has_pods() -> None:
+    policy = {"startupPolicyOrder": "InOrder"}
+    spec = only(jobset(replicated("a"), replicated("none", 0), replicated("b"), replicated("c"), startupPolicy=policy))
+    assert order(spec) == {"a": [], "b": ["a"], "c": ["b"]}
+
+
+def test_jobs_wait_for_the_ready_ones_of_their_own_stage_only() -> None:
+    found = jobset(
+        replicated("fetch", 1),
+        replicated("server", 1, dependsOn=[{"name": "fetch", "status": "Complete"}]),
+        replicated("node", 2, dependsOn=[{"name": "server", "status": "Ready"}]),
+    )
+    first, last = stages(found)
+    assert order(dict(first.document["spec"])) == {"fetch": []}
+    assert order(dict(last.document["spec"])) == {"server": [], "node": ["server"]}
+
+
+def test_a_startup_probe_of_the_worker_becomes_its_readiness_probe() -> None:
+    probe = {"exec": {"command": ["true"]}, "initialDelaySeconds": 5}
+    template = worker(startupProbe={**probe, "terminationGracePeriodSeconds": 3})
+    (role,) = only(jobset(replicated("a", template=template)))["roles"]
+    (container,) = role["template"]["spec"]["containers"]
+    assert container["readinessProbe"] == probe
+    assert "startupProbe" not in container
+
+
 @pytest.mark.parametrize(
     ("limit", "restarts", "strategy", "budget"),
     [
@@ -190,15 +227,10 @@ def test_an_annotation_that_cannot_be_used_is_refused(text: str, why: str) -> No
 @pytest.mark.parametrize(
     ("found", "field"),
     [
-        (jobset(replicated("a"), startupPolicy={"startupPolicyOrder": "InOrder"}), "spec.startupPolicy"),
         (jobset(replicated("a", 1, 2), successPolicy={"operator": "Any"}), "spec.successPolicy.operator"),
         (jobset(replicated("a", completions=4)), "spec.replicatedJobs[0].template.spec.completions"),
         (jobset(replicated("a", backoffLimitPerIndex=1)), "spec.replicatedJobs[0].template.spec.backoffLimitPerIndex"),
         (jobset(replicated("a", successPolicy={"rules": []})), "spec.replicatedJobs[0].template.spec.successPolicy"),
-        (
-            jobset(replicated("a"), replicated("b", dependsOn=[{"name": "a", "status": "Ready"}])),
-            "spec.replicatedJobs[1].dependsOn",
-        ),
         (
             jobset(replicated("a", activeDeadlineSeconds=9), failurePolicy={"maxRestarts": 1}),
             "spec.replicatedJobs[0].template.spec.activeDeadlineSeconds",
@@ -249,9 +281,9 @@ def test_a_jobset_that_people_write_is_run_or_refused(file: Path) -> None:
 
 
 def test_all_reasons_are_given_at_once() -> None:
-    text = refusals(jobset(replicated("a", completions=4), startupPolicy={"startupPolicyOrder": "InOrder"}))
+    text = refusals(jobset(replicated("a", completions=4, manualSelector=True)))
     assert "completions" in text
-    assert "startupPolicy" in text
+    assert "manualSelector" in text
 
 
 def test_claims_are_mounted_where_a_container_asks_for_them() -> None:
