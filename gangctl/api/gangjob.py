@@ -134,7 +134,8 @@ def _depend_on_earlier(spec: Spec) -> bool:
     return all({one.name for one in role.depends_on} <= set(names[:at]) for at, role in enumerate(spec.roles))
 
 
-_PLACE_OF = "self.roles.map(one, one.name).indexOf({0}.name)"
+_EACH = [*range(8)]
+"""The places of roles."""
 _GROUP_OF = "(has({0}.processGroup) ? {0}.processGroup : {0}.name)"
 
 
@@ -165,8 +166,8 @@ class Spec(Model):
         Constraint(
             "dependsOn must name roles that come before in spec.roles, so that no two wait for each other",
             _depend_on_earlier,
-            f"self.roles.all(r, !has(r.dependsOn) || r.dependsOn.all(d, {_PLACE_OF.format('d')} >= 0 && "
-            f"{_PLACE_OF.format('d')} < {_PLACE_OF.format('r')}))",
+            f"{_EACH}.all(i, i >= size(self.roles) || !has(self.roles[i].dependsOn) || "
+            f"self.roles[i].dependsOn.all(d, {_EACH}.exists(j, j < i && self.roles[j].name == d.name)))",
             ("roles",),
         ),
         Constraint(

@@ -118,5 +118,4 @@ def _holds(rule: str, **variables: Any) -> bool:
     # Kubernetes' list library, which plain CEL doesn't have.
     context.add_function("sum", sum)
     context.add_function("isSorted", lambda items: list(items) == sorted(items))
-    context.add_function("indexOf", lambda items, one: list(items).index(one) if one in items else -1)
     return bool(cel.evaluate(rule, context))
