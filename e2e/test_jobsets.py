@@ -18,7 +18,7 @@ from e2e.cluster import programs
 from e2e.cluster.device_plugin import Devices
 from e2e.clusters import Cluster
 from e2e.gangs import CHECKPOINTS, WORKERS, Gang, Kubectl
-from e2e.installation import Installed
+from e2e.installation import CHART, RELEASE, Installed
 from gangctl.annexes.jobset import names
 from tests.wait import until
 
@@ -315,9 +315,43 @@ def test_a_job_that_waits_for_another_begins_when_that_is_complete(apply: Apply,
     assert set(jobset.gang.pods()) == {"node-0", "node-1"}
 
 
+def test_jobs_start_in_order_in_each_attempt_and_keep_their_pods(apply: Apply, shared_dir: Path) -> None:
+    server = replicated("server", 1)
+    (container,) = server["template"]["spec"]["template"]["spec"]["containers"]
+    looks = ["test", "-e", f"{CHECKPOINTS}/open"]
+    container["readinessProbe"] = {"exec": {"command": looks}, "periodSeconds": 1, "failureThreshold": 1}
+    order = {"startupPolicyOrder": "InOrder"}
+    jobset = apply("ordered", server, replicated("node", 2), startupPolicy=order, failurePolicy={"maxRestarts": 3})
+    jobset.noted("ordered-server-0-0")
+    status = jobset.until("it says that nodes wait", lambda _: "RolesWait" in reasons(jobset.gang))
+    assert total(status, "active") == 1, "no Job of nodes, whose pods are there"
+    assert set(jobset.gang.pods()) == {"server-0", "node-0", "node-1"}
+    assert condition(status, "StartupPolicyInProgress")["status"] == "True"
+    assert not (shared_dir / "ordered-node-0-0").exists()
+    (shared_dir / "open").touch()
+    jobset.noted("ordered-node-0-1")
+    jobset.has("StartupPolicyCompleted")
+    uids = jobset.gang.uids()
+    (shared_dir / "open").unlink()
+    process_faults.kill(process_faults.worker(uids["server-0"]))
+    jobset.noted("ordered-server-0-0", 2)
+    jobset.until("nodes wait again", lambda _: "RolesWait" in reasons(jobset.gang))
+    assert len(jobset.noted("ordered-node-0-1")) == 1
+    (shared_dir / "open").touch()
+    jobset.noted("ordered-node-0-1", 2)
+    assert jobset.gang.uids() == uids
+    (shared_dir / "end").write_text("0")
+    jobset.has("Completed")
+
+
+def reasons(gang: Gang) -> set[str]:
+    """The reasons of a gang's conditions."""
+    return {one["reason"] for one in gang.status.get("conditions", ())}
+
+
 def test_what_no_gang_can_do_is_a_condition_and_what_is_not_gangctls_is_left_alone(apply: Apply) -> None:
-    refused = apply("refused", replicated("workers", 2), startupPolicy={"startupPolicyOrder": "InOrder"})
-    assert "spec.startupPolicy: the pods of a gang start together" in refused.has("Accepted", "False")["message"]
+    refused = apply("refused", replicated("workers", 2, 2), successPolicy={"operator": "Any"})
+    assert "spec.successPolicy.operator: Any of several Jobs" in refused.has("Accepted", "False")["message"]
     mute = replicated("workers", 2)
     del mute["template"]["spec"]["template"]["spec"]["containers"][0]["command"]
     unknown = apply("mute", mute)
@@ -330,6 +364,25 @@ def test_what_no_gang_can_do_is_a_condition_and_what_is_not_gangctls_is_left_alo
     assert "status" not in other.read()
     gangs = json.loads(later.kubectl("get", "gj", "-n", later.namespace, "-o", "json"))["items"]
     assert [one["metadata"]["name"] for one in gangs] == ["later"]
+
+
+def test_gangctl_is_upgraded_while_a_jobset_trains(
+    apply: Apply, cluster: Cluster, gangctl_installed: Installed
+) -> None:
+    jobset = apply("upgraded", replicated("workers", 2), failurePolicy={"maxRestarts": 3})
+    jobset.ready(1)
+    for at in range(2):
+        jobset.noted(f"upgraded-workers-0-{at}")
+    before, uids, status = jobset.gang.status["attempt"], jobset.gang.uids(), jobset.read()["status"]
+    words = ("--reset-then-reuse-values", "--set", "logLevel=debug", "--wait", "--timeout=120s")
+    installation.helm(cluster, "upgrade", RELEASE, str(CHART), "--namespace", gangctl_installed.namespace, *words)
+    assert (jobset.gang.status["attempt"], jobset.gang.uids()) == (before, uids)
+    assert jobset.read()["status"] == status, "the new leader writes the same"
+    process_faults.kill(process_faults.worker(uids["workers-1"]))
+    for at in range(2):
+        assert len(jobset.noted(f"upgraded-workers-0-{at}", 2)) == 2
+    assert jobset.gang.uids() == uids
+    assert jobset.until("it counts", lambda found: found["restarts"] == 1)["restartsCountTowardsMax"] == 1
 
 
 @pytest.mark.nightly

@@ -64,6 +64,8 @@ def redrawn(setup: Setup, seed: int) -> Setup:
         if random.random() < SHARE:
             first = {"type": "Roles", "roles": [spec["roles"][0]["name"]]}
             spec["successPolicy"] = random.choice(({"type": "AllRoles"}, {"type": "Never"}, first))
+        if len(spec["roles"]) > 1 and random.random() < SHARE:
+            spec["roles"][-1]["dependsOn"] = [{"name": spec["roles"][0]["name"]}]
         try:
             return replace(setup, job=GangJob.model_validate(job))
         except ValidationError:

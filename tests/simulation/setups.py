@@ -159,6 +159,19 @@ def setups() -> dict[str, Setup]:
             ),
         ),
         Setup(
+            "ordered",
+            _job(
+                [
+                    {"name": "store"},
+                    {"name": "server", "dependsOn": [{"name": "store"}]},
+                    {"name": "worker", "spares": 1, "dependsOn": [{"name": "server"}]},
+                ],
+                podFailurePolicy={"rules": RULES},
+                progress={"timeoutSeconds": 300, "startupTimeoutSeconds": 300, "onHang": "Restart"},
+                recovery=recovery,
+            ),
+        ),
+        Setup(
             QUEUED,
             _job(
                 [{"name": "worker", "replicas": 2, "spares": 1}],

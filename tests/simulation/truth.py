@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from gangctl.api.gangjob import NeverSucceeds, Roles
 from gangctl.api.status import GangPhase, Status
-from gangctl.core.facts.gang import holders, incarnation, started_processes
+from gangctl.core.facts.gang import holders, incarnation, started_processes, waiting_roles
 from gangctl.core.facts.world import Heard, Pod
 from gangctl.core.policy.brake import MIN_SILENT
 from gangsidecar.supervisor.machine import history as histories
@@ -109,6 +109,11 @@ def started(u: Universe, leader: Leader, status: Status) -> None:
         unbound=u.ghost.unbound | unbound,
         excused=u.ghost.excused if all(_is_known(leader, box) for box in boxes) else status.attempt,
     )
+
+
+def roles_started(u: Universe, leader: Leader) -> None:
+    """Roles that waited may start: who does it late is late from now on."""
+    u.ghost = u.ghost._replace(started_at=leader.thought_at)
 
 
 def _is_known(leader: Leader, box: Box) -> bool:
@@ -212,6 +217,9 @@ def _of_worker(u: Universe, leader: Leader, box: Box, attempt: int) -> str:
     alive = {proc.local_rank for proc in box.procs if proc.attempt == attempt and proc.local_rank != CHILD}
     if len(alive | done) == started_processes(u.members[box.member].role):
         return f"{box.pod} was not heard to start" if _is_start_unheard(u, leader, state.session) else ""
+    role = next((u.places[place].role for place, holder in u.ghost.ran[1] if holder == box.member), None)
+    if role is not None and role.name in waiting_roles(leader.spec, u.status) and state.phase is Phase.READY:
+        return ""
     key = (state.session, attempt)
     waits = key in u.ghost.ready and key not in u.ghost.spawned and state.phase is Phase.READY
     if waits and state.missing_step is None and u.now < u.ghost.started_at + START_MS:

@@ -134,6 +134,8 @@ class Universe:
             self.ghost = self.ghost._replace(stored=self.ghost.stored | {stored})
         if change is not None and status.phase is GangPhase.RUNNING:
             truth.started(self, leader, status)
+        elif status.started_roles not in {None, old.started_roles}:
+            truth.roles_started(self, leader)
 
     def change_spec(self, **update: Any) -> None:
         """The user changes something."""
