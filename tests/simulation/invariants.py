@@ -171,14 +171,14 @@ def spawned(u: Universe, box: Box, effect: machine.Spawn) -> None:
 
 
 def _in_order(u: Universe, box: Box, attempt: int) -> None:
-    """16: no member of a role runs in an attempt before each place of the roles that it waits for has run in it."""
+    """17: no member of a role runs in an attempt before each place of the roles that it waits for has run in it."""
     newest, held = u.ghost.ran
     ran = {session.partition("/")[0].rstrip("'").rpartition(".")[0] for session, at in u.ghost.spawned if at == attempt}
     places = dict(held) if newest == attempt else {}
     own = next((u.places[place].role for place, holder in places.items() if holder == box.member), None)
     wanted = set() if own is None else {one.name for one in own.depends_on}
     late = [holder for place, holder in places.items() if u.places[place].role.name in wanted and holder not in ran]
-    require(not late, 16, f"{box.pod} starts in attempt {attempt} before {late}")
+    require(not late, 17, f"{box.pod} starts in attempt {attempt} before {late}")
 
 
 def made(u: Universe, member: str, number: int) -> None:
