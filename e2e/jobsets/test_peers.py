@@ -12,7 +12,7 @@ import yaml
 
 from e2e.clusters import Cluster
 from e2e.jobsets import jobset, trainer
-from e2e.queues.kueue import HIGH, HOSTNAME, LABEL_PRIORITY, LABEL_QUEUE, LOW, priorities, queue
+from e2e.queues.kueue import HOSTNAME, LABEL_PRIORITY, LABEL_QUEUE, queue
 from gangctl.annexes.jobset.names import CONTROLLER
 from tests.wait import until
 
@@ -149,19 +149,6 @@ def test_a_pod_that_gangctl_replaces_joins_the_others_in_their_domain(cluster: C
         pods = get(cluster, namespace, "pods")["items"]
         cluster.kubectl("delete", "pod", pods[1]["metadata"]["name"], "-n", namespace, "--wait=false")
         until("both run again", lambda: nodes_of(cluster, namespace, "train") == nodes, every=0.25)
-
-
-@each_controller
-@pytest.mark.usefixtures("kueue_running", "gangctl_runs_jobsets")
-def test_a_jobset_that_kueue_preempts_stops_and_comes_back(cluster: Cluster, namespace: str, controller: str) -> None:
-    with queue(cluster.kubectl, namespace, QUOTA, ["node-1"]) as name, priorities(cluster.kubectl):
-        create(cluster, namespace, queued("low", name, "sleep 300", controller, priority=LOW))
-        until("it runs", lambda: len(nodes_of(cluster, namespace, "low")) == 2, every=0.25)
-        create(cluster, namespace, queued("high", name, "sleep 3", controller, priority=HIGH))
-        until_condition(cluster, namespace, "jobset/low", "Suspended")
-        until_condition(cluster, namespace, "jobset/high", "Completed")
-        until_condition(cluster, namespace, "jobset/low", "Suspended=False")
-        until("it runs again", lambda: len(nodes_of(cluster, namespace, "low")) == 2, every=0.25)
 
 
 @each_controller

@@ -233,7 +233,8 @@ class Role(Model):
     If absent, the name of the role. If empty, the role has no ranks."""
     depends_on: Annotated[tuple[RoleDependency, ...], Field(max_length=8)] = ()
     """Roles that have to be ready before this one. The pods of all roles are created together; the workers of this role
-    start after theirs, in each attempt."""
+    start after theirs, in each attempt. After a restart, a readinessProbe of theirs must have passed again, or have had
+    the time to fail: a short period and a low failureThreshold make that fast."""
     processes_per_pod: Annotated[int, Field(ge=1, le=64)] = 1
     """Number of ranks in each pod, usually its number of devices."""
     launch: Launch = Launch.COMMAND

@@ -65,7 +65,9 @@ def of_jobset(spec: Fields, annotations: dict[str, Any]) -> dict[str, Any]:
         _of_inner_job(job_spec)
         job.finish()
         one.leave(groupName="goes: ranks follow the order of the roles; see spec.roles[].processGroup")
-        one.miss(dependsOn="all members of a gang start together; do what comes before in an init container")
+        one.miss(
+            dependsOn="for status Ready, see spec.roles[].dependsOn; do what has to be complete in an init container"
+        )
         one.finish()
     roles = _with_pods(roles, spec)
     if len(roles) > 1:
@@ -87,7 +89,7 @@ def of_jobset(spec: Fields, annotations: dict[str, Any]) -> dict[str, Any]:
     network.leave(**dict.fromkeys(fields, "goes: gangctl gives the ranks their addresses (MASTER_ADDR, host files)"))
     network.finish()
     if spec.map("startupPolicy").take("startupPolicyOrder") == "InOrder":
-        spec.note("startupPolicy", "is not carried over: all members of a gang start together", is_edit=True)
+        spec.note("startupPolicy", "is not carried over: see spec.roles[].dependsOn", is_edit=True)
     spec.leave(
         coordinator="goes: MASTER_ADDR is the address of rank 0",
         managedBy=_MANAGED,

@@ -34,6 +34,8 @@ class FindingKind(StrEnum):
     """It has succeeded or failed, or Ctrl-C has ended it."""
     REFUSED = "Refused"
     """The cluster takes no pods of it."""
+    ROLES_WAIT = "RolesWait"
+    """Roles wait for others to be ready."""
     POD_MISSING = "PodMissing"
     """Pods are not created yet."""
     SCHEDULING_GATED = "SchedulingGated"

@@ -16,7 +16,7 @@ from gangctl.api.reasons import Reason
 from gangctl.api.status import ENDED, Condition, ConditionType, GangPhase
 from gangctl.core.facts.finished import recorded_places
 from gangctl.core.facts.fitness import reason_text, start_advice
-from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.gang import Gang, waiting_roles
 from gangctl.core.facts.layout import number_places
 from gangctl.core.facts.world import Observed, Pod
 from gangctl.core.policy.admission import gives_up_at
@@ -28,6 +28,7 @@ from gangctl.explain.why.pending import find_unscheduled
 from gangctl.explain.why.world import GangSurroundings
 from gangctl.story.words import interrupted
 from gangctl.words.text import clock_time, counted
+from gangctl.words.waits import roles_wait
 
 _IMAGES: Final = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
 _SILENT: Final = frozenset({Reason.MEMBERS_SILENT, Reason.NO_MEMBER_CONNECTS, Reason.BRAKED})
@@ -67,11 +68,26 @@ def _of_phase(gang: Gang, around: GangSurroundings) -> tuple[Finding, ...]:
         case GangPhase.HELD:
             return (_held(gang),)
         case GangPhase.RUNNING:
-            return (*_degraded(gang), *_finished(gang))
+            return (*_in_order(gang), *_degraded(gang), *_finished(gang))
         case _ if refused := _refused(job):
             return (refused,)
         case _:
             return tuple(_waits(gang, around))
+
+
+def _in_order(gang: Gang) -> Iterator[Finding]:
+    """Roles that wait for others (``core/facts/order.py``)."""
+    waiting = sorted(waiting_roles(gang.spec, gang.status))
+    if waiting:
+        said = gang.status.said
+        told = said is not None and said.name == roles_wait.__name__
+        yield Finding(
+            kind=FindingKind.ROLES_WAIT,
+            seen=gang.status.message if told else f"the workers of {many(waiting)} wait for other roles to be ready",
+            next="they start as soon as each required member of those roles runs and its pod is Ready",
+            do=f"gangctl logs {gang.job.metadata.name} shows what those wait for; see roles[].dependsOn",
+            since=gang.status.phase_time,
+        )
 
 
 def _finished(gang: Gang) -> Iterator[Finding]:

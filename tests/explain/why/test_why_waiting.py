@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from gangctl.api.gangjob import GangJob
+from gangctl.api.roles import RoleDependency
 from gangctl.api.status import MemberSnapshot
 from gangctl.core.facts.world import Pod, StartFailure
 from gangctl.explain.why.answer import answer
@@ -266,3 +267,19 @@ def test_a_restart_is_told_beside_what_the_next_attempt_waits_for() -> None:
     assert told.findings
     assert told.restarts is not None
     assert told.restarts.last.incident.cause == "worker-1 (rank 1): ended by SIGKILL in attempt 1"
+
+
+def test_roles_that_wait_for_others_are_named_until_they_may_start() -> None:
+    def ordered(**status: Any) -> GangJob:
+        made = job("Running", attempt=2, **status)
+        roles = [made.spec.roles[0], made.spec.roles[0].model_copy(update={"name": "late"})]
+        roles[1] = roles[1].model_copy(update={"depends_on": (RoleDependency(name="worker"),)})
+        return made.model_copy(update={"spec": made.spec.model_copy(update={"roles": tuple(roles)})})
+
+    found = one(ordered())
+    assert (found.kind, found.seen) == (
+        FindingKind.ROLES_WAIT,
+        "the workers of late wait for other roles to be ready",
+    )
+    started = {"attempt": 2, "time": NOW - 60, "roles": ["late"]}
+    assert findings(ordered(startedRoles=started), GangSurroundings(), NOW) == ()
