@@ -74,7 +74,7 @@ def awaited(gang: Gang) -> Awaited | None:
     if not waiting:
         return None
     found = {member: at for name, members in _unready(gang).items() if name not in waiting for member, at in members}
-    running = [member for member in found if _runs(gang, member)]
+    running = [member for member in found if _runs_worker(gang, member)]
     return Awaited(
         tuple([role.name for role in gang.spec.roles if role.name in waiting]),
         tuple([member for member in found if member not in running]),
@@ -102,7 +102,7 @@ def _unready(gang: Gang) -> dict[str, list[tuple[str, float | None]]]:
 def _ready_at(gang: Gang, member: str, role: Role) -> float | None:
     """When the member is ready if nothing changes, or 0 if it is; None if that can't be told."""
     pod, heard = gang.pods.get(member), gang.heard_by_member.get(member)
-    if pod is None or heard is None or not pod.is_ready or not _runs(gang, member):
+    if pod is None or heard is None or not pod.is_ready or not _runs_worker(gang, member):
         return None
     probe = role.worker.readiness_probe
     if probe is None or (pod.ready_at is not None and pod.ready_at >= heard.phase_since):
@@ -110,7 +110,7 @@ def _ready_at(gang: Gang, member: str, role: Role) -> float | None:
     return heard.phase_since + _seconds_to_fail(probe) + MARGIN_SECONDS
 
 
-def _runs(gang: Gang, member: str) -> bool:
+def _runs_worker(gang: Gang, member: str) -> bool:
     report = gang.report(member)
     return report is not None and report.phase is Phase.RUNNING and report.attempt == gang.status.attempt
 
