@@ -16,7 +16,7 @@ from gangctl.api.model import Model
 from gangctl.api.names import API_VERSION, KIND, PLURAL
 from gangctl.cli.errors import UserError, hint
 from gangctl.cluster.errors import ClusterError
-from gangctl.cluster.kube.client import MERGE_PATCH, Client, NotFound
+from gangctl.cluster.kube.client import Client, NotFound
 from gangctl.cluster.kube.decoding import Decoder
 from gangctl.cluster.kube.projections import GANGS, KubeGang
 from gangctl.cluster.kube.reflector import list_all
@@ -75,30 +75,25 @@ class GangJobs:
     async def change(self, name: str, spec: SpecChanges) -> GangJob:
         """Set fields of the spec with a merge patch, independent of other writers."""
         fields = {Spec.model_fields[field].alias: _plain(value) for field, value in spec.items()}
-        return self._parsed(name, await self._request("PATCH", name, json.dumps({"spec": fields}).encode()))
+        return self._parsed(name, await self._request("PATCH", name, {"spec": fields}))
 
     async def delete(self, name: str, uid: str) -> None:
         """Delete the object with this UID, as kubectl does by default: the garbage collector deletes its pods."""
-        options = {
-            "apiVersion": "v1",
-            "kind": "DeleteOptions",
-            "preconditions": {"uid": uid},
-            "propagationPolicy": "Background",
-        }
-        await self._request("DELETE", name, json.dumps(options).encode(), "application/json")
+        try:
+            await self._client.delete(self._path(name), uid, propagationPolicy="Background")
+        except NotFound:
+            raise UserError(await self._missing(name)) from None
 
     async def create(self, document: Mapping[str, Any]) -> None:
         """Create a GangJob."""
-        await self._client.request("POST", self._in_namespace, body=json.dumps(document).encode())
+        await self._client.request("POST", self._in_namespace, body=document)
 
     async def uid(self, name: str) -> str:
         """The UID of the object of this name; empty if there is none."""
         try:
-            path = f"{self._in_namespace}/{checked_name(name, 'gang')}"
-            found: str = json.loads(await self._client.request("GET", path))["metadata"]["uid"]
+            return str((await self._client.get(self._path(name)))["metadata"]["uid"])
         except NotFound:
             return ""
-        return found
 
     async def made_from(self, named: str) -> str:
         """The name of the GangJob that was made from an object, such as jobset/llama: of several, the last.
@@ -139,12 +134,12 @@ class GangJobs:
         except NotFound:
             raise UserError(_INSTALL) from None
 
-    async def _request(
-        self, method: str, name: str, body: bytes | None = None, content_type: str = MERGE_PATCH
-    ) -> bytes:
-        path = f"{self._in_namespace}/{checked_name(name, 'gang')}"
+    def _path(self, name: str) -> str:
+        return f"{self._in_namespace}/{checked_name(name, 'gang')}"
+
+    async def _request(self, method: str, name: str, body: Mapping[str, Any] | None = None) -> bytes:
         try:
-            return await self._client.request(method, path, body=body, content_type=content_type)
+            return await self._client.request(method, self._path(name), body=body)
         except NotFound:
             raise UserError(await self._missing(name)) from None
 

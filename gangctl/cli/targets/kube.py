@@ -25,6 +25,7 @@ from gangctl.cli.targets.pod_view import newest, view_from_pods, worker_containe
 from gangctl.cli.targets.port import InjectedFault, LogOptions, PageAccess, RunHere, Say, Sink
 from gangctl.cli.targets.surroundings import surroundings
 from gangctl.cluster.errors import ClusterError
+from gangctl.cluster.kube import paths
 from gangctl.cluster.kube.client import Client
 from gangctl.cluster.kube.projections import GANGS, PODS, KubePod
 from gangctl.cluster.kube.reflector import Reflector, list_all
@@ -268,7 +269,7 @@ class ClusterTarget:
 
     @property
     def _pods_folder(self) -> str:
-        return f"/api/v1/namespaces/{self._gangs.namespace}/pods"
+        return paths.pods(self._gangs.namespace)
 
 
 def _summary(job: GangJob, now: float) -> GangView:

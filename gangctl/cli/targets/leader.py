@@ -25,6 +25,7 @@ from gangctl.cli.printers.text import clean
 from gangctl.cli.targets.gangjobs import checked_name
 from gangctl.cli.targets.port import DEFAULT_LEASE, PageAccess
 from gangctl.cluster.errors import ClusterError
+from gangctl.cluster.kube import paths
 from gangctl.cluster.kube.client import Client, NotFound, Rejected
 
 _PORT_NAME: Final = "page"
@@ -45,8 +46,7 @@ async def kill_leader(client: Client, lease: str) -> None:
     pod = await _leading_pod(client, namespace, name)
     print_out(clean(f"controller: deleting the leading pod {pod} in namespace {namespace}, without a grace period"))
     try:
-        path = f"/api/v1/namespaces/{namespace}/pods/{pod}"
-        await client.request("DELETE", path, body=json.dumps({"gracePeriodSeconds": 0}).encode())
+        await client.request("DELETE", paths.pod(namespace, pod), body={"gracePeriodSeconds": 0})
     except NotFound:
         raise UserError(f"pod {pod}, which holds the Lease, is already gone: another controller leads soon") from None
 
@@ -78,11 +78,9 @@ async def _lease(client: Client, namespace: str, name: str) -> dict[str, Any] | 
     folder = f"/apis/coordination.k8s.io/v1/namespaces/{checked_name(namespace, 'namespace')}/leases"
     path = f"{folder}/{checked_name(name, 'Lease')}"
     try:
-        found: dict[str, Any] = json.loads(await client.request("GET", path))
+        return (await client.get(path)).get("spec") or {}
     except NotFound:
         return None
-    spec: dict[str, Any] = found.get("spec") or {}
-    return spec
 
 
 def _is_old(spec: dict[str, Any]) -> bool:
@@ -137,18 +135,13 @@ class LeadingController:
                 "kind": "TokenRequest",
                 "spec": {"expirationSeconds": _TOKEN_SECONDS},
             }
-            answer: dict[str, Any] = json.loads(
-                await self._client.request("POST", path, body=json.dumps(body).encode())
-            )
-            self._token = str(answer["status"]["token"])
+            self._token = str(json.loads(await self._client.request("POST", path, body=body))["status"]["token"])
         return f"{_SCHEME}{self._token}"
 
     async def _place(self) -> tuple[str, int]:
         name = await _leading_pod(self._client, self._namespace, self._lease)
         try:
-            pod: dict[str, Any] = json.loads(
-                await self._client.request("GET", f"/api/v1/namespaces/{self._namespace}/pods/{name}")
-            )
+            pod = await self._client.get(paths.pod(self._namespace, name))
         except NotFound:
             raise UserError(f"pod {name}, which holds the Lease, is gone: another controller leads soon") from None
         for container in pod["spec"]["containers"]:
@@ -160,7 +153,7 @@ class LeadingController:
     @asynccontextmanager
     async def _forwarded(self, pod: str, port: int) -> AsyncIterator[int]:
         """A port of this machine that leads to the pod's, for one request."""
-        path = f"/api/v1/namespaces/{self._namespace}/pods/{pod}/portforward"
+        path = f"{paths.pod(self._namespace, pod)}/portforward"
         try:
             connecting = self._client.socket(path, query=[("ports", str(port))], protocols=_PROTOCOLS)
             async with connecting as far, _bridge(far) as local:

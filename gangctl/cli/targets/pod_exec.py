@@ -19,6 +19,7 @@ from gangctl.api.names import SIDECAR
 from gangctl.cli.errors import UserError
 from gangctl.cli.targets.port import InjectedFault
 from gangctl.cluster.errors import Retryable
+from gangctl.cluster.kube import paths
 from gangctl.cluster.kube.client import Client, NotFound, Rejected
 from gangctl.cluster.kube.injection import STATE_DIRECTORY
 from gangctl.cluster.kube.projections import KubePod
@@ -77,7 +78,7 @@ async def run_python(
     start = f"import sys;exec(compile(sys.stdin.buffer.read({len(content)}),'gangctl','exec'))"
     streams = [("container", container), ("stdin", "true"), ("stdout", "true"), ("stderr", "true")]
     query = [("command", word) for word in ("python3", "-IS", "-c", start)] + streams
-    path = f"/api/v1/namespaces/{namespace}/pods/{pod}/exec"
+    path = f"{paths.pod(namespace, pod)}/exec"
     try:
         async with asyncio.timeout(seconds), client.socket(path, query=query, protocols=_PROTOCOLS) as socket:
             await socket.send_bytes(bytes([_STDIN]) + content)

@@ -7,7 +7,6 @@ read.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -16,7 +15,6 @@ from typing import Any, Final, TypeVar
 from gangctl.api.gangjob import GangJob
 from gangctl.api.names import LABEL_UID
 from gangctl.api.status import GangPhase
-from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.kube import paths
 from gangctl.cluster.kube.client import Client, Forbidden, NotFound
 from gangctl.cluster.kube.decoding import Decoder
@@ -90,15 +88,10 @@ class _Reader:
             NotFound: there is none.
         """
         try:
-            body = await self._client.request("GET", path)
+            return await self._client.get(path)
         except Forbidden:
             self._note(path, "get", resource, unknown)
             return None
-        try:
-            found = json.loads(body)
-        except ValueError as error:
-            raise ClusterError("the API server's answer isn't JSON: try again") from error
-        return found if isinstance(found, dict) else {}
 
     def _note(self, path: str, verb: str, resource: str, unknown: str) -> None:
         namespace = self.namespace if f"/namespaces/{self.namespace}/" in path else ""

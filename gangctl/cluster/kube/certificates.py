@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import ipaddress
-import json
 import logging
 import os
 import secrets
@@ -320,13 +319,9 @@ class CertificateRotator:
 
     async def _read(self) -> dict[str, Any] | None:
         try:
-            answer = await self._client.request("GET", f"{self._folder}/{self._name}")
+            return await self._client.get(f"{self._folder}/{self._name}")
         except NotFound:
             return None
-        try:
-            return dict(json.loads(answer))
-        except ValueError as error:
-            raise Retryable(f"the API server's answer for {self._title} can't be read: {error}") from error
 
     async def _write(self, secret: dict[str, Any] | None, bundle: CertificateBundle) -> None:
         stored = secret or {}
@@ -347,7 +342,7 @@ class CertificateRotator:
         method, path = ("POST", self._folder) if secret is None else ("PUT", f"{self._folder}/{self._name}")
         try:
             # A replica that doesn't lead needs the certificate as well, to redirect sidecars.
-            await self._client.request(method, path, body=json.dumps(body).encode(), unguarded=True)
+            await self._client.request(method, path, body=body, unguarded=True)
         except NotFound as error:
             if secret is None:  # the namespace doesn't exist
                 raise

@@ -12,7 +12,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace, TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import aiohttp
 
@@ -175,13 +175,16 @@ class Client:
         path: str,
         *,
         query: Mapping[str, str] = NOTHING,
-        body: bytes | None = None,
-        content_type: str = "application/json",
+        body: Mapping[str, Any] | bytes | None = None,
+        content_type: str = "",
         timeout: float = REQUEST_SECONDS,  # noqa: ASYNC109 - each caller knows the limit of its request
         unguarded: bool = False,
         most: int | None = None,
     ) -> bytes:
         """Make a request and return the body of the answer, of ``most`` bytes. ``timeout`` in seconds, for all of it.
+
+        ``content_type``: that of JSON by default, of a PATCH that of a merge patch. ``unguarded``: send it though this
+        process may not write.
 
         Raises:
             NotFound: 404.
@@ -194,16 +197,37 @@ class Client:
             Retryable: another 429, 5xx, or the guard says no.
             Terminal: any other refusal, with the API server's own message.
         """
-        headers = {} if body is None else {"Content-Type": content_type}
+        default = MERGE_PATCH if method == "PATCH" else "application/json"
+        headers = {} if body is None else {"Content-Type": content_type or default}
+        data = json.dumps(body).encode() if isinstance(body, Mapping) else body
         limits = aiohttp.ClientTimeout(total=timeout)
         guarded = method not in READS and not unguarded
         try:
-            async with self._answered(method, path, query, headers, limits, body=body, guarded=guarded) as answer:
+            async with self._answered(method, path, query, headers, limits, body=data, guarded=guarded) as answer:
                 return await answer.read() if most is None else await read_body(answer.content, most)
         except TimeoutError as error:
             raise NoAnswer(f"the API server didn't answer {method} {path} within {timeout:g} s") from error
         except (aiohttp.ClientError, OSError) as error:
             raise NoAnswer(f"{method} {path} didn't reach the API server: {_network(error)}") from error
+
+    async def get(self, path: str, timeout: float = REQUEST_SECONDS) -> dict[str, Any]:  # noqa: ASYNC109 - as above
+        """Read one object, as JSON values.
+
+        Raises:
+            Retryable: the answer isn't one, since a proxy has given it; and all that ``request`` raises.
+        """
+        try:
+            found = json.loads(await self.request("GET", path, timeout=timeout))
+        except ValueError as error:
+            raise Retryable(f"the API server's answer to GET {path} isn't JSON: {error}") from error
+        if not isinstance(found, dict):
+            raise Retryable(f"the API server's answer to GET {path} isn't an object")
+        return found
+
+    async def delete(self, path: str, uid: str, **options: object) -> bytes:
+        """Delete the object with this UID, and no other of its name; ``options``: further DeleteOptions."""
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}, **options}
+        return await self.request("DELETE", path, body=body)
 
     @contextlib.asynccontextmanager
     async def lines(self, path: str, *, query: Mapping[str, str]) -> AsyncIterator[AsyncIterator[bytes]]:

@@ -15,7 +15,6 @@ sidecar without it, or with a wrong address, dials by name.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import random
 from collections.abc import Callable
@@ -24,7 +23,7 @@ from urllib.parse import urlsplit
 
 from gangctl.cluster.errors import ClusterError, Conflict
 from gangctl.cluster.kube import paths
-from gangctl.cluster.kube.client import MERGE_PATCH, Client, NotFound
+from gangctl.cluster.kube.client import Client, NotFound
 from gangctl.cluster.kube.projections import PODS, HubContact, KubePod
 from gangctl.cluster.kube.reflector import NamespacedCopy
 from gangctl.cluster.kube.settings import KubeSettings
@@ -58,11 +57,10 @@ class ServiceAddress:
 
     async def _refresh(self) -> None:
         try:
-            answer = json.loads(await self._client.request("GET", self._path))
-            found = (answer.get("spec") or {}).get("clusterIP", "")
+            found = ((await self._client.get(self._path)).get("spec") or {}).get("clusterIP", "")
         except NotFound:
             found = ""
-        except (ClusterError, ValueError) as error:
+        except ClusterError as error:
             if str(error) != self._problem:
                 log.warning("the address of the hub's Service can't be read; new pods use its name: %s", error)
             self._problem = str(error)
@@ -131,9 +129,7 @@ class ContactUpdater:
         change = {"metadata": {"uid": pod.uid, "annotations": contact.annotations()}}
         path = f"{paths.pod(pod.namespace, pod.pod.name)}/status"
         try:
-            answer = await self._client.request(
-                "PATCH", path, body=json.dumps(change).encode(), content_type=MERGE_PATCH
-            )
+            answer = await self._client.request("PATCH", path, body=change)
         except (NotFound, Conflict):  # It is gone.
             return ""
         except ClusterError as error:

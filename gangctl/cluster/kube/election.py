@@ -101,10 +101,9 @@ class KubeLease:
         document = lease_object(over, holder, duration, address, time.time())
         document["metadata"] = {**document["metadata"], "name": self._name, "namespace": self._namespace}
         method, path = ("POST", self._folder) if over is None else ("PUT", f"{self._folder}/{self._name}")
-        body = json.dumps(document).encode()
         try:
             return parse_lease(
-                await self._client.request(method, path, body=body, timeout=self._seconds, unguarded=True)
+                await self._client.request(method, path, body=document, timeout=self._seconds, unguarded=True)
             )
         except NotFound as error:
             raise Conflict(f"the Lease {self._name} was deleted meanwhile: {error}") from error

@@ -33,7 +33,7 @@ from gangctl.api.model import rfc3339
 from gangctl.api.names import ANNOTATION_TRACE_ID
 from gangctl.cluster.errors import ClusterError, Retryable, Terminal
 from gangctl.cluster.kube import paths
-from gangctl.cluster.kube.client import MERGE_PATCH, AlreadyExists, Client, NoAnswer, NotFound
+from gangctl.cluster.kube.client import AlreadyExists, Client, NoAnswer, NotFound
 from gangctl.cluster.port import PlainObject, UnreadableGang
 from gangctl.core.lifecycle.plan import Event
 
@@ -396,14 +396,14 @@ class EventRecorder:
     async def _send(self, event: _CachedEvent) -> None:
         if event.stored:
             try:
-                await self._client.request("PATCH", event.path, body=_json(event.series), content_type=MERGE_PATCH)
+                await self._client.request("PATCH", event.path, body=event.series)
             except NotFound:  # The API server keeps Events for an hour.
                 event.stored = False
             else:
                 return
         body = event.body | (event.series if event.count > 1 else {})
         try:
-            await self._client.request("POST", paths.events(body["metadata"]["namespace"]), body=_json(body))
+            await self._client.request("POST", paths.events(body["metadata"]["namespace"]), body=body)
         except AlreadyExists:
             await self._continue_series(event)
         else:
@@ -413,7 +413,7 @@ class EventRecorder:
     async def _continue_series(self, event: _CachedEvent) -> None:
         """The Event exists: either an answer was lost, or another process, such as the last leader, created it."""
         try:  # An empty patch reads the Event, so that the rights to create and patch are enough.
-            answer = await self._client.request("PATCH", event.path, body=b"{}", content_type=MERGE_PATCH)
+            answer = await self._client.request("PATCH", event.path, body={})
         except NotFound:
             raise Retryable("the same event has just expired") from None
         event_time, count = _time_and_count(answer)
@@ -442,10 +442,6 @@ def _gives_up(state: RetryCallState) -> bool:
     unanswered = state.outcome is not None and isinstance(state.outcome.exception(), NoAnswer)
     limit = UNANSWERED_SECONDS if unanswered else RETRYING_SECONDS
     return (state.seconds_since_start or 0.0) + state.upcoming_sleep >= limit
-
-
-def _json(value: dict[str, Any]) -> bytes:
-    return json.dumps(value).encode()
 
 
 def _time_and_count(answer: bytes) -> tuple[str, int]:

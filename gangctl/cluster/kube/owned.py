@@ -32,7 +32,7 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.names import API_VERSION, KIND, LABEL_INCARNATION, LABEL_UID, gang_selector
 from gangctl.cluster.errors import ClusterError, Conflict, Retryable, Terminal
 from gangctl.cluster.kube import paths
-from gangctl.cluster.kube.client import MERGE_PATCH, NOTHING, REQUEST_SECONDS, AlreadyExists, Client, NotFound
+from gangctl.cluster.kube.client import NOTHING, REQUEST_SECONDS, AlreadyExists, Client, NotFound
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ async def create_owned(
     """
     kind, name = body["kind"], body["metadata"]["name"]
     try:
-        made = await client.request("POST", collection, query=query, body=json.dumps(body).encode(), timeout=seconds)
+        made = await client.request("POST", collection, query=query, body=body, timeout=seconds)
     except AlreadyExists:
         pass
     else:
@@ -163,9 +163,8 @@ class DisruptionBudgets:
         if not existed or stored["spec"].get("minAvailable") == number:
             return
         version = {"resourceVersion": stored["metadata"]["resourceVersion"]}
-        change = json.dumps({"metadata": version, "spec": {"minAvailable": number}}).encode()
-        path = f"{path}/{job.metadata.name}"
-        await self._client.request("PATCH", path, body=change, content_type=MERGE_PATCH, timeout=BUDGET_SECONDS)
+        change = {"metadata": version, "spec": {"minAvailable": number}}
+        await self._client.request("PATCH", f"{path}/{job.metadata.name}", body=change, timeout=BUDGET_SECONDS)
 
 
 def _min_available(job: GangJob) -> int:

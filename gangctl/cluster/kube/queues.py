@@ -19,7 +19,7 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.names import LABEL_UID, member_name
 from gangctl.cluster import clock
 from gangctl.cluster.errors import ClusterError, Conflict, Retryable, Terminal
-from gangctl.cluster.kube.client import MERGE_PATCH, Client, NotFound
+from gangctl.cluster.kube.client import Client, NotFound
 from gangctl.cluster.kube.owned import create_owned
 from gangctl.cluster.kube.projections import KubeGang
 from gangctl.cluster.kube.reflector import NamespacedCopy, Reflector
@@ -130,7 +130,7 @@ class Queues:
         problem = ""
         while True:
             try:
-                found = json.loads(await self._client.request("GET", f"/apis/{KUEUE_GROUP}"))
+                found = await self._client.get(f"/apis/{KUEUE_GROUP}")
                 served = {one.get("version") for one in found.get("versions") or ()}
                 spoken = next((one for one in KUEUE_VERSIONS if one in served), "")
                 if spoken:
@@ -138,7 +138,7 @@ class Queues:
                 now = f"Kueue serves {sorted(map(str, served))}, and gangctl speaks {', '.join(KUEUE_VERSIONS)}"
             except NotFound:
                 now = NO_KUEUE
-            except (ClusterError, ValueError) as error:
+            except ClusterError as error:
                 now = str(error)
             if now != problem:
                 log.warning("gangs that name a queue wait: %s", now)
@@ -226,10 +226,8 @@ class Queues:
             raise Retryable(f"the Workload {name} has lost its label {LABEL_UID}: delete it, and the gang asks anew")
 
     async def _leave(self, found: KubeWorkload) -> None:
-        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": found.uid}}
-        path = f"{self._path(found.namespace)}/{found.name}"
         with suppress(NotFound):
-            await self._client.request("DELETE", path, body=json.dumps(options).encode())
+            await self._client.delete(f"{self._path(found.namespace)}/{found.name}", found.uid)
         # The watch shows it later, and until then maybe an older version, which is admitted.
         self._left[found.uid] = None
         if len(self._left) > MAX_LEFT:
@@ -245,8 +243,7 @@ class Queues:
             if stored["metadata"].get("uid") != found.uid or change is None:
                 self._put(answer)
                 return
-            body = json.dumps(change).encode()
-            self._put(await self._client.request("PATCH", f"{path}/status", body=body, content_type=MERGE_PATCH))
+            self._put(await self._client.request("PATCH", f"{path}/status", body=change))
         except NotFound:
             self._drop(found)
 
@@ -263,7 +260,7 @@ class Queues:
         else:
             return None
         try:
-            found = json.loads(await self._client.request("GET", path))
+            found = await self._client.get(path)
         except NotFound as error:
             raise Terminal(f"the {kind} {name} that the gang names doesn't exist: {error.message}") from error
         return Priority(kind, name, int(found["value"]))

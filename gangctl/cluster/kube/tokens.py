@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import logging
 import time
 from collections import OrderedDict
@@ -163,8 +162,8 @@ class JWKS:
         self._keys, self.issuer, self._fresh_at = found, issuer, now
 
     async def _published(self) -> tuple[dict[str, jwt.PyJWK], str]:
-        configuration = await self._get("/.well-known/openid-configuration")
-        published = await self._get("/openid/v1/jwks")
+        configuration = await self._client.get("/.well-known/openid-configuration", REQUEST_SECONDS)
+        published = await self._client.get("/openid/v1/jwks", REQUEST_SECONDS)
         issuer, entries = configuration.get("issuer"), published.get("keys")
         if not isinstance(issuer, str) or not issuer or not isinstance(entries, list):
             raise Terminal("the API server publishes no issuer of tokens, or no keys")
@@ -172,15 +171,6 @@ class JWKS:
         if not found:
             raise Terminal("the API server publishes no usable key")
         return found, issuer
-
-    async def _get(self, path: str) -> dict[str, Any]:
-        try:
-            answer = json.loads(await self._client.request("GET", path, timeout=REQUEST_SECONDS))
-        except ValueError as error:
-            raise Retryable(f"the API server's answer to GET {path} isn't JSON: {error}") from error
-        if not isinstance(answer, dict):
-            raise Retryable(f"the API server's answer to GET {path} isn't an object")
-        return answer
 
 
 def _key(entry: Any) -> tuple[str, jwt.PyJWK] | None:
@@ -292,7 +282,7 @@ async def review_token(client: Client, token: str, audiences: tuple[str, ...] = 
     spec = {"token": token, **({"audiences": list(audiences)} if audiences else {})}
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec}
     # It changes nothing, so a replica that doesn't lead may send it as well.
-    answer = await client.request("POST", REVIEWS_PATH, body=json.dumps(body).encode(), unguarded=True)
+    answer = await client.request("POST", REVIEWS_PATH, body=body, unguarded=True)
     try:
         return _Review.model_validate_json(answer).status
     except ValidationError as error:

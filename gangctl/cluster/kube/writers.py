@@ -78,15 +78,9 @@ class GangWriter:
     async def delete(self, job: GangJob) -> None:
         """Delete the gang. The garbage collector deletes its pods."""
         metadata = job.metadata
-        options = {
-            "apiVersion": "v1",
-            "kind": "DeleteOptions",
-            "preconditions": {"uid": metadata.uid},
-            "propagationPolicy": "Background",
-        }
         path = paths.gang_path(metadata.namespace, metadata.name)
         try:
-            answer = await self._client.request("DELETE", path, body=json.dumps(options).encode())
+            answer = await self._client.delete(path, metadata.uid, propagationPolicy="Background")
         except (NotFound, Conflict) as error:
             if await self._read_again(job) is not None:
                 raise Retryable(f"gang {metadata.name} is still there: {error}") from error
@@ -157,8 +151,7 @@ class PodWriter:
         """
         path = paths.pods(job.metadata.namespace)
         try:
-            body = json.dumps(self._build(job, create)).encode()
-            answer = await self._client.request("POST", path, body=body)
+            answer = await self._client.request("POST", path, body=self._build(job, create))
         except AlreadyExists:
             answer = await self._existing(job, pod_name(job.metadata.name, create.member, create.incarnation))
         except Conflict as error:  # Many writes at once to the same quota.
@@ -167,12 +160,10 @@ class PodWriter:
 
     async def delete(self, job: GangJob, delete: DeletePod) -> None:
         """Delete a pod; see the port."""
-        options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": delete.uid}}
-        if delete.grace_seconds is not None:
-            options["gracePeriodSeconds"] = delete.grace_seconds
+        grace = {} if delete.grace_seconds is None else {"gracePeriodSeconds": delete.grace_seconds}
         path = paths.pod(job.metadata.namespace, delete.name)
         try:
-            answer = await self._client.request("DELETE", path, body=json.dumps(options).encode())
+            answer = await self._client.delete(path, delete.uid, **grace)
         except (NotFound, Conflict) as error:
             await self._read_again(path, delete.uid, error)
             return
@@ -202,7 +193,7 @@ class PodWriter:
                 "POST",
                 paths.pods(job.metadata.namespace),
                 query={"dryRun": "All", "fieldValidation": "Strict"},
-                body=json.dumps(self._build_to_try(job, create)).encode(),
+                body=self._build_to_try(job, create),
             )
         except AlreadyExists:  # The API server checks this last, so everything else is right.
             return ""
