@@ -8,7 +8,7 @@ import os
 import re
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -104,40 +104,15 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
     server_name = urlsplit(url).hostname
     if not url.startswith("wss://") or not server_name:
         parser.error(f"--url {url!r} is not wss://HOST:PORT{CONNECT_PATH}")
+    given = vars(found) | {"url": url, "server_name": server_name}
     return Options(
-        settings=KubeSettings(
-            namespace=found.namespace,
-            name=found.name,
-            watch_namespaces=found.watch_namespaces,
-            selector=found.selector,
-            sidecar_image=found.sidecar_image,
-            sidecar_image_pull_policy=found.sidecar_image_pull_policy,
-            sidecar_resources=found.sidecar_resources,
-            sidecar_security_context=found.sidecar_security_context,
-            sidecar_pull_secrets=found.sidecar_pull_secrets,
-            tls_secret=found.tls_secret,
-            audience=found.audience,
-            node_signals=found.node_signals,
-            kueue=found.kueue == "true",
-            worker_output=found.worker_output == "true",
-            url=url,
-            server_name=server_name,
-        ),
-        companions={
-            one.name: said for one in companions() if (said := getattr(found, one.name.replace("-", "_"))) != "false"
-        },
+        settings=KubeSettings(**{one.name: given[one.name] for one in fields(KubeSettings)}),
+        companions={one.name: said for one in companions() if (said := given[one.name.replace("-", "_")]) != "false"},
         timing=LeaseTiming(found.lease_duration, found.renew_deadline, found.retry_period),
         identity=f"{found.pod_name}_{uuid.uuid4()}",
-        pod_ip=found.pod_ip,
-        hub_port=found.hub_port,
-        health_port=found.health_port,
-        metrics_port=found.metrics_port,
-        metrics_secure=found.metrics_secure == "true",
-        page_port=found.page_port,
-        page=found.page == "true",
-        kubeconfig=found.kubeconfig,
-        log_format=found.log_format,
-        log_level=found.log_level,
+        **{
+            one.name: given[one.name] for one in fields(Options) if one.name in vars(found) and one.name != "companions"
+        },
     )
 
 
@@ -149,68 +124,61 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
 
-    def add(group: Any, flag: str, variable: str, default: str, text: str, **more: Any) -> None:
+    def add(group: Any, flag: str, default: str, text: str, variable: str = "", **more: Any) -> None:
         # argparse checks a default that is a string like a flag, so a wrong variable is reported like a wrong flag.
-        shown = f"{text} (environment: {variable}; default: {default or 'none'})" if variable else text
+        variable = variable or f"GANGCTL_{flag[2:].replace('-', '_').upper()}"
+        shown = f"{text} (environment: {variable}; default: {default or 'none'})"
         group.add_argument(flag, default=environment.get(variable) or default, help=shown, **more)
 
+    def add_switch(group: Any, flag: str, default: str, text: str) -> None:
+        add(group, flag, default, text, type=_switch, metavar="{true,false}")
+
     place = parser.add_argument_group("this replica")
-    add(place, "--namespace", "POD_NAMESPACE", "", "the namespace of its Lease, Secret and Service")
-    add(place, "--name", "GANGCTL_NAME", "gangctl", "the name of the Lease and the prefix of the other names")
-    add(place, "--pod-name", "POD_NAME", os.uname().nodename, "its name in the election")
-    add(place, "--pod-ip", "POD_IP", "127.0.0.1", "the address at which sidecars reach this process")
+    add(place, "--namespace", "", "the namespace of its Lease, Secret and Service", "POD_NAMESPACE")
+    add(place, "--name", "gangctl", "the name of the Lease and the prefix of the other names")
+    add(place, "--pod-name", os.uname().nodename, "its name in the election", "POD_NAME")
+    add(place, "--pod-ip", "127.0.0.1", "the address at which sidecars reach this process", "POD_IP")
     kubeconfig = "path of a kubeconfig (default: KUBECONFIG, ~/.kube/config or the pod's service account)"
     place.add_argument("--kubeconfig", type=Path, help=kubeconfig)
 
     gangs = parser.add_argument_group("gangs and their pods")
     watched = "the only namespaces whose GangJobs it controls, separated by commas; all if empty"
-    add(gangs, "--watch-namespaces", "GANGCTL_WATCH_NAMESPACES", "", watched, type=_namespaces)
+    add(gangs, "--watch-namespaces", "", watched, type=_namespaces)
     selector = "label selector of the only GangJobs that it controls, as kubectl takes it; all if empty"
-    add(gangs, "--selector", "GANGCTL_SELECTOR", "", selector, type=str.strip)
-    add(gangs, "--sidecar-image", "GANGCTL_SIDECAR_IMAGE", "", "the image of gangctl's containers in the pods")
-    policies = ("Always", "IfNotPresent", "Never")
-    policy = "the pull policy of that image"
-    add(
-        *(gangs, "--sidecar-image-pull-policy", "GANGCTL_SIDECAR_IMAGE_PULL_POLICY", "IfNotPresent", policy),
-        choices=policies,
-    )
+    add(gangs, "--selector", "", selector, type=str.strip)
+    add(gangs, "--sidecar-image", "", "the image of gangctl's containers in the pods")
+    policies, policy = ("Always", "IfNotPresent", "Never"), "the pull policy of that image"
+    add(gangs, "--sidecar-image-pull-policy", "IfNotPresent", policy, choices=policies)
     resources = "requests and limits of these containers, as JSON"
-    add(gangs, "--sidecar-resources", "GANGCTL_SIDECAR_RESOURCES", "{}", resources, type=_resources)
+    add(gangs, "--sidecar-resources", "{}", resources, type=_resources)
     context = "fields of their securityContext, as JSON, that replace gangctl's own"
-    add(gangs, "--sidecar-security-context", "GANGCTL_SIDECAR_SECURITY_CONTEXT", "{}", context, type=_object)
-    add(gangs, "--sidecar-pull-secrets", "GANGCTL_SIDECAR_PULL_SECRETS", "", PULL_SECRETS, type=_names)
-    add(gangs, "--node-signals", "GANGCTL_NODE_SIGNALS", "[]", SIGNALS, type=_signals)
-    add(gangs, "--kueue", "GANGCTL_KUEUE", "false", QUEUED, choices=("true", "false"))
-    add(gangs, "--worker-output", "GANGCTL_WORKER_OUTPUT", "true", PRINTED, choices=("true", "false"))
+    add(gangs, "--sidecar-security-context", "{}", context, type=_object)
+    add(gangs, "--sidecar-pull-secrets", "", PULL_SECRETS, type=_names)
+    add(gangs, "--node-signals", "[]", SIGNALS, type=_signals)
+    add_switch(gangs, "--kueue", "false", QUEUED)
+    add_switch(gangs, "--worker-output", "true", PRINTED)
     for one in companions():
-        variable = f"GANGCTL_{one.name.replace('-', '_').upper()}"
-        add(gangs, f"--{one.name}", variable, "false", one.meaning, choices=one.choices)
-    add(gangs, "--audience", "GANGCTL_AUDIENCE", "gangctl.io", "the audience of the pods' tokens")
-    add(
-        gangs,
-        "--url",
-        "GANGCTL_URL",
-        "",
-        f"the URL that sidecars dial; wss://NAME.NAMESPACE.svc:HUB-PORT{CONNECT_PATH} if empty",
-    )
+        add(gangs, f"--{one.name}", "false", one.meaning, choices=one.choices)
+    add(gangs, "--audience", "gangctl.io", "the audience of the pods' tokens")
+    url = f"the URL that sidecars dial; wss://NAME.NAMESPACE.svc:HUB-PORT{CONNECT_PATH} if empty"
+    add(gangs, "--url", "", url)
 
     process = parser.add_argument_group("the process")
     tls = "the Secret with ca.crt, tls.crt and tls.key, which it follows and never writes; its own, NAME-tls, if empty"
-    add(process, "--tls-secret", "GANGCTL_TLS_SECRET", "", tls)
-    plain = "(default: %(default)s)"
-    process.add_argument("--hub-port", type=_port, default=8443, metavar="PORT", help=f"for sidecars, TLS {plain}")
-    health = f"for /healthz and /readyz {plain}"
-    process.add_argument("--health-port", type=_port, default=8080, metavar="PORT", help=health)
-    scraped = f"for /metrics {plain}"
-    process.add_argument("--metrics-port", type=_port, default=8444, metavar="PORT", help=scraped)
+    add(process, "--tls-secret", "", tls)
+
+    def add_port(flag: str, default: int, text: str) -> None:
+        process.add_argument(flag, type=_port, default=default, metavar="PORT", help=f"{text} (default: %(default)s)")
+
+    add_port("--hub-port", 8443, "for sidecars, TLS")
+    add_port("--health-port", 8080, "for /healthz and /readyz")
+    add_port("--metrics-port", 8444, "for /metrics")
     secure = "whether /metrics needs HTTPS and the token of a user who may get this URL"
-    add(process, "--metrics-secure", "GANGCTL_METRICS_SECURE", "true", secure, choices=("true", "false"))
-    seen = "for the page of gangs, TLS"
-    process.add_argument("--page-port", type=_port, default=8445, metavar="PORT", help=f"{seen} {plain}")
-    shown = "whether that page is served, to users who may get the URL /ui"
-    add(process, "--page", "GANGCTL_PAGE", "false", shown, choices=("true", "false"))
-    process.add_argument("--log-format", choices=logs.FORMATS, default="text", help=plain)
-    process.add_argument("--log-level", choices=LOG_LEVELS, default="info", help=plain)
+    add_switch(process, "--metrics-secure", "true", secure)
+    add_port("--page-port", 8445, "for the page of gangs, TLS")
+    add_switch(process, "--page", "false", "whether that page is served, to users who may get the URL /ui")
+    process.add_argument("--log-format", choices=logs.FORMATS, default="text", help="(default: %(default)s)")
+    process.add_argument("--log-level", choices=LOG_LEVELS, default="info", help="(default: %(default)s)")
 
     _add_lease(parser)
     return parser
@@ -225,6 +193,12 @@ def _add_lease(parser: argparse.ArgumentParser) -> None:
     lease.add_argument("--renew-deadline", type=_seconds, default=timing.renew_deadline, metavar="S", help=deadline)
     period = "between two attempts to renew or to acquire the Lease (default: %(default)s)"
     lease.add_argument("--retry-period", type=_seconds, default=timing.retry_period, metavar="S", help=period)
+
+
+def _switch(text: str) -> bool:
+    if text not in {"true", "false"}:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false")
+    return text == "true"
 
 
 def _object(text: str) -> Mapping[str, Any]:
