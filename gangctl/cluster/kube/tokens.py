@@ -48,8 +48,6 @@ class TokenClaims:
     """Name of the pod."""
     uid: str
     """UID of the pod."""
-    expires: float = 0.0
-    """Seconds since the epoch; 0 if a TokenReview gave the claims, which doesn't contain it."""
 
 
 class _Named(Raw):
@@ -100,7 +98,7 @@ def parse_claims(claims: Mapping[str, Any], audience: str, now: float) -> TokenC
         return Refusal(RefusalReason.NOT_BOUND, "the token isn't bound to a pod")
     if token.sub != f"system:serviceaccount:{account.namespace}:{account.serviceaccount.name}":
         return Refusal(RefusalReason.MALFORMED, "the token's subject isn't the service account that it is bound to")
-    return TokenClaims(namespace=account.namespace, pod=account.pod.name, uid=account.pod.uid, expires=token.exp)
+    return TokenClaims(namespace=account.namespace, pod=account.pod.name, uid=account.pod.uid)
 
 
 ALGORITHMS: Final = frozenset({"RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "ES512", "EdDSA"})
@@ -124,10 +122,6 @@ class JWKS:
         self._fresh_at = float("-inf")
         self._problem: ClusterError = Retryable("the cluster's signing keys haven't been fetched yet")
         self._fetching = asyncio.Lock()
-
-    def holds(self, name: str) -> bool:
-        """Return whether the key with this id is known now."""
-        return name in self._keys
 
     async def find(self, name: str) -> jwt.PyJWK | None:
         """The key with this id; None if the cluster publishes no such key.
@@ -274,11 +268,7 @@ class _Review(Raw):
 
 
 async def review_token(client: Client, token: str, audiences: tuple[str, ...] = ()) -> TokenStatus:
-    """The API server's answer about a token. ``audiences``: none = those of the API server itself.
-
-    Raises:
-        ClusterError: there is no answer.
-    """
+    """The API server's answer about a token. ``audiences``: none = those of the API server itself."""
     spec = {"token": token, **({"audiences": list(audiences)} if audiences else {})}
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec}
     # It changes nothing, so a replica that doesn't lead may send it as well.
@@ -322,8 +312,6 @@ class TokenReviewer:
 
 MAX_TOKEN_CHARACTERS: Final = 16_384
 """Maximum length of a token, in characters."""
-MAX_VERIFIED: Final = 20_000
-"""Maximum number of verified tokens in the cache: a sidecar reconnects with the same token."""
 APPEARING_SECONDS: Final = 30.0
 """Time in which an unknown pod may still appear: a sidecar can connect before the watch shows its pod."""
 MAX_UNKNOWN_PODS: Final = 10_000
@@ -345,8 +333,6 @@ class TokenAuthenticator:
         self._audience = audience
         self._jwks = JWKS(client)
         self._reviewer = TokenReviewer(client, audience)
-        self._verified: OrderedDict[bytes, tuple[TokenClaims, str]] = OrderedDict()
-        """By hash of the token: its claims, and the id of the key that signed it."""
         self._unknown_until: OrderedDict[str, float] = OrderedDict()
         """By UID of an unknown pod: until when (monotonic seconds) it may still appear."""
 
@@ -397,10 +383,6 @@ class TokenAuthenticator:
 
     async def _claims(self, token: str, find: FindPod) -> TokenClaims | Refusal:
         """The claims of a token that the cluster has signed."""
-        digest, now = hashlib.sha256(token.encode()).digest(), time.time()
-        known = self._verified.get(digest)
-        if known is not None and known[0].expires + LEEWAY_SECONDS > now and self._jwks.holds(known[1]):
-            return known[0]
         try:
             header = jwt.get_unverified_header(token)
         except _UNREADABLE as error:
@@ -423,14 +405,9 @@ class TokenAuthenticator:
             return Refusal(
                 RefusalReason.UNKNOWN_KEY, f"the token is signed with the key {name!r:.60}, which isn't the cluster's"
             )
-        claims = self._signed(token, key, now)
-        if isinstance(claims, TokenClaims):
-            self._verified[digest] = claims, name
-            if len(self._verified) > MAX_VERIFIED:
-                self._verified.popitem(last=False)
-        return claims
+        return self._signed(token, key)
 
-    def _signed(self, token: str, key: jwt.PyJWK, now: float) -> TokenClaims | Refusal:
+    def _signed(self, token: str, key: jwt.PyJWK) -> TokenClaims | Refusal:
         try:
             # parse_claims() checks times and audience, and gives a better reason than PyJWT.
             checks: Any = {"verify_exp": False, "verify_nbf": False, "verify_iat": False, "verify_aud": False}
@@ -441,7 +418,7 @@ class TokenAuthenticator:
             return Refusal(RefusalReason.WRONG_ISSUER, "the token wasn't issued by this cluster")
         except _UNREADABLE as error:
             return Refusal(RefusalReason.MALFORMED, f"the token can't be read: {error!s:.100}")
-        return parse_claims(decoded, self._audience, now)
+        return parse_claims(decoded, self._audience, time.time())
 
     async def _reviewed(self, token: str, find: FindPod) -> TokenClaims | Refusal:
         """Ask the API server, but only about a token that could be a member's."""
