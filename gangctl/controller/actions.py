@@ -37,7 +37,7 @@ from gangctl.core.lifecycle.plan import DeleteGang, Event
 from gangctl.core.policy.admission import GIVES_BACK, TellQueue
 from gangctl.core.policy.pods import CreatePod, DeletePod
 from gangctl.telemetry import logs
-from gangctl.telemetry.port import Telemetry
+from gangctl.telemetry.port import TelemetryFanout
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +112,7 @@ class Actions:
     def __init__(
         self,
         cluster: Cluster,
-        telemetry: Telemetry,
+        telemetry: TelemetryFanout,
         tasks: asyncio.TaskGroup,
         slots: FairSlots,
         done: Callable[[], None],
@@ -235,15 +235,16 @@ class Actions:
                 await self._tell(job, undone_event(job, action, self._backoff.note_success(action, time.monotonic())))
             else:
                 self._backoff.forget_action(action)
-            self._telemetry.action_finished(name, time.monotonic() - began, done=True)
+            took = time.monotonic() - began
+            self._telemetry.report(lambda one: one.action_finished(name, took, done=True))
         finally:
             self._under_way.discard(target)
             self._done()
 
     def _failed(self, action: ClusterAction, began: float, at_least: float = 0.0) -> int:
         """Note the failure; returns how many there were in a row."""
-        now = time.monotonic()
-        self._telemetry.action_finished(type(action).__name__, now - began, done=False)
+        now, name = time.monotonic(), type(action).__name__
+        self._telemetry.report(lambda one: one.action_finished(name, now - began, done=False))
         return self._backoff.note_failure(action, now, at_least)
 
     async def _tell(self, job: GangJob, event: Event | None) -> None:

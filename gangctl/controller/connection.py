@@ -58,7 +58,10 @@ class _Sent:
 
 
 class Connection:
-    """The connection of an authenticated sidecar. Times are seconds on the monotonic clock."""
+    """The connection of an authenticated sidecar. Times are seconds on the monotonic clock.
+
+    A message that is too large raises WireError where it is to be sent.
+    """
 
     def __init__(
         self,
@@ -92,11 +95,7 @@ class Connection:
         """The session that got a list of imports last, and the list."""
 
     def send(self, message: wire.Directive | wire.Ping | wire.Scan | wire.Check) -> None:
-        """Send the message soon. It replaces a message of its kind that still waits.
-
-        Raises:
-            WireError: it is too large.
-        """
+        """Send the message soon. It replaces a message of its kind that still waits."""
         self._waiting[type(message).__name__] = wire.encode(wire.in_revision(message, self._revision))
         self._wakeup.set()
 
@@ -106,11 +105,7 @@ class Connection:
         self.send(wire.Ping(heard_ms=0 if heard is None else heard.sent_ms))
 
     def send_directive(self, job: GangJob, report: wire.Report, directive_of: DirectiveOf) -> None:
-        """Send the directive that follows from ``job`` and ``report``, unless this session has it already.
-
-        Raises:
-            WireError: it is too large.
-        """
+        """Send the directive that follows from ``job`` and ``report``, unless this session has it already."""
         before = self._directive
         if not self.has_reported or (before is not None and before.is_for(job, report)):
             return
@@ -126,11 +121,7 @@ class Connection:
         return wire.Scan in self._queries
 
     def send_query(self, query: wire.Scan | wire.Check, now: float) -> None:
-        """Send the scan or check soon, unless it was sent less than :data:`QUERY_AGAIN_SECONDS` ago.
-
-        Raises:
-            WireError: it is too large.
-        """
+        """Send the scan or check soon, unless it was sent less than :data:`QUERY_AGAIN_SECONDS` ago."""
         before, at = self._queries.get(type(query), (None, 0.0))
         if before == query and now < at + QUERY_AGAIN_SECONDS:
             return
@@ -154,11 +145,7 @@ class Connection:
         return await asyncio.shield(self._closing)
 
     async def run_sender(self) -> None:
-        """Send waiting messages until the connection breaks.
-
-        Raises:
-            ConnectionError: it has broken.
-        """
+        """Send waiting messages until the connection breaks."""
         while True:
             await self._wakeup.wait()
             self._wakeup.clear()

@@ -58,11 +58,7 @@ class Health:
             await asyncio.sleep(BEAT_SECONDS)
 
     def serve(self, host: str, port: int) -> AbstractAsyncContextManager[int]:
-        """Serve until the end; gives the port. ``host``: empty = all addresses.
-
-        Raises:
-            OSError: it can't listen there.
-        """
+        """Serve until the end; gives the port. ``host``: empty = all addresses."""
         routes = {"/healthz": self._healthz, "/readyz": self._readyz}
         return serve_short("health", routes, host, port, limit=MAX_PROBES)
 
@@ -106,11 +102,7 @@ class MetricsServer:
         self._security = security
 
     def serve(self, host: str, port: int) -> AbstractAsyncContextManager[int]:
-        """Serve until the end; gives the port. ``host``: empty = all addresses.
-
-        Raises:
-            OSError: it can't listen there.
-        """
+        """Serve until the end; gives the port. ``host``: empty = all addresses."""
         tls = None if self._security is None else self._security.tls
         return serve_short("metrics", {METRICS: self._metrics}, host, port, limit=MAX_SCRAPES, tls=tls)
 
@@ -124,11 +116,7 @@ class MetricsServer:
 
 @asynccontextmanager
 async def serve_page(page: Page, security: Security, host: str, port: int) -> AsyncIterator[int]:
-    """Serve the page until the end; gives the port. ``host``: empty = all addresses.
-
-    Raises:
-        OSError: it can't listen there.
-    """
+    """Serve the page until the end; gives the port. ``host``: empty = all addresses."""
     pending = PendingConnections(RefusalLog(), MAX_VIEWERS)
 
     @web.middleware

@@ -14,7 +14,6 @@ import ssl
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final
@@ -43,7 +42,6 @@ from gangctl.controller.intake import FLOODS, Intake
 from gangctl.controller.listener import listen
 from gangctl.controller.reports import ReportChange, ReportStore, StaleReason
 from gangctl.controller.turns import in_slices
-from gangctl.core.facts.world import Heard
 from gangctl.core.lifecycle.plan import AskScan
 from gangctl.core.policy.checks import AskCheck
 from gangctl.telemetry import logs
@@ -80,38 +78,24 @@ class Hub:
             wake_later: the same, for news that come all the time.
             leader: None while this process leads; else the leader's URL, or empty if no leader is known.
         """
-        self._refusals = RefusalLog()
+        self.refusals = RefusalLog()
         self.stale: Counter[str] = Counter(dict.fromkeys(StaleReason, 0))
         """How many messages came too late to change anything, by reason."""
-        self._gate = Gate(authenticate, leader, self._refusals)
+        self._gate = Gate(authenticate, leader, self.refusals)
         self._directives = directives
         self._wake = wake
         self._wake_later = wake_later
-        self._reports = ReportStore()
+        self.reports = ReportStore()
         self._imports = ImportLists()
         self.connections = Connections()
         self.intake = Intake()
         self._jobs: dict[str, tuple[GangJob, DirectiveOf]] = {}
         """By UID of the gang: the newest stored object, and the directives that follow from it."""
 
-    @property
-    def refused(self) -> Counter[str]:
-        """Return how many connections were refused, or closed from this side, by reason."""
-        return self._refusals.counts
-
-    @property
-    def connected(self) -> int:
-        """Return how many pods are connected."""
-        return len(self.connections)
-
     @asynccontextmanager
     async def serve(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
-        """Listen, as leader or as standby; gives the URL for sidecars. At the end every connection is closed.
-
-        Raises:
-            OSError: it can't listen there.
-        """
-        async with listen(host, port, self.handle, self._refusals, tls) as url:
+        """Listen, as leader or as standby; gives the URL for sidecars. At the end every connection is closed."""
+        async with listen(host, port, self.handle, self.refusals, tls) as url:
             try:
                 yield url
             finally:
@@ -127,7 +111,7 @@ class Hub:
             connection.abort()
         self.connections.clear()
         self._jobs.clear()
-        self._reports = ReportStore()
+        self.reports = ReportStore()
         self._imports = ImportLists()
 
     async def keep_alive(self) -> None:
@@ -166,22 +150,10 @@ class Hub:
         except wire.WireError as error:
             log.error("gang %s: a query can't be sent: %s", gang, error)  # noqa: TRY400 - no traceback needed
 
-    def heard(self, gang: str) -> tuple[Heard, ...]:
-        """The newest report of each pod."""
-        return self._reports.heard(gang)
-
-    def scanned(self, gang: str) -> tuple[wire.Scanned | None, float]:
-        """The newest answer to a scan, and when it arrived."""
-        return self._reports.scanned(gang)
-
-    def prune(self, gang: str, needed: AbstractSet[str]) -> None:
-        """Forget the reports of pods that are neither ``needed`` (UIDs) nor connected."""
-        self._reports.prune(gang, needed)
-
     def forget(self, gang: str) -> None:
         """The gang is gone: forget it, and close its connections."""
         self._jobs.pop(gang, None)
-        self._reports.forget(gang)
+        self.reports.forget(gang)
         self._imports.forget(gang)
         for connection in self.connections.of(gang):
             connection.close_soon(CloseFrame(aiohttp.WSCloseCode.GOING_AWAY, "the gang is gone"))
@@ -219,7 +191,7 @@ class Hub:
         identity = connection.identity
         older = self.connections.add(connection)
         if older is not None:
-            self._refusals.counts[ConnectionRefusal.SUPERSEDED] += 1
+            self.refusals.counts[ConnectionRefusal.SUPERSEDED] += 1
             older.close_soon(CloseFrame(aiohttp.WSCloseCode.POLICY_VIOLATION, "the pod has a newer connection"))
             self._disconnect(identity)
 
@@ -274,7 +246,7 @@ class Hub:
             case wire.Report():
                 self._take_report(connection, message)
             case wire.Scanned():
-                if self._reports.add_scanned(sender.gang, message, clock.now()) is not ReportChange.NONE:
+                if self.reports.add_scanned(sender.gang, message, clock.now()) is not ReportChange.NONE:
                     self._wake(sender.gang)
             case wire.Imports():
                 connected = {one.identity.pod for one in self.connections.of(sender.gang)}
@@ -285,7 +257,7 @@ class Hub:
     def _take_report(self, connection: Connection, report: wire.Report) -> None:
         is_first, connection.has_reported = not connection.has_reported, True
         connection.last_report_at = time.monotonic()
-        change = self._reports.add(report, clock.now())
+        change = self.reports.add(report, clock.now())
         if change is ReportChange.STALE:
             self.stale[StaleReason.OVERTAKEN] += 1
             return
@@ -303,14 +275,14 @@ class Hub:
     def _ping(self, connection: Connection, *, at_once: bool = False) -> None:
         now, who = time.monotonic(), connection.identity
         if self._gate.is_open and (at_once or now - connection.pinged_at >= PING_AGAIN * PING_SECONDS):
-            connection.ping(self._reports.report(who.gang, who.pod) if connection.has_reported else None, now)
+            connection.ping(self.reports.report(who.gang, who.pod) if connection.has_reported else None, now)
 
     def _direct(self, connection: Connection) -> None:
         """Send the directive that follows from the stored object and the member's newest report."""
         if not self._gate.is_open:  # It was frozen and has not noticed yet: another process directs them by now.
             return
         who = connection.identity
-        stored, report = self._jobs.get(who.gang), self._reports.report(who.gang, who.pod)
+        stored, report = self._jobs.get(who.gang), self.reports.report(who.gang, who.pod)
         if stored is None or report is None:
             return
         try:
@@ -321,7 +293,7 @@ class Hub:
     def _give_imports(self, connection: Connection) -> None:
         """Send what the workers of its role import to a supervisor that has run none yet, if that is known."""
         who = connection.identity
-        report, stored = self._reports.report(who.gang, who.pod), self._jobs.get(who.gang)
+        report, stored = self.reports.report(who.gang, who.pod), self._jobs.get(who.gang)
         if report is None or report.ran or not (connection.has_reported and self._gate.is_open):
             return
         if (packed := self._imports.of(who)) is not None:
@@ -329,7 +301,7 @@ class Hub:
             connection.send_imports(report.session, packed, beside=trains)
 
     def _disconnect(self, who: MemberIdentity) -> None:
-        if self._reports.disconnect(who.gang, who.pod):
+        if self.reports.disconnect(who.gang, who.pod):
             self._wake(who.gang)
 
     def _set_log_context(self, connection: Connection) -> None:
@@ -339,7 +311,7 @@ class Hub:
 
     def _refuse(self, connection: Connection, reason: ConnectionRefusal, frame: CloseFrame) -> CloseFrame:
         who = connection.identity
-        self._refusals.counts[reason] += 1
+        self.refusals.counts[reason] += 1
         self._set_log_context(connection)
         log.warning("%s (pod %s): its connection is closed: %s", who.member, who.pod, frame.reason)
         return frame

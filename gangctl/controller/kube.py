@@ -46,8 +46,8 @@ from gangctl.telemetry.tracing.tracer import tracer_from_environment
 log = logging.getLogger(__name__)
 
 FAILED: Final = 1
-FIRST_RETRY_SECONDS: Final = 0.1
-LONGEST_RETRY_SECONDS: Final = 10.0
+_RETRYING: Final = AsyncRetrying(retry=retry_if_exception_type(ClusterError), wait=wait_random_exponential(0.1, 10.0))
+"""Seconds."""
 TRIES_A_DEADLINE: Final = 4
 """How many requests of the election can time out before a leader gives up."""
 EVENTS_SECONDS: Final = 1.0
@@ -131,8 +131,8 @@ class Controller:
         self._metrics = Metrics(
             Sources(
                 leads=self._election.may_write,
-                connections=lambda: self._hub.connected,
-                refused=lambda: self._hub.refused,
+                connections=lambda: len(self._hub.connections),
+                refused=lambda: self._hub.refusals.counts,
                 pauses=lambda: self._hub.intake.pauses,
                 stale=lambda: self._hub.stale,
                 status_write_failures=lambda: self._cluster.gang_writer.failures,
@@ -201,20 +201,15 @@ class Controller:
 
     async def _prepare(self) -> None:
         """Wait for a certificate, and until everything was listed."""
-        async for attempt in AsyncRetrying(
-            retry=retry_if_exception_type(ClusterError),
-            wait=wait_random_exponential(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS),
-            before_sleep=self._log_certificate_problem,
-        ):
-            with attempt:
-                await self._certificates.refresh()
+        await _RETRYING.copy(before_sleep=self._log_certificate_problem)(self._certificates.refresh)
         await self._cluster.informers.synced.wait()
 
     async def _lead(self) -> None:
         """Lead for one term. It begins without connections and reports, and with a round of every gang."""
         async with asyncio.TaskGroup() as tasks:
             try:
-                await self._catch_up()
+                # All that the last leader wrote: a watch may lag behind, and decisions need the current state.
+                await _RETRYING.copy(before_sleep=_log_lag)(self._cluster.refresh)
                 wakes = Wakes()
                 clock.begin_term()
                 self._cluster.begin_term()
@@ -234,16 +229,6 @@ class Controller:
                 self._cluster.resign()
                 self._tracer.term_ended()
                 self._metrics.term_ended()
-
-    async def _catch_up(self) -> None:
-        """Read all that the last leader wrote: a watch may lag behind, and decisions need the current state."""
-        async for attempt in AsyncRetrying(
-            retry=retry_if_exception_type(ClusterError),
-            wait=wait_random_exponential(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS),
-            before_sleep=_log_lag,
-        ):
-            with attempt:
-                await self._cluster.refresh()
 
     def _wake(self, uid: str) -> None:
         if self._loop is not None:

@@ -103,11 +103,7 @@ class PendingConnections:
 async def listen(
     host: str, port: int, handle: Handle, refusals: RefusalLog, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[str]:
-    """Serve :data:`~gangsidecar.wire.CONNECT_PATH`; gives the URL for sidecars. At the end it closes everything.
-
-    Raises:
-        OSError: it can't listen there.
-    """
+    """Serve :data:`~gangsidecar.wire.CONNECT_PATH`; gives the URL for sidecars. At the end it closes everything."""
     pending = PendingConnections(refusals, MAX_PENDING)
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -136,9 +132,6 @@ async def serve_short(
         port: 0 = a free one.
         limit: the largest number of connections.
         tls: None = plain HTTP.
-
-    Raises:
-        OSError: it can't listen there.
     """
     application = web.Application()
     for path, answer in routes.items():

@@ -57,11 +57,7 @@ GangLookup = Callable[[str], tuple[GangJob, Observed] | None]
 
 @asynccontextmanager
 async def serve_live(host: str, look: GangLookup, page: Page) -> AsyncIterator[Endpoint]:
-    """Serve the page and snapshots on a free port of ``host`` until the end.
-
-    Raises:
-        OSError: it can't listen there.
-    """
+    """Serve the page and snapshots on a free port of ``host`` until the end."""
     token = secrets.token_urlsafe(32)
     expected = f"Bearer {token}".encode()
 

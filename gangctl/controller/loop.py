@@ -34,7 +34,7 @@ from gangctl.core.lifecycle.plan import AskScan, Event, Plan
 from gangctl.core.policy.checks import AskCheck
 from gangctl.telemetry import logs
 from gangctl.telemetry.logs import DecisionLog
-from gangctl.telemetry.port import Telemetry
+from gangctl.telemetry.port import TelemetryFanout
 from gangctl.words.decisions import unstored
 
 log = logging.getLogger(__name__)
@@ -117,7 +117,7 @@ Decide = Callable[[float, GangJob, Observed], Plan]
 class Loop:
     """Reconciles every gang of a cluster."""
 
-    def __init__(self, cluster: Cluster, hub: Hub, wakes: Wakes, decide: Decide, telemetry: Telemetry) -> None:
+    def __init__(self, cluster: Cluster, hub: Hub, wakes: Wakes, decide: Decide, telemetry: TelemetryFanout) -> None:
         self._cluster = cluster
         self._hub = hub
         self.wakes = wakes
@@ -172,7 +172,7 @@ class Loop:
         self._unstored.pop(uid, None)
         self._hub.forget(uid)
         self.wakes.forget(uid)
-        self._telemetry.gang_gone(uid)
+        self._telemetry.report(lambda one: one.gang_gone(uid))
 
     async def _count(self, uid: str) -> None:
         """Count the gang for the brake, before each decision about it and in a turn of the loop of its own."""
@@ -200,20 +200,22 @@ class Loop:
             return None
         self._unreadable.pop(uid, None)
         logs.set_gang(job)
-        self._telemetry.round_began(job)
+        stored = job
+        self._telemetry.report(lambda one: one.round_began(stored))
         found = await self._decided(uid, job.metadata.namespace)
         if found is None:
             return 0.0
         now, job, observed, plan, seconds = found
         decided = time.monotonic()
-        self._telemetry.decision_finished(seconds)
+        self._telemetry.report(lambda one: one.decision_finished(seconds))
         requested = tuple(action for action in plan.actions if not isinstance(action, AskScan | AskCheck | ReadOutput))
         actions.keep(requested)
         await asyncio.sleep(0)  # A large gang must not keep the loop from all others.
         if plan.status is not None and plan.status != job.status:
             before, job = job, await self._cluster.write_status(job, plan.status)
             self.brake.status_written(now, before, job)
-            self._telemetry.status_written(before, job, time.monotonic() - decided)
+            took, both = time.monotonic() - decided, (before, job)
+            self._telemetry.report(lambda one: one.status_written(*both, took))
             self.wakes.wake(uid)  # The new status may have consequences at once.
             logs.set_gang(job)
         decision_log.log_plan(job, plan)
@@ -227,7 +229,7 @@ class Loop:
             await self._emit(job, event)
         # The plan does not know of a pod that vanished since: its report may be the last evidence of it.
         pods = {pod.uid for pod in (*observed.pods, *self._cluster.pods(uid))}
-        self._hub.prune(uid, pods | {entry.pod for entry in job.status.awaited})
+        self._hub.reports.prune(uid, pods | {entry.pod for entry in job.status.awaited})
         await asyncio.sleep(PAUSE_FACTOR * seconds)
         pauses = (plan.requeue_after, actions.due_in)
         return min((pause for pause in pauses if pause is not None), default=None)
@@ -271,10 +273,10 @@ class Loop:
     def observed(self, uid: str) -> Observed:
         """Return what is observed of one gang now."""
         job = self._cluster.gang(uid)
-        scanned, scanned_at = self._hub.scanned(uid)
+        scanned, scanned_at = self._hub.reports.scanned(uid)
         return Observed(
             pods=self._cluster.pods(uid),
-            heard=self._hub.heard(uid),
+            heard=self._hub.reports.heard(uid),
             lost_nodes=self._cluster.lost_nodes(),
             nodes=self._cluster.nodes(),
             scanned=scanned,

@@ -102,11 +102,7 @@ def _of_gang(record: logging.LogRecord) -> str:
 
 
 def set_up(style: str, path: Path | None, level: int = logging.INFO) -> None:
-    """Log entries of ``level`` and above to a file (appended to) or to stderr.
-
-    Raises:
-        OSError: the file can't be written.
-    """
+    """Log entries of ``level`` and above to a file (appended to) or to stderr."""
     handler = logging.StreamHandler(sys.stderr) if path is None else logging.FileHandler(path, encoding="utf-8")
     handler.setFormatter(JsonFormatter() if style == "json" else TextFormatter())
     handler.addFilter(GangContextFilter())

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Protocol
 
 from gangctl.api.gangjob import GangJob
 
 log = logging.getLogger(__name__)
 
 
-class Telemetry(Protocol):
-    """Observes one loop, which is one term of one leader. Durations are in seconds."""
+class Telemetry:
+    """Observes one loop, which is one term of one leader. Durations are in seconds. A method does nothing by itself."""
 
     def round_began(self, job: GangJob) -> None:
         """A round of the loop begins with this stored object."""
@@ -41,27 +40,8 @@ class TelemetryFanout:
         self._failed: set[Telemetry] = set()
         """Those whose first error was logged."""
 
-    def round_began(self, job: GangJob) -> None:
-        """See :class:`Telemetry`."""
-        self._report(lambda one: one.round_began(job))
-
-    def decision_finished(self, seconds: float) -> None:
-        """See :class:`Telemetry`."""
-        self._report(lambda one: one.decision_finished(seconds))
-
-    def status_written(self, before: GangJob, after: GangJob, seconds: float) -> None:
-        """See :class:`Telemetry`."""
-        self._report(lambda one: one.status_written(before, after, seconds))
-
-    def action_finished(self, action: str, seconds: float, *, done: bool) -> None:
-        """See :class:`Telemetry`."""
-        self._report(lambda one: one.action_finished(action, seconds, done=done))
-
-    def gang_gone(self, uid: str) -> None:
-        """See :class:`Telemetry`."""
-        self._report(lambda one: one.gang_gone(uid))
-
-    def _report(self, report: Callable[[Telemetry], None]) -> None:
+    def report(self, report: Callable[[Telemetry], None]) -> None:
+        """Call a method of each."""
         for one in self._parts:
             try:
                 report(one)

@@ -35,7 +35,7 @@ async def test_a_client_that_hung_up_before_its_turn_costs_no_handshake(tls: ssl
         for _ in range(50):  # The event loop stands still meanwhile, so they wait in the kernel.
             socket.create_connection((address.hostname, address.port)).close()
         await dial(here)
-        assert here.hub.refused["TooSlow"] == 50
+        assert here.hub.refusals.counts["TooSlow"] == 50
 
 
 async def test_connections_are_accepted_a_few_at_a_time(tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,6 +82,6 @@ async def test_a_client_that_hangs_up_while_its_token_is_checked_is_no_error(
         await asyncio.wait([dialling])
         await gone.wait()
         checked.set()
-        await until_async("it is counted", lambda: here.hub.refused["TooSlow"])
+        await until_async("it is counted", lambda: here.hub.refusals.counts["TooSlow"])
         assert "Traceback" not in caplog.text
         await session.close()

@@ -85,7 +85,7 @@ async def test_a_flood_of_one_namespace_delays_no_other() -> None:
     async with aiohttp.ClientSession() as session, serving(session, identify=known) as here:
         here.hub.publish(job())
         async with flooded(here, FLOODERS):
-            await until_async("all of them flood", lambda: len(here.hub.heard(GANG)) == FLOODERS)
+            await until_async("all of them flood", lambda: len(here.hub.reports.heard(GANG)) == FLOODERS)
             member = await here.dial()  # One that is there before and reads nothing meanwhile would answer no ping.
             seconds = sorted([await answer_seconds(member, number) for number in range(ROUNDS)])
             assert seconds[ROUNDS * 9 // 10] < BOUND_SECONDS, seconds[-10:]
@@ -99,7 +99,7 @@ async def test_the_pods_of_a_flood_are_paused_and_told(monkeypatch: pytest.Monke
     async with aiohttp.ClientSession() as session, serving(session, identify=known) as here:
         here.hub.publish(job())
         async with flooded(here, FLOODERS) as printed:
-            await until_async("a pod is closed", lambda: here.hub.refused[ConnectionRefusal.FLOODING])
+            await until_async("a pod is closed", lambda: here.hub.refusals.counts[ConnectionRefusal.FLOODING])
             assert here.hub.intake.pauses[Owner.POD] >= intake.FLOOD
             async with asyncio.timeout(SECONDS):
                 assert b"its pod floods the controller" in await printed.readline()
@@ -120,7 +120,7 @@ async def test_thirty_two_pods_that_flood_delay_no_other_take_no_memory_and_lose
                     newest[f"flood-{at}"] = int(seq)
 
         async with flooded(here, MANY, FLOOD_SECONDS) as printed:
-            await until_async("all of them flood", lambda: len(here.hub.heard(GANG)) == MANY)
+            await until_async("all of them flood", lambda: len(here.hub.reports.heard(GANG)) == MANY)
             reading = asyncio.create_task(read(printed))
             while not reading.done():
                 seconds.append(await answer_seconds(member, len(seconds) + 1))
@@ -136,7 +136,7 @@ async def test_thirty_two_pods_that_flood_delay_no_other_take_no_memory_and_lose
             assert most - before < BOUND_MIB
 
             def are_heard() -> bool:
-                return {one.report.pod: one.report.seq for one in here.hub.heard(GANG)} == newest
+                return {one.report.pod: one.report.seq for one in here.hub.reports.heard(GANG)} == newest
 
             await until_async("the newest report of each is taken", are_heard)
         await session.close()

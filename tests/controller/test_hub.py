@@ -23,14 +23,14 @@ async def heard(here: Served, at: int = 0) -> wire.Report:
     """Wait until the hub knows worker-AT."""
     found = await until_async(
         f"the report of pod-{at} arrives",
-        lambda: [one for one in here.hub.heard("uid-g") if one.report.pod == f"pod-{at}"],
+        lambda: [one for one in here.hub.reports.heard("uid-g") if one.report.pod == f"pod-{at}"],
     )
     known: wire.Report = found[0].report
     return known
 
 
 def connected(here: Served) -> list[bool]:
-    return [one.connected for one in here.hub.heard("uid-g")]
+    return [one.connected for one in here.hub.reports.heard("uid-g")]
 
 
 async def test_a_member_that_reports_gets_the_directive_of_the_stored_object() -> None:
@@ -97,13 +97,14 @@ async def test_an_older_report_of_a_session_is_ignored() -> None:
         await sidecar.say(report(seq=6, attempt=2, phase=READY, stop_ms=7))
         await until_async(
             "the newest report is taken",
-            lambda: here.hub.heard("uid-g") and here.hub.heard("uid-g")[0].report.stop_ms == 7,
+            lambda: here.hub.reports.heard("uid-g") and here.hub.reports.heard("uid-g")[0].report.stop_ms == 7,
         )
-        assert here.hub.heard("uid-g")[0].report.seq == 6
+        assert here.hub.reports.heard("uid-g")[0].report.seq == 6
         assert here.woken == ["uid-g"] * 2, "what is old is no news"
         await sidecar.say(report(session="a-new-one", seq=1))
         await until_async(
-            "the report of the new session is taken", lambda: here.hub.heard("uid-g")[0].report.session == "a-new-one"
+            "the report of the new session is taken",
+            lambda: here.hub.reports.heard("uid-g")[0].report.session == "a-new-one",
         )
 
 
@@ -111,14 +112,16 @@ async def test_a_sidecar_that_reconnects_and_repeats_its_report_gets_its_directi
     async with served() as here:
         first = await here.dial()
         await first.say(report(seq=7))
-        await until_async("the report arrives", lambda: len(here.hub.heard("uid-g")) == 1)
+        await until_async("the report arrives", lambda: len(here.hub.reports.heard("uid-g")) == 1)
         await first.socket.close()
-        await until_async("the member counts as not connected", lambda: not here.hub.heard("uid-g")[0].connected)
+        await until_async(
+            "the member counts as not connected", lambda: not here.hub.reports.heard("uid-g")[0].connected
+        )
         here.hub.publish(job(2))
         again = await here.dial()
         await again.say(report(seq=7))
         assert (await again.hear()).attempt == 2
-        assert here.hub.heard("uid-g")[0].connected
+        assert here.hub.reports.heard("uid-g")[0].connected
 
 
 async def test_a_report_that_changes_only_ages_wakes_no_gang() -> None:
@@ -129,7 +132,7 @@ async def test_a_report_that_changes_only_ages_wakes_no_gang() -> None:
         await sidecar.say(report(seq=1, ends=(end,), progress=progress))
         await heard(here)
         await sidecar.say(report(seq=2, ends=(replace(end, age_ms=900),), progress=replace(progress, age_ms=900)))
-        await until_async("the second report is taken", lambda: here.hub.heard("uid-g")[0].report.seq == 2)
+        await until_async("the second report is taken", lambda: here.hub.reports.heard("uid-g")[0].report.seq == 2)
         assert here.woken == ["uid-g"]
         await sidecar.say(report(seq=3, ends=(end,), progress=replace(progress, step=11)))
         await until_async("the gang is woken again", lambda: here.woken == ["uid-g"] * 2)
@@ -144,7 +147,7 @@ async def test_a_member_whose_connection_ended_counts_as_not_connected() -> None
         await sidecar.socket.close()
         await until_async("the member counts as not connected", lambda: connected(here) == [False])
         assert here.woken == ["uid-g"]
-        assert here.hub.heard("uid-g")[0].report.attempt == 2
+        assert here.hub.reports.heard("uid-g")[0].report.attempt == 2
 
 
 async def test_a_report_is_kept_until_no_decision_needs_it() -> None:
@@ -157,12 +160,12 @@ async def test_a_report_is_kept_until_no_decision_needs_it() -> None:
         await until_async(
             "one of two members counts as not connected", lambda: sorted(connected(here)) == [False, True]
         )
-        here.hub.prune("uid-g", {"pod-0"})
-        assert len(here.hub.heard("uid-g")) == 2
-        here.hub.prune("uid-g", set())
-        assert [one.report.pod for one in here.hub.heard("uid-g")] == ["pod-1"], "a connected pod is kept"
+        here.hub.reports.prune("uid-g", {"pod-0"})
+        assert len(here.hub.reports.heard("uid-g")) == 2
+        here.hub.reports.prune("uid-g", set())
+        assert [one.report.pod for one in here.hub.reports.heard("uid-g")] == ["pod-1"], "a connected pod is kept"
         here.hub.forget("uid-g")
-        assert here.hub.heard("uid-g") == ()
+        assert here.hub.reports.heard("uid-g") == ()
         assert await there.closed() == aiohttp.WSCloseCode.GOING_AWAY
 
 
@@ -243,7 +246,7 @@ async def test_a_scan_is_sent_once_and_its_answer_wakes_the_gang_once() -> None:
         assert (await other.hear()).attempt == 2
         answer = wire.Scanned(1, "pod-0", (wire.Found("shared", 5, "/c/step-5", "7"),))
         await sidecar.say(answer)
-        await until_async("the answer to the scan is taken", lambda: here.hub.scanned("uid-g")[0] == answer)
+        await until_async("the answer to the scan is taken", lambda: here.hub.reports.scanned("uid-g")[0] == answer)
         await sidecar.say(answer)
         await sidecar.say(report())
         await heard(here)

@@ -25,7 +25,7 @@ from tests.wait import SECONDS, until_async
 
 
 def connected(here: Served) -> list[bool]:
-    return [one.connected for one in here.hub.heard("uid-g")]
+    return [one.connected for one in here.hub.reports.heard("uid-g")]
 
 
 @pytest.mark.parametrize(
@@ -42,8 +42,8 @@ async def test_a_client_without_a_pods_token_is_refused(header: dict[str, str], 
         with pytest.raises(aiohttp.WSServerHandshakeError) as raised:
             await here.session.ws_connect(here.url, headers=header)
         assert raised.value.status == 401
-        assert here.hub.refused == Counter({reason: 1})
-        assert here.hub.heard("uid-g") == ()
+        assert here.hub.refusals.counts == Counter({reason: 1})
+        assert here.hub.reports.heard("uid-g") == ()
 
 
 WRONG = [
@@ -74,7 +74,7 @@ async def test_a_wrong_message_closes_only_its_own_connection(
         assert await bad.closed() == aiohttp.WSCloseCode.POLICY_VIOLATION
         assert said in caplog.text
         assert "worker-0 (pod pod-0): its connection is closed" in caplog.text
-        assert sum(here.hub.refused.values()) == 1
+        assert sum(here.hub.refusals.counts.values()) == 1
         await good.say(report(1))
         assert (await good.hear()).pod == "pod-1"
         again = await here.dial("token-0")
@@ -87,7 +87,7 @@ async def test_an_oversize_message_closes_its_connection_with_1009() -> None:
         bad = await here.dial()
         await bad.say("x" * (wire.MAX_BYTES + 1))
         assert await bad.closed() == aiohttp.WSCloseCode.MESSAGE_TOO_BIG
-        assert here.hub.refused == Counter({"Broken": 1})
+        assert here.hub.refusals.counts == Counter({"Broken": 1})
 
 
 async def test_a_report_that_is_larger_than_a_real_one_closes_its_connection() -> None:
@@ -95,7 +95,7 @@ async def test_a_report_that_is_larger_than_a_real_one_closes_its_connection() -
         bad = await here.dial()
         await bad.say(wire.encode(report()).replace("{", "{" + " " * wire.MAX_REPORT_BYTES, 1))
         assert await bad.closed() == aiohttp.WSCloseCode.POLICY_VIOLATION
-        assert here.hub.refused == Counter({"Malformed": 1})
+        assert here.hub.refusals.counts == Counter({"Malformed": 1})
 
 
 async def test_the_answer_to_a_scan_may_be_larger_than_a_report() -> None:
@@ -108,7 +108,7 @@ async def test_the_answer_to_a_scan_may_be_larger_than_a_report() -> None:
         await member.hear()
         paths = tuple(wire.Found("t", step, "p" * 4096, "m") for step in range(wire.MAX_FOUND))
         await member.say(wire.Scanned(1, "pod-0", paths * 2))
-        await until_async("the answer is there", lambda: here.hub.scanned("uid-g")[0])
+        await until_async("the answer is there", lambda: here.hub.reports.scanned("uid-g")[0])
 
 
 async def test_a_pod_whose_gang_changed_gets_the_directives_of_its_newest_connection_only() -> None:
@@ -240,7 +240,7 @@ async def test_a_pod_that_floods_the_hub_with_pings_is_closed_and_pays_from_its_
             for _ in range(int(2 * SHARES[Owner.POD].burst / CONTROL_SECONDS)):
                 await member.socket.ping()
         assert await member.closed() == aiohttp.WSCloseCode.POLICY_VIOLATION
-        assert here.hub.refused[ConnectionRefusal.FLOODING] == 1
+        assert here.hub.refusals.counts[ConnectionRefusal.FLOODING] == 1
 
 
 async def test_a_few_pings_do_not_matter() -> None:
@@ -249,8 +249,8 @@ async def test_a_few_pings_do_not_matter() -> None:
         for _ in range(100):
             await member.socket.ping()
         await member.say(report())
-        await until_async("its report arrives", lambda: here.hub.heard("uid-g"))
-        assert here.hub.refused[ConnectionRefusal.FLOODING] == 0
+        await until_async("its report arrives", lambda: here.hub.reports.heard("uid-g"))
+        assert here.hub.refusals.counts[ConnectionRefusal.FLOODING] == 0
 
 
 async def test_a_header_that_is_too_long_puts_no_part_of_a_token_into_the_log(caplog: pytest.LogCaptureFixture) -> None:
@@ -260,5 +260,5 @@ async def test_a_header_that_is_too_long_puts_no_part_of_a_token_into_the_log(ca
             await here.session.get(
                 here.url.replace("ws", "http", 1), headers={"Authorization": "Bearer eyJsecret" + "a" * 9000}
             )
-        await until_async("it is refused", lambda: here.hub.refused[ConnectionRefusal.NO_REQUEST])
+        await until_async("it is refused", lambda: here.hub.refusals.counts[ConnectionRefusal.NO_REQUEST])
     assert "eyJsecret" not in caplog.text

@@ -63,7 +63,9 @@ async def test_a_pod_that_thaws_is_not_told_to_run_beside_its_successor() -> Non
         assert (await told(second)).verb is wire.Verb.RUN
         await second.say(replace(ready("second", 1, 2), phase=wire.Phase.RUNNING))
         await first.say(ready("first", 1, 2))
-        await until_async("both have spoken again", lambda: all(one.report.seq == 2 for one in hub.heard("uid-g")))
+        await until_async(
+            "both have spoken again", lambda: all(one.report.seq == 2 for one in hub.reports.heard("uid-g"))
+        )
         shown[:] = ["first"]
         again = stored(GangPhase.RUNNING, 1, "3")
         hub.publish(changed(again, status=changed(again.status, fencing=TOLD)))

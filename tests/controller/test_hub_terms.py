@@ -57,7 +57,7 @@ async def test_what_waits_to_be_sent_when_a_leader_is_frozen_is_not_sent_after_i
         here.hub.publish(job(attempt=3, version="2"))
         leader[0] = "wss://10.0.0.7:8443/v1/connect"  # Nothing has run since: the process was frozen.
         assert (await sidecar.socket.receive(SECONDS)).type in {aiohttp.WSMsgType.CLOSED, aiohttp.WSMsgType.ERROR}
-        assert here.hub.connected == 0
+        assert len(here.hub.connections) == 0
         leader[0] = None  # It has renewed its Lease after all: the member learns what it missed.
         again = await here.dial()
         await again.say(report(seq=2))
@@ -72,11 +72,11 @@ async def test_what_was_stored_in_an_earlier_term_directs_no_member_in_the_next(
         here.hub.publish(job(attempt=2))
         sidecar = await known(here)
         here.hub.end_term()
-        assert here.hub.heard("uid-g") == ()
+        assert here.hub.reports.heard("uid-g") == ()
         assert (await sidecar.socket.receive(SECONDS)).type in {aiohttp.WSMsgType.CLOSED, aiohttp.WSMsgType.ERROR}
         again = await here.dial()
         await again.say(report(seq=2))
-        await until_async("the report arrives", lambda: here.hub.heard("uid-g"))
+        await until_async("the report arrives", lambda: here.hub.reports.heard("uid-g"))
         await says_nothing(again)
         await session.close()
 
@@ -94,5 +94,5 @@ async def test_a_connection_whose_upgrade_ends_after_the_term_is_not_served() ->
         sidecar = await here.dial()
         frame = await sidecar.socket.receive(SECONDS)
         assert frame.type in {aiohttp.WSMsgType.CLOSED, aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.ERROR}
-        assert here.hub.connected == 0
+        assert len(here.hub.connections) == 0
         await session.close()

@@ -99,7 +99,7 @@ async def test_large_messages_pass_the_small_tls_buffer_both_ways(tls: ssl.SSLCo
         assert len(text) > 20 * listener.TLS_BUFFER_BYTES
         await sidecar.say(text)
         assert (await sidecar.hear()).reason == reason
-        assert here.hub.heard("uid-g")[0].report.ends == ends
+        assert here.hub.reports.heard("uid-g")[0].report.ends == ends
         await session.close()
 
 
@@ -115,7 +115,7 @@ async def test_a_standby_answers_with_the_leaders_address(tls: ssl.SSLContext) -
             assert raised.value.headers.get("Gang-Leader", "") == known
         leader[0] = None
         await dial(here)
-        assert here.hub.refused == Counter({"Standby": 2})
+        assert here.hub.refusals.counts == Counter({"Standby": 2})
 
 
 async def test_a_leader_that_loses_its_lease_aborts_all_connections_and_forgets_all_reports(
@@ -131,8 +131,8 @@ async def test_a_leader_that_loses_its_lease_aborts_all_connections_and_forgets_
         leader[0] = "wss://10.0.0.7:8443/v1/connect"
         here.hub.publish(job(attempt=3, version="2"))  # it has not noticed yet
         here.hub.end_term()
-        assert here.hub.connected == 0
-        assert here.hub.heard("uid-g") == ()
+        assert len(here.hub.connections) == 0
+        assert here.hub.reports.heard("uid-g") == ()
         for sidecar in sidecars:
             frame = await sidecar.socket.receive(10)
             assert frame.type in {aiohttp.WSMsgType.CLOSED, aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.ERROR}
@@ -163,7 +163,7 @@ async def test_a_sidecar_is_refused_when_the_lease_is_lost_during_its_authentica
         answer.set()
         with pytest.raises(aiohttp.WSServerHandshakeError, match="503"):
             await dialling
-        assert here.hub.connected == 0
+        assert len(here.hub.connections) == 0
 
 
 async def test_a_silent_or_slow_client_is_cut_off_in_time(tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,7 +187,7 @@ async def test_a_silent_or_slow_client_is_cut_off_in_time(tls: ssl.SSLContext, m
         await asyncio.gather(drips, return_exceptions=True)
         for writer in (one, two, tap):
             writer.close()
-        await until_async("a slow client is refused", lambda: here.hub.refused["TooSlow"] >= 1)
+        await until_async("a slow client is refused", lambda: here.hub.refusals.counts["TooSlow"] >= 1)
         here.hub.publish(job())
         await sidecar.say(report())
         assert await sidecar.hear(), "an authenticated sidecar may stay"
@@ -246,7 +246,7 @@ async def test_above_the_bound_the_address_with_the_most_pending_connections_los
             return [socket.create_connection(target, source_address=(source, 0)) for _ in range(count)]
 
         crowd = flood("127.0.0.2", 100)
-        await until_async("the flood is refused", lambda: here.hub.refused["TooMany"] >= 80)
+        await until_async("the flood is refused", lambda: here.hub.refusals.counts["TooMany"] >= 80)
         others = flood("127.0.0.3", 5)
         sidecar = await dial(here)
         here.hub.publish(job())

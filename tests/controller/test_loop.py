@@ -65,7 +65,7 @@ async def test_nothing_is_sent_created_deleted_or_emitted_while_a_write_hangs() 
     async with running(world, decide) as here:
         await began.wait()
         member = await here.member()
-        await until_async("the report arrives", lambda: here.served.hub.heard("uid-g"))
+        await until_async("the report arrives", lambda: here.served.hub.reports.heard("uid-g"))
         hearing = asyncio.create_task(member.hear())
         await asyncio.wait([hearing], timeout=0.1)
         assert not hearing.done()
@@ -115,7 +115,7 @@ async def test_a_gang_has_one_round_at_a_time_and_changes_meanwhile_cause_one_mo
         await until_async("the first round begins", lambda: rounds == 1)
         for at in range(4):
             await here.member(at)
-        await until_async("four reports arrive", lambda: len(here.served.hub.heard("uid-g")) == 4)
+        await until_async("four reports arrive", lambda: len(here.served.hub.reports.heard("uid-g")) == 4)
         for _ in range(100):
             here.wakes.wake("uid-g")
         assert rounds == 1
@@ -152,7 +152,9 @@ async def test_the_report_of_a_vanished_pod_is_kept_while_decisions_await_it() -
         sidecar = await here.member(0)
         await until_async("a round sees the pod and its report", lambda: seen[-1] == (1, 1))
         await sidecar.socket.close()
-        await until_async("the member counts as not connected", lambda: not here.served.hub.heard("uid-g")[0].connected)
+        await until_async(
+            "the member counts as not connected", lambda: not here.served.hub.reports.heard("uid-g")[0].connected
+        )
         awaited = lambda: (Awaited(member="worker-0", incarnation=0, pod="pod-0"),)  # noqa: E731
         world.shown["uid-g"] = ()
         here.wakes.wake("uid-g")
@@ -165,7 +167,7 @@ async def test_the_report_of_a_vanished_pod_is_kept_while_decisions_await_it() -
         await until_async("a later round sees the report without the pod", lambda: (0, 1) in seen)
         awaited = lambda: ()  # noqa: E731
         here.wakes.wake("uid-g")
-        await until_async("the report is forgotten", lambda: not here.served.hub.heard("uid-g"))
+        await until_async("the report is forgotten", lambda: not here.served.hub.reports.heard("uid-g"))
 
 
 async def test_a_gang_that_is_gone_is_forgotten_and_can_return() -> None:
@@ -176,7 +178,7 @@ async def test_a_gang_that_is_gone_is_forgotten_and_can_return() -> None:
         before = world.jobs.pop("uid-g")
         here.wakes.wake("uid-g")
         await sidecar.closed()
-        assert here.served.hub.heard("uid-g") == ()
+        assert here.served.hub.reports.heard("uid-g") == ()
         world.jobs["uid-g"] = before
         here.wakes.wake("uid-g")
         again = await here.member()
@@ -244,8 +246,8 @@ async def test_a_gang_that_cannot_be_read_is_left_alone_with_its_connections() -
         here.wakes.wake("uid-g")
         await until_async("the round is over", lambda: not here.wakes.is_set("uid-g"))
         await sidecar.say(report(0, seq=2, phase=wire.Phase.READY, attempt=1))
-        await until_async("its report still arrives", lambda: here.served.hub.heard("uid-g")[0].report.seq == 2)
-        assert here.served.hub.connected == 1
+        await until_async("its report still arrives", lambda: here.served.hub.reports.heard("uid-g")[0].report.seq == 2)
+        assert len(here.served.hub.connections) == 1
         done = len(world.done)
         world.broken.clear()
         world.change("uid-g", attempt_after(world.jobs["uid-g"], 2))

@@ -40,7 +40,7 @@ async def test_a_job_that_is_published_between_slices_is_what_the_rest_is_told(
         sidecars = [await here.dial(f"token-{at}") for at in range(5)]
         for at, sidecar in enumerate(sidecars):
             await sidecar.say(report(at))
-        await until_async("all reports arrive", lambda: len(here.hub.heard("uid-g")) == len(sidecars))
+        await until_async("all reports arrive", lambda: len(here.hub.reports.heard("uid-g")) == len(sidecars))
         here.hub.publish(job(version="1"))
         assert len(told) == turns.SLICE, "the others are told in later turns"
         here.hub.publish(job(version="2"))

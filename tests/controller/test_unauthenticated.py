@@ -128,7 +128,7 @@ async def test_only_the_token_of_a_running_member_is_accepted(here: Guarded) -> 
     for shown, expected in refusals.items():
         assert await here.refused(shown) == expected
     reasons = [reason for _, reason in refusals.values()]
-    assert here.served.hub.refused == Counter({reason: reasons.count(reason) for reason in reasons})
+    assert here.served.hub.refusals.counts == Counter({reason: reasons.count(reason) for reason in reasons})
     assert await here.goes_on(member) < BOUND_SECONDS
 
 
@@ -149,8 +149,8 @@ async def test_a_member_can_report_only_for_itself(here: Guarded) -> None:
     await here.goes_on(victim)
     await liar.say(report(0, seq=100, attempt=99))
     assert await liar.closed() == aiohttp.WSCloseCode.POLICY_VIOLATION
-    assert here.served.hub.refused == Counter({"WrongIdentity": 1})
-    assert here.served.hub.heard(GANG)[0].report.attempt == 0
+    assert here.served.hub.refusals.counts == Counter({"WrongIdentity": 1})
+    assert here.served.hub.reports.heard(GANG)[0].report.attempt == 0
     assert await here.goes_on(victim) < BOUND_SECONDS
 
 
@@ -217,12 +217,12 @@ async def test_slow_clients_are_cut_off_and_a_member_connects_meanwhile(
     late = await here.dial(token(1))
     await late.say(report(1))
     assert await here.goes_on(member) < BOUND_SECONDS
-    assert here.served.hub.refused["TooSlow"] == 0, "they are still there"
+    assert here.served.hub.refusals.counts["TooSlow"] == 0, "they are still there"
     monkeypatch.setattr(listener, "ADMISSION_SECONDS", 2)
     hurried = await knock(50)
     drips += [asyncio.create_task(drip(writer)) for writer in hurried]
     await until_async("every slow client is cut off", lambda: all(writer.is_closing() for writer in hurried))
-    assert here.served.hub.refused["TooSlow"] > 0
+    assert here.served.hub.refusals.counts["TooSlow"] > 0
     for writer in (*patient, *hurried):
         writer.close()
     await asyncio.gather(*drips, return_exceptions=True)
@@ -246,9 +246,9 @@ async def test_three_hundred_members_can_reconnect_at_once(here: Guarded) -> Non
     sidecars = await asyncio.gather(*(here.dial(one) for one in tokens))
     ended.set()
     await feeling
-    assert len(sidecars) == here.served.hub.connected == members
+    assert len(sidecars) == len(here.served.hub.connections) == members
     assert here.issuer.fetched == 1
-    assert here.served.hub.refused == Counter({})
+    assert here.served.hub.refusals.counts == Counter({})
     assert slowest < BOUND_SECONDS
 
 
@@ -257,5 +257,5 @@ async def test_a_known_member_can_reconnect_while_the_api_server_is_away(here: G
     here.issuer.hidden = web.Response(status=503)
     sidecar = await here.dial(token(1))
     await sidecar.say(report(1))
-    await until_async("the report arrives", lambda: len(here.served.hub.heard(GANG)) == 1)
-    assert isinstance(here.served.hub.heard(GANG)[0].report, wire.Report)
+    await until_async("the report arrives", lambda: len(here.served.hub.reports.heard(GANG)) == 1)
+    assert isinstance(here.served.hub.reports.heard(GANG)[0].report, wire.Report)

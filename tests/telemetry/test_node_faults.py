@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gangctl.api.incident import Incident, IncidentLevel
-from gangctl.telemetry.metrics.exposition import MAX_NODES, OTHER_NODES
+from gangctl.telemetry.metrics.exposition import MAX_NODES, OTHERS
 from gangctl.telemetry.metrics.process import Metrics
 from tests.telemetry.gangs import at_fault, gang, incident, later
 from tests.telemetry.samples import FakeSources, value
@@ -56,4 +56,4 @@ def test_what_only_the_ladder_moved_is_no_fault_of_the_node_and_what_a_rule_move
 def test_nodes_beyond_the_bound_share_a_series() -> None:
     registry = stored(*(at_fault(number + 2, f"node-{number}") for number in range(MAX_NODES + 3))).registry
     assert value(registry, NAME, node="node-0") == 1
-    assert value(registry, NAME, node=OTHER_NODES) == 3
+    assert value(registry, NAME, node=OTHERS) == 3

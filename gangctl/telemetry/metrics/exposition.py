@@ -14,7 +14,6 @@ from prometheus_client.exposition import generate_latest as plain
 from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST as OPEN_METRICS
 from prometheus_client.openmetrics.exposition import generate_latest as open_metrics
 
-from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import Incident
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase
@@ -27,42 +26,26 @@ from gangctl.api.status import GangPhase
 
 NAMESPACES: Final = 200
 """How many namespaces get their own series: the first ones that are seen."""
-OTHER_NAMESPACES: Final = "_other"
-"""All other namespaces. A namespace cannot have such a name."""
 OTHER_REASON: Final = "Other"
 MAX_NODES: Final = 200
 """How many nodes at fault get their own series: the first ones that are seen."""
-OTHER_NODES: Final = "_other"
-"""All other nodes. A node cannot have such a name."""
+OTHERS: Final = "_other"
+"""All other namespaces or nodes. None of them can have such a name."""
 GANG_PHASES: Final = tuple(phase for phase in GangPhase if phase is not GangPhase.NEW)
 _REASONS: Final = frozenset(reason.value for reason in Reason)
 
 
-class Namespaces:
-    """The namespaces that have their own series, for the lifetime of this process."""
+class LabelValues:
+    """The names that have their own series, for the lifetime of this process."""
 
-    def __init__(self) -> None:
-        self._seen: set[str] = set()
-
-    def label(self, job: GangJob) -> str:
-        """The label value of the gang's namespace."""
-        name = job.metadata.namespace
-        if name not in self._seen and len(self._seen) >= NAMESPACES:
-            return OTHER_NAMESPACES
-        self._seen.add(name)
-        return name
-
-
-class Nodes:
-    """The nodes that have their own series, for the lifetime of this process: those on which a fault was seen."""
-
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
+        self._most = most
         self._seen: set[str] = set()
 
     def label(self, name: str) -> str:
-        """The label value of a node."""
-        if name not in self._seen and len(self._seen) >= MAX_NODES:
-            return OTHER_NODES
+        """The label value of a name."""
+        if name not in self._seen and len(self._seen) >= self._most:
+            return OTHERS
         self._seen.add(name)
         return name
 

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import Incident, IncidentLevel, PhaseMilliseconds
 from gangctl.core.record.incidents import node_faults
-from gangctl.telemetry.metrics.exposition import Nodes, cause_label
+from gangctl.telemetry.metrics.exposition import MAX_NODES, LabelValues, cause_label
 
 BUCKETS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
 """From a restart of processes (a second) to a pod that waits for a node (half an hour)."""
@@ -61,7 +61,7 @@ class IncidentMetrics:
             "Processes of restarts that could be forked or go on, by how they started.",
             ["namespace", "type"],
         )
-        self._nodes = Nodes()
+        self._nodes = LabelValues(MAX_NODES)
         self._node_faults = counter(
             "gangctl_node_faults",
             "Faults seen on a node: of a device, or those for which a rule or the framework asked for a new pod.",

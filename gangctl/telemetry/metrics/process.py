@@ -16,9 +16,10 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.status import Status
 from gangctl.core.lifecycle.plan import PlannedAction
 from gangctl.core.policy.brake import BrakeState
-from gangctl.telemetry.metrics.exposition import Exposition, Namespaces
+from gangctl.telemetry.metrics.exposition import NAMESPACES, Exposition, LabelValues
 from gangctl.telemetry.metrics.gangs import BUCKETS, GangMetrics
 from gangctl.telemetry.metrics.incidents import IncidentMetrics
+from gangctl.telemetry.port import Telemetry
 
 # Metrics that other parts count: the hub, the watches, the election, the span exporter. Read at each scrape.
 
@@ -189,13 +190,13 @@ _DECIDE_SECONDS: Final = (0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.0
 _CALL_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
 
-class Metrics:
-    """A :class:`~gangctl.telemetry.port.Telemetry` over all terms of one process."""
+class Metrics(Telemetry):
+    """Counts over all terms of one process."""
 
     def __init__(self, sources: Sources) -> None:
         self.registry = CollectorRegistry()
         self.exposition = Exposition(self.registry)
-        self._namespaces = Namespaces()
+        self._namespaces = LabelValues(NAMESPACES)
         self._known: dict[str, GangJob] = {}
         """By UID: the stored object of each gang of this term that was counted last."""
         self._gangs = GangMetrics(sources.leads)
@@ -258,7 +259,7 @@ class Metrics:
         self._gangs.drop_all()
 
     def _begin(self, job: GangJob) -> None:
-        namespace = self._namespaces.label(job)
+        namespace = self._namespaces.label(job.metadata.namespace)
         self._incidents.begin(namespace)
         for bucket in BUCKETS:
             self._spent.labels(namespace, bucket)
@@ -267,7 +268,7 @@ class Metrics:
     def _count(self, before: GangJob, after: GangJob) -> None:
         """Count what is new since the object that was counted last."""
         self._known[after.metadata.uid] = after
-        namespace = self._namespaces.label(after)
+        namespace = self._namespaces.label(after.metadata.namespace)
         self._incidents.count(namespace, before, after)
         for bucket, had, has in zip(BUCKETS, _spent(before.status), _spent(after.status), strict=True):
             if has > had:

@@ -22,6 +22,7 @@ from gangctl.api.status import ENDED
 from gangctl.cluster import clock
 from gangctl.core.facts.trace_context import trace_of
 from gangctl.story.spans import MEMBER, Span, incident_spans, is_complete
+from gangctl.telemetry.port import Telemetry
 from gangctl.telemetry.tracing.exporter import Exporter, NoExporter, SettingError, SpanCounts, collector
 
 log = logging.getLogger(__name__)
@@ -49,8 +50,8 @@ class _GangSpans:
         return [one for one in reversed(self.job.status.incidents) if trace_of(self.job, one) not in self.done]
 
 
-class IncidentTracer:
-    """A :class:`~gangctl.telemetry.port.Telemetry` over all terms of one process."""
+class IncidentTracer(Telemetry):
+    """Traces restarts over all terms of one process. The next round sees a status that was written."""
 
     def __init__(self, exporter: Exporter) -> None:
         self._exporter = exporter
@@ -103,15 +104,6 @@ class IncidentTracer:
     async def close(self) -> None:
         """Export the spans that wait, for a limited time."""
         await self._exporter.close()
-
-    def decision_finished(self, seconds: float) -> None:
-        """Do nothing: rounds are not traced."""
-
-    def status_written(self, before: GangJob, after: GangJob, seconds: float) -> None:
-        """Do nothing: the next round sees the new status."""
-
-    def action_finished(self, action: str, seconds: float, *, done: bool) -> None:
-        """Do nothing: rounds are not traced."""
 
     def _check_unfinished(self, now: float) -> None:
         for uid, found in tuple(self._unfinished.items()):
