@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from argparse import ArgumentTypeError
 from collections.abc import Callable
 from difflib import get_close_matches
@@ -13,6 +14,8 @@ from gangctl.cli.errors import UserError
 from gangctl.core.facts.gang import holders
 from gangctl.core.facts.layout import Numbering, members_of, number_places
 
+LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+"""Names of namespaces, gangs and Leases."""
 _LAST_SIGNAL: Final = 64
 _LARGEST: Final = 2**53
 """The largest number that each program can read in JSON."""
@@ -32,6 +35,15 @@ def number(least: int, most: int, what: str) -> Callable[[str], int]:
 exit_code: Final = number(0, 255, "an exit code: use a number from 0 to 255")
 rank: Final = number(0, _LARGEST, "a rank: use 0, 1, 2 ...")
 step: Final = number(0, _LARGEST, "a step: use a whole number from 0 on")
+attempt: Final = number(0, _LARGEST, "the number of an attempt")
+
+
+def namespaced_name(text: str) -> str:
+    """``NAMESPACE/NAME`` as it is, for argparse, checked because both become parts of paths."""
+    namespace, _, name = text.partition("/")
+    if not (LABEL.fullmatch(namespace) and LABEL.fullmatch(name)):
+        raise ArgumentTypeError(f"{text!r:.80} instead of NAMESPACE/NAME")
+    return text
 
 
 def signal_number(text: str) -> tuple[str, int]:
@@ -73,11 +85,7 @@ def members_of_role(job: GangJob, role: str) -> list[str]:
 
 
 def member_of_rank(job: GangJob, its: int, role: str | None) -> str:
-    """The member that has the rank in this attempt. Ranks start at 0 in each process group; a role selects the group.
-
-    Raises:
-        UserError: there is no such rank, or several groups have it.
-    """
+    """The member that has the rank in this attempt. Ranks start at 0 in each process group, which a role selects."""
     places = [] if role is None else members_of_role(job, role)
     numbering = number_places(job.spec)
     ranks = {place: there for place, there in numbering.ranks.items() if role is None or place in places}

@@ -61,11 +61,7 @@ class GangView:
 
 
 def view_gang(state: StateDirectory, store: GangStore, now: float) -> GangView:
-    """View a local gang; ``now`` in seconds since the epoch. This is blocking.
-
-    Raises:
-        ClusterError: the stored gang can't be read.
-    """
+    """View a local gang; ``now`` in seconds since the epoch. This is blocking."""
     job = store.read()
     try:
         pods = pod_record.load_all(store.folder)
@@ -79,11 +75,7 @@ def view_gang(state: StateDirectory, store: GangStore, now: float) -> GangView:
 
 
 def view_removed(store: GangStore, at: float) -> GangView:
-    """View a gang that was removed at this time, in seconds since the epoch, as it was stored last.
-
-    Raises:
-        ClusterError: the stored gang can't be read.
-    """
+    """View a gang that was removed at this time, in seconds since the epoch, as it was stored last."""
     job = store.read_removed()
     now = _as_stored(snapshot(at, job, Observed()), job)
     return GangView(job, now, (), live=False, stopped="; ".join(interrupted(job, at)))

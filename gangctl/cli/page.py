@@ -84,11 +84,7 @@ class PageProxy:
     """A listener for one user's browser. It listens from the start, and answers in :meth:`serving`."""
 
     def __init__(self, upstream: Upstream, port: int = 0) -> None:
-        """``port``: 0 = any free one.
-
-        Raises:
-            UserError: another process has the port.
-        """
+        """``port``: 0 = any free one."""
         self._upstream = upstream
         self._secret = secrets.token_urlsafe(32)
         self._codes: set[str] = set()

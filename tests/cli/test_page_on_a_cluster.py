@@ -242,10 +242,6 @@ async def _contains(ask: Any, text: str) -> bool:
 
 async def test_on_a_cluster_each_reason_why_there_is_no_page_is_told() -> None:
     async with serving() as (api, client):
-        with pytest.raises(UserError, match="use NAMESPACE/NAME"):
-            LeadingController(client, PageAccess(lease="gangctl"))
-        with pytest.raises(UserError, match="--service-account is 'x/': use NAMESPACE/NAME"):
-            LeadingController(client, PageAccess(service_account="x/"))
         with pytest.raises(UserError, match=r"checks tokens, and the kubeconfig has none: .* --service-account"):
             await check_page(LeadingController(client, ACCESS))
         api.faults += [Reviewer(), PortForwarding()]

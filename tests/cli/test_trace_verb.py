@@ -87,7 +87,7 @@ def test_an_incident_that_is_no_number_is_rejected(
     with pytest.raises(SystemExit) as ended:
         main(["trace", "demo", f"--incident={word}", *stored(tmp_path, linked())])
     assert ended.value.code == 2
-    assert "is not the number of an attempt" in capsys.readouterr().err
+    assert "isn't the number of an attempt" in capsys.readouterr().err
 
 
 def test_a_gang_without_incidents_is_no_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

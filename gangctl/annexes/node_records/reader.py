@@ -12,8 +12,8 @@ from gangctl.annexes.node_records import stored
 from gangctl.annexes.node_records.records import NodeRecord, Records
 from gangctl.api.gangjob import GangJob
 from gangctl.api.names import LABEL_UID
+from gangctl.cli.arguments import namespaced_name
 from gangctl.cli.errors import UserError, hint
-from gangctl.cli.targets.leader import parts_of
 from gangctl.cli.targets.port import DEFAULT_LEASE
 from gangctl.cluster.kube import paths
 from gangctl.cluster.kube.client import Client, Forbidden, NotFound
@@ -30,6 +30,7 @@ def configure_controller(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--controller",
         metavar="NAMESPACE/NAME",
+        type=namespaced_name,
         default=DEFAULT_LEASE,
         help="Lease of the controller whose records these are (default: %(default)s)",
     )
@@ -110,7 +111,7 @@ def named(records: Records, node: str) -> NodeRecord:
 
 
 async def _config_map(client: Client, controller: str) -> dict[str, Any]:
-    namespace, lease = parts_of(controller, "--controller")
+    namespace, _, lease = controller.partition("/")
     name = stored.name_of_map(lease)
     try:
         found: dict[str, Any] = json.loads(await client.request("GET", paths.config_map(namespace, name)))

@@ -7,7 +7,6 @@ continue without it. At most one `gangctl run` may use a state directory, becaus
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import os
 import signal
 import sys
@@ -18,8 +17,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gangctl.cli.errors import UserError
-from gangctl.cluster.errors import Retryable, Terminal
-from gangctl.cluster.local.layout import StateDirectory, only_controller
+from gangctl.cluster.errors import Terminal
+from gangctl.cluster.local.layout import StateDirectory, only_controller, only_process
 
 QUICK_SECONDS: Final = 10.0
 """A controller that lives for a shorter time counts as a quick death."""
@@ -128,32 +127,19 @@ def only_run(state: StateDirectory) -> Iterator[None]:
     """Hold the run lock of a state directory, once its previous controller has exited.
 
     Raises:
-        UserError: another run holds the lock, or the directory is not writable.
+        UserError: the directory isn't writable, or its controller goes on.
+        ClusterError: another run holds the lock, or it can't be written.
     """
     try:
         state.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(state.run_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise UserError(
             f"{error.filename} can't be written: {error.strerror}; choose another --state-dir or make it writable"
         ) from None
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.read(descriptor, 64).decode(errors="replace").strip() or "unknown"
-            raise UserError(
-                f"another gangctl run (process {holder}) uses {state.path}; end it, or choose another --state-dir"
-            ) from None
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, f"{os.getpid()}\n".encode())
+    busy = f"uses {state.path}; end it, or choose another --state-dir"
+    with only_process(state.run_lock, lambda holder: f"another gangctl run (process {holder}) {busy}"):
         _await_no_controller(state)
         yield
-        os.ftruncate(descriptor, 0)
-    except OSError as error:
-        raise UserError(f"{state.run_lock} can't be written: {error.strerror}") from None
-    finally:
-        os.close(descriptor)
 
 
 def _await_no_controller(state: StateDirectory) -> None:
@@ -162,8 +148,6 @@ def _await_no_controller(state: StateDirectory) -> None:
         try:
             with only_controller(state):
                 return
-        except Retryable as error:
-            raise UserError(str(error)) from None
         except Terminal as error:
             if time.monotonic() >= deadline:
                 raise UserError(f"{error}; gangctl run did not start it, or it hangs: end it first") from None

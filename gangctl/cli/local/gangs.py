@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,6 @@ from gangctl.api.status import ENDED
 from gangctl.api.stored import roles_hash
 from gangctl.cli.errors import UserError, hint
 from gangctl.cli.manifests import unknown_field_texts
-from gangctl.cluster.errors import ClusterError, Terminal
 from gangctl.cluster.local.gang_store import GangStore
 from gangctl.cluster.local.layout import DEFAULT_STATE_DIRECTORY, StateDirectory
 from gangctl.cluster.local.log_files import rotated_path
@@ -59,10 +57,7 @@ def names_with_removed(state: StateDirectory) -> list[str]:
 
 def find_gang(state: StateDirectory, name: str, *, or_removed: bool = False) -> GangStore:
     """Find the store of a gang; with ``or_removed``, also of a gang that Ctrl-C has removed: its logs are left."""
-    try:
-        store = GangStore(state.gang(name))
-    except Terminal as error:
-        raise UserError(str(error)) from None
+    store = GangStore(state.gang(name))
     if store.stamp() is None:
         if store.folder.removed.is_file():
             if or_removed:
@@ -79,19 +74,7 @@ def find_gang(state: StateDirectory, name: str, *, or_removed: bool = False) -> 
 def read_logged(state: StateDirectory, name: str) -> GangJob:
     """The gang whose logs are there: as it is stored, or as it was when it was removed."""
     store = find_gang(state, name, or_removed=True)
-    return read_gang(store) if store.removed_at() is None else _read(store.read_removed)
-
-
-def read_gang(store: GangStore) -> GangJob:
-    """The gang as it is stored; UserError if the file can't be read."""
-    return _read(store.read)
-
-
-def _read(read: Callable[[], GangJob]) -> GangJob:
-    try:
-        return read()
-    except ClusterError as error:
-        raise UserError(str(error)) from None
+    return store.read() if store.removed_at() is None else store.read_removed()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,22 +92,19 @@ def submit_gang(state: StateDirectory, job: GangJob, working_directory: Path) ->
     """Store the gang of a manifest, or take over the stored one; UserError if it can't run here or doesn't fit."""
     store = GangStore(state.gang(job.metadata.name))
     notes = (*ignored_fields(job), *unknown_field_texts(job))
-    try:
-        old = None if store.stamp() is None else read_gang(store)
-        is_taken_over = old is not None and old.status.phase not in ENDED
-        wrong = run_obstacles(job, None if is_taken_over else working_directory)
-        if wrong:
-            raise UserError("the manifest can't be run on this machine:\n" + "\n".join(f"  {text}" for text in wrong))
-        if old is not None and is_taken_over:
-            return Submission(store, _take_over(store, old, job.spec), notes)
-        has_logs = _put_aside(state, store)
-        store.create(job, working_directory)
-        what = f"gang {job.metadata.name} is created"
-        what += "" if old is None else f"; it replaces the one that has {old.status.phase.lower()}"
-        what += f"; gangctl logs {job.metadata.name} --previous has the logs of the one before" if has_logs else ""
-        return Submission(store, what, notes)
-    except ClusterError as error:
-        raise UserError(str(error)) from None
+    old = None if store.stamp() is None else store.read()
+    is_taken_over = old is not None and old.status.phase not in ENDED
+    wrong = run_obstacles(job, None if is_taken_over else working_directory)
+    if wrong:
+        raise UserError("the manifest can't be run on this machine:\n" + "\n".join(f"  {text}" for text in wrong))
+    if old is not None and is_taken_over:
+        return Submission(store, _take_over(store, old, job.spec), notes)
+    has_logs = _put_aside(state, store)
+    store.create(job, working_directory)
+    what = f"gang {job.metadata.name} is created"
+    what += "" if old is None else f"; it replaces the one that has {old.status.phase.lower()}"
+    what += f"; gangctl logs {job.metadata.name} --previous has the logs of the one before" if has_logs else ""
+    return Submission(store, what, notes)
 
 
 def remove_gang(store: GangStore) -> None:

@@ -83,11 +83,7 @@ class LocalRun:
         """Newest entry of each member, because records of ended pods are removed."""
 
     async def run(self) -> int:
-        """Run until the end and return the exit code.
-
-        Raises:
-            ClusterError: the stored gang can't be read, or its processes can't be ended.
-        """
+        """Run until the end and return the exit code."""
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
             if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # nohup

@@ -14,7 +14,6 @@ import shutil
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from gangctl.api.changes import changed
@@ -28,8 +27,8 @@ from gangctl.cli.targets.port import Say
 from gangctl.cluster.errors import ClusterError, Retryable
 from gangctl.cluster.local import pod_record, process
 from gangctl.cluster.local.gang_store import GangStore
-from gangctl.cluster.local.layout import PodFolder, StateDirectory
-from gangctl.cluster.local.pod_record import PodRecord, controller_pid
+from gangctl.cluster.local.layout import StateDirectory
+from gangctl.cluster.local.pod_record import controller_pid
 from gangctl.cluster.local.termination import find_processes, pod_processes, store_suspension, teardown
 from gangctl.words.text import listed
 
@@ -91,7 +90,7 @@ def delete_local(state: StateDirectory, store: GangStore, seconds: float | None,
             say(f"{name}: {error}; it is removed without a stop before")
             deadline += job.spec.recovery.planned_stop_grace_period_seconds + _LOCAL_MARGIN_SECONDS
     remove_gang(store)
-    while _controller(state) is not None and _records(store) and time.monotonic() < deadline:
+    while _controller(state) is not None and pod_record.load_readable(store.folder)[0] and time.monotonic() < deadline:
         time.sleep(_LOCAL_POLL_SECONDS)
     if _living(store):
         asyncio.run(teardown(state, name, 0))
@@ -160,20 +159,10 @@ def _members_text(living: list[str]) -> str:
 
 
 def _living(store: GangStore) -> list[str]:
-    """Members with a pod of which a process runs."""
-    records = _records(store)
+    """Members with a pod of which a process runs. Pods come and go; a teardown reports those that can't be read."""
+    records, _ = pod_record.load_readable(store.folder)
     found = find_processes() if records else {}
     return sorted({one.member for one in records if any(pod_processes(one, found)) or process.find_marked(one.uid)})
-
-
-def _records(store: GangStore) -> list[PodRecord]:
-    """The records that can be read: pods come and go, and a teardown reports the others when all have ended."""
-    found: list[PodRecord] = []
-    for path in sorted(store.folder.pods.glob("*")):
-        with suppress(ClusterError):
-            one = pod_record.load_pod(PodFolder(path))
-            found += [] if one is None else [one]
-    return found
 
 
 def _controller(state: StateDirectory) -> int | None:

@@ -6,7 +6,6 @@ Each call may raise UserError (it doesn't exist, or this release can't read it) 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeVar
 
@@ -14,6 +13,7 @@ from gangctl.api.changes import SpecChanges
 from gangctl.api.gangjob import GangJob, Spec
 from gangctl.api.model import Model
 from gangctl.api.names import API_VERSION, KIND, PLURAL
+from gangctl.cli.arguments import LABEL
 from gangctl.cli.errors import UserError, hint
 from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.kube.client import Client, NotFound
@@ -23,7 +23,6 @@ from gangctl.cluster.kube.reflector import list_all
 
 V = TypeVar("V")
 _API: Final = f"/apis/{API_VERSION}"
-_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _EXAMPLES: Final = ("jobset/NAME", "trainjob/NAME")
 KINDS: Final = {
     **dict.fromkeys(("gangjob", "gangjobs", "gj"), KIND),
@@ -96,11 +95,7 @@ class GangJobs:
             return ""
 
     async def made_from(self, named: str) -> str:
-        """The name of the GangJob that was made from an object, such as jobset/llama: of several, the last.
-
-        Raises:
-            UserError: there is none.
-        """
+        """The name of the GangJob that was made from an object, such as jobset/llama: of several, the last."""
         kind, _, name = named.partition("/")
         known = KINDS.get(kind.lower())
         if known is None:
@@ -116,11 +111,7 @@ class GangJobs:
         return str(max(found, key=lambda one: str(one.get("creationTimestamp", "")))["name"])
 
     async def refuse_owned(self, name: str) -> None:
-        """Refuse to end a gang that another object would have again.
-
-        Raises:
-            UserError: it has been made from another object, or doesn't exist.
-        """
+        """Refuse to end a gang that another object would have again."""
         metadata = json.loads(await self._request("GET", name))["metadata"]
         for kind, owner in _owners(metadata):
             raise UserError(
@@ -182,7 +173,7 @@ def unreadable_text(name: str, why: str) -> str:
 
 def checked_name(name: str, what: str) -> str:
     """The name, checked because it becomes part of a path; UserError if it is invalid."""
-    if not _LABEL.fullmatch(name):
+    if not LABEL.fullmatch(name):
         raise UserError(
             f"{name!r:.80} is not a valid name of a {what}: use at most 63 lower-case letters, digits and dashes"
         )

@@ -22,7 +22,6 @@ from gangctl.cli.errors import UserError
 from gangctl.cli.page import HOST, LIMITS
 from gangctl.cli.printers.output import print_err, print_out
 from gangctl.cli.printers.text import clean
-from gangctl.cli.targets.gangjobs import checked_name
 from gangctl.cli.targets.port import DEFAULT_LEASE, PageAccess
 from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.kube import paths
@@ -75,10 +74,10 @@ async def warn_without_leader(client: Client) -> None:
 
 
 async def _lease(client: Client, namespace: str, name: str) -> dict[str, Any] | None:
-    folder = f"/apis/coordination.k8s.io/v1/namespaces/{checked_name(namespace, 'namespace')}/leases"
-    path = f"{folder}/{checked_name(name, 'Lease')}"
     try:
-        return (await client.get(path)).get("spec") or {}
+        return (await client.get(f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}")).get(
+            "spec"
+        ) or {}
     except NotFound:
         return None
 
@@ -95,10 +94,9 @@ class LeadingController:
     """The controller that leads at this moment."""
 
     def __init__(self, client: Client, access: PageAccess) -> None:
-        """Raise UserError if a name of the access has no namespace."""
         self._client = client
-        self._namespace, self._lease = parts_of(access.lease, "--controller")
-        self._account = access.service_account and parts_of(access.service_account, "--service-account")
+        self._namespace, _, self._lease = access.lease.partition("/")
+        self._account = access.service_account
         self._token = ""
         self._tls = ssl.create_default_context()
         # Its certificate has the name of a Service, and users can't read its authority. The API server has
@@ -128,7 +126,7 @@ class LeadingController:
                 "and gangctl-viewer for the gangs to see"
             )
         if not self._token:
-            namespace, name = self._account
+            namespace, _, name = self._account.partition("/")
             path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
             body = {
                 "apiVersion": "authentication.k8s.io/v1",
@@ -215,11 +213,3 @@ async def _receive(far: aiohttp.ClientWebSocketResponse, writer: asyncio.StreamW
             else:
                 break  # nothing listens there, or the pod is gone
     writer.close()
-
-
-def parts_of(name: str, flag: str) -> tuple[str, str]:
-    """Namespace and name of what a flag names as NAMESPACE/NAME; raise UserError if it is none."""
-    namespace, slash, its = name.partition("/")
-    if not slash or not its:
-        raise UserError(f"{flag} is {name!r}: use NAMESPACE/NAME")
-    return checked_name(namespace, "namespace"), checked_name(its, "name")

@@ -71,7 +71,7 @@ class LocalTarget:
 
     def read(self, name: str) -> GangJob:
         """The gang as it is stored."""
-        return local_gangs.read_gang(local_gangs.find_gang(self._state, name))
+        return local_gangs.find_gang(self._state, name).read()
 
     def logged(self, name: str) -> GangJob:
         """Ctrl-C of `gangctl run` removes a gang, and its logs stay."""
@@ -114,7 +114,7 @@ class LocalTarget:
         store = local_gangs.find_gang(self._state, name)
         end = time.monotonic() + seconds
         while True:
-            job = local_gangs.read_gang(store)
+            job = store.read()
             if over(job) or time.monotonic() >= end:
                 return job
             time.sleep(POLL_SECONDS)

@@ -74,11 +74,7 @@ def configure_name(parser: argparse.ArgumentParser) -> None:
 
 
 def name_of(target: Target, arguments: argparse.Namespace) -> str:
-    """The gang that is named, or the only one.
-
-    Raises:
-        UserError: none is named, and there are several, or none.
-    """
+    """The gang that is named, or the only one."""
     given: str | None = arguments.name
     names = [given] if given else target.names()
     if len(names) == 1:
@@ -88,11 +84,7 @@ def name_of(target: Target, arguments: argparse.Namespace) -> str:
 
 
 def state_directory(arguments: argparse.Namespace) -> Path | None:
-    """The state directory that is selected; None if a cluster is.
-
-    Raises:
-        UserError: the command line contradicts itself.
-    """
+    """The state directory that is selected; None if a cluster is."""
     given: Path | None = arguments.state_dir
     flag = next((flag for flag, value in _cluster_flags(arguments).items() if value), "")
     if flag and getattr(arguments, "all_namespaces", False) and arguments.namespace:

@@ -11,7 +11,7 @@ from gangctl.api.incident import IncidentLevel
 from gangctl.api.names import member_name, parse_member_name
 from gangctl.api.policy import Action
 from gangctl.api.reasons import Reason
-from gangctl.cli.arguments import exit_code, signal_number
+from gangctl.cli.arguments import checked_member, exit_code, signal_number
 from gangctl.cli.errors import ExitCode, UserError
 from gangctl.cli.failures import (
     defaults_document,
@@ -22,7 +22,7 @@ from gangctl.cli.failures import (
     with_lines,
 )
 from gangctl.cli.manifests import load_manifest
-from gangctl.cli.printers.output import as_json, as_yaml, print_out
+from gangctl.cli.printers.output import print_document, print_out
 from gangctl.cli.printers.text import clean
 from gangctl.core.facts.evidence import Fault
 from gangctl.core.policy.rules import Verdict
@@ -131,13 +131,15 @@ def run(arguments: argparse.Namespace) -> int:
         )
     job = load_manifest(arguments.file)
     fault = with_lines(_fault(arguments), job.spec, arguments.log)
-    members = [arguments.member] if arguments.member else [member_name(role.name, 0) for role in job.spec.roles]
-    for member in members:
-        _check_member(job, member)
+    members = (
+        [checked_member(job, arguments.member)]
+        if arguments.member
+        else [member_name(role.name, 0) for role in job.spec.roles]
+    )
     harmless = fault.exit_code == 0 and not isinstance(job.spec.success_policy, NeverSucceeds)
     answers = {} if harmless else {member: judge(job, replace(fault, member=member)) for member in members}
     if arguments.output is not None:
-        _print_document(arguments.output, _document(fault, answers))
+        print_document(_document(fault, answers), arguments.output)
     elif harmless:
         print_out("no fault: with this successPolicy, exit code 0 is success")
     else:
@@ -149,14 +151,10 @@ def _explain(arguments: argparse.Namespace) -> None:
     if arguments.file is not None or arguments.member is not None or arguments.log:
         raise UserError("--explain-defaults takes no FILE, --member or --log: the defaults are the same for every gang")
     if arguments.output is not None:
-        _print_document(arguments.output, defaults_document())
+        print_document(defaults_document(), arguments.output)
         return
     for line in defaults_text():
         print_out(line)
-
-
-def _print_document(output: str, document: dict[str, Any]) -> None:
-    print_out(as_json(document) if output == "json" else as_yaml(document))
 
 
 def _print_answers(job: GangJob, fault: Fault, answers: _Answers) -> None:
@@ -194,19 +192,6 @@ def _document(fault: Fault, answers: _Answers) -> dict[str, Any]:
             for member, (verdict, level) in answers.items()
         ],
     }
-
-
-def _check_member(job: GangJob, member: str) -> None:
-    try:
-        name, index = parse_member_name(member)
-    except ValueError as error:
-        raise UserError(f"--member: {error}") from None
-    role = next((role for role in job.spec.roles if role.name == name), None)
-    if role is None:
-        raise UserError(f"--member: there is no role {name!r}, only {', '.join(one.name for one in job.spec.roles)}")
-    count = role.replicas + role.spares
-    if index >= count:
-        raise UserError(f"--member: role {name} has {count} members, {name}-0 to {name}-{count - 1}")
 
 
 def _fault(arguments: argparse.Namespace) -> Fault:

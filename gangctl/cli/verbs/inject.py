@@ -8,7 +8,7 @@ from typing import Final
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import GangPhase
-from gangctl.cli.arguments import checked_member, exit_code, member_of_rank, rank, signal_number
+from gangctl.cli.arguments import checked_member, exit_code, member_of_rank, namespaced_name, rank, signal_number
 from gangctl.cli.errors import ExitCode, UserError
 from gangctl.cli.printers.output import print_out
 from gangctl.cli.printers.text import clean
@@ -65,7 +65,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--controller",
         metavar="NS/NAME",
-        type=_lease,
+        type=namespaced_name,
         default=DEFAULT_LEASE,
         help=f"Lease of the controller on a cluster, for --kill-controller (default: {DEFAULT_LEASE})",
     )
@@ -134,10 +134,3 @@ def _signal_of(arguments: argparse.Namespace) -> tuple[str, int]:
     if arguments.unhang:
         return "SIGCONT", signal.SIGCONT
     return arguments.signal or ("SIGKILL", signal.SIGKILL)
-
-
-def _lease(text: str) -> str:
-    namespace, slash, name = text.partition("/")
-    if not (namespace and slash and name):
-        raise argparse.ArgumentTypeError(f"{text!r} instead of NAMESPACE/NAME")
-    return text

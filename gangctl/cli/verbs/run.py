@@ -23,7 +23,6 @@ from gangctl.cli.printers.displays import Display, LiveDisplay, PlainOutput
 from gangctl.cli.printers.output import as_json, console, is_terminal, print_err, print_out
 from gangctl.cli.targets import selection
 from gangctl.cli.verbs.requests import print_done
-from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.local.layout import DEFAULT_STATE_DIRECTORY, StateDirectory
 
 if TYPE_CHECKING:
@@ -158,8 +157,6 @@ def _run_gang(arguments: argparse.Namespace, state: StateDirectory, job: GangJob
         local_run = LocalRun(state, submitted.store, display, stream, page, logs=arguments.logs, keep=arguments.keep)
         try:
             code = asyncio.run(local_run.run())
-        except ClusterError as error:
-            raise UserError(str(error)) from None
         finally:
             local_run.close()
             if page is not None:

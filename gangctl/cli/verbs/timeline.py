@@ -101,11 +101,7 @@ def print_timeline(found: Story, stream: TextIO) -> None:
 
 
 def _write(path: Path, made: Callable[[Story], str], found: Story) -> None:
-    """Write a picture or a page.
-
-    Raises:
-        UserError: the file can't be written.
-    """
+    """Write a picture or a page."""
     text = made(found)
     if path == _STDOUT:
         print_out(text.rstrip("\n"))

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import Incident
+from gangctl.cli.arguments import attempt
 from gangctl.cli.errors import ExitCode, UserError
 from gangctl.cli.printers.output import can_encode, drawing_console, print_document, print_out, trim_lines
 from gangctl.cli.printers.text import clean
@@ -59,7 +60,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     selection.configure_name(parser)
     parser.add_argument(
-        "--incident", metavar="N", type=_attempt, help="the incident that led to attempt N (default: the last one)"
+        "--incident", metavar="N", type=attempt, help="the incident that led to attempt N (default: the last one)"
     )
     parser.add_argument("--ui-url", metavar="URL", help=f"address of Jaeger's UI (default: ${TRACES})")
     parser.add_argument("-o", "--output", choices=["json", "yaml"], help="print incident and spans, for programs")
@@ -148,18 +149,8 @@ def _chosen(job: GangJob, attempt: int | None) -> Incident | None:
     raise UserError(f"no incident of {job.metadata.name} led to attempt {attempt}: {there}")
 
 
-def _attempt(text: str) -> int:
-    if not (text.isascii() and text.isdigit()):
-        raise argparse.ArgumentTypeError(f"{text!r} is not the number of an attempt")
-    return int(text)
-
-
 def _base(flag: str | None) -> str:
-    """The address of Jaeger's UI; empty if it is not set.
-
-    Raises:
-        UserError: it isn't a valid address.
-    """
+    """The address of Jaeger's UI; empty if it is not set."""
     source, text = ("--ui-url", flag) if flag is not None else (f"${TRACES}", os.environ.get(TRACES, ""))
     if not text and flag is None:
         return ""

@@ -7,7 +7,7 @@ import asyncio
 import webbrowser
 from typing import Final
 
-from gangctl.cli.arguments import number
+from gangctl.cli.arguments import namespaced_name, number
 from gangctl.cli.errors import ExitCode
 from gangctl.cli.page import PageProxy, Upstream, check_page
 from gangctl.cli.printers.output import print_err, print_out
@@ -50,18 +50,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--controller",
         metavar="NAMESPACE/NAME",
+        type=namespaced_name,
         default=DEFAULT_LEASE,
         help="Lease of the controller on a cluster (default: %(default)s)",
     )
     parser.add_argument(
-        "--service-account", metavar="NAMESPACE/NAME", default="", help="on a cluster: whose token the page gets"
+        "--service-account",
+        metavar="NAMESPACE/NAME",
+        type=namespaced_name,
+        help="on a cluster: whose token the page gets",
     )
     selection.configure(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve the page until Ctrl-C."""
-    access = PageAccess(lease=arguments.controller, service_account=arguments.service_account)
+    access = PageAccess(lease=arguments.controller, service_account=arguments.service_account or "")
     with selection.open_target(arguments) as target:
         job = None if arguments.name is None else target.read(arguments.name)
         place = ("", "") if job is None else (job.metadata.namespace, job.metadata.name)

@@ -76,11 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _read(name: str, document: dict[str, Any]) -> Stored:
-    """The gang, and the fields that another release wrote and this one doesn't know.
-
-    Raises:
-        UserError: this release can't read the gang; with what its status says.
-    """
+    """The gang, and the fields that another release wrote and this one doesn't know."""
     try:
         return read_stored(document)
     except ValueError as error:

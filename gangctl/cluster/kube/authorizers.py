@@ -2,10 +2,10 @@
 
 The rule: a request is allowed only if the API server authenticates its bearer token (TokenReview, for the API server's
 own audience) and says that this user may use the verb on the path (SubjectAccessReview). A viewer of the page sees the
-gangs of the namespaces in which it may list GangJobs, as with kubectl. Without an answer of the API server a request is
-refused, never allowed, and a viewer sees nothing. An answer is cached for a minute at most, so a right that was taken
-away ends within that time. One review runs at once: clients must not delay the controller's own requests. The token
-must never be logged.
+gangs of the namespaces in which it may list GangJobs, as with kubectl. Without an answer of the API server
+(ClusterError) a request is refused, never allowed, and a viewer sees nothing. An answer is cached for a minute at most,
+so a right that was taken away ends within that time. One review runs at once: clients must not delay the controller's
+own requests. The token must never be logged.
 """
 
 from __future__ import annotations
@@ -47,11 +47,7 @@ def review_question(user: ReviewedUser, **attributes: Mapping[str, str]) -> str:
 
 
 async def review_access(client: Client, question: str) -> bool:
-    """The API server's answer to a question of :func:`review_question`.
-
-    Raises:
-        ClusterError: there is no answer.
-    """
+    """The API server's answer to a question of :func:`review_question`."""
     body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": json.loads(question)}
     # It changes nothing, so a replica that doesn't lead may send it as well.
     answer = await client.request("POST", ACCESS_REVIEWS, body=body, unguarded=True)
@@ -125,11 +121,7 @@ class GangAuthorizer:
         self._reviews = Reviews(CONCURRENCY, self._ask, bool)
 
     async def refusal(self, authorization: str, namespace: str) -> str:
-        """Return why this user may not list the gangs of a namespace (empty: of all); empty if it may.
-
-        Raises:
-            ClusterError: there is no answer.
-        """
+        """Return why this user may not list the gangs of a namespace (empty: of all); empty if it may."""
         user = await self._requests.user(authorization)
         if isinstance(user, HttpRefusal):  # The cached answer has ended meanwhile.
             raise Retryable(user.text)

@@ -369,11 +369,7 @@ def _context() -> ssl.SSLContext:
 
 
 def _load(context: ssl.SSLContext, bundle: CertificateBundle) -> None:
-    """Load certificate and key through a file in memory: the ssl module reads them from files only.
-
-    Raises:
-        ssl.SSLError: they can't be used.
-    """
+    """Load certificate and key through a file in memory: the ssl module reads them from files only."""
     number = os.memfd_create("gangctl-tls")
     try:
         os.write(number, bundle.chain.rstrip() + b"\n" + bundle.key)

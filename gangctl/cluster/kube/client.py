@@ -190,9 +190,9 @@ class Client:
             NotFound: 404.
             AlreadyExists: 409, an object of this name exists.
             Conflict: 409, another process wrote first.
-            Expired: 410.
+            ResourceExpired: 410.
             TooLarge: the answer has more than ``most`` bytes.
-            Unknown: the network failed or nothing came in time; what was asked may have been done.
+            NoAnswer: the network failed or nothing came in time; what was asked may have been done.
             Held: 429, a disruption budget allows no eviction.
             Retryable: another 429, 5xx, or the guard says no.
             Terminal: any other refusal, with the API server's own message.

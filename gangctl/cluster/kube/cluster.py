@@ -161,21 +161,12 @@ class KubeCluster:
             tasks.create_task(self._contact_updater.run(self._ca, lambda: self._service_address.address))
 
     async def refresh(self) -> None:
-        """List everything, since the watches may not have shown the last writes of another leader yet.
-
-        Raises:
-            ClusterError: a list failed.
-        """
+        """List everything, since the watches may not have shown the last writes of another leader yet."""
         await self.informers.refresh()
         await self._queues.refresh()
 
     async def create_pod(self, job: GangJob, create: CreatePod) -> None:
-        """Create a member's pod; see the port.
-
-        Raises:
-            Retryable: it can't be created now, or a pod of another owner has its name.
-            Terminal: the API server rejects it. The gang's rejections name the reason.
-        """
+        """Create a member's pod; see the port."""
         await self._disruption_budgets.ensure(job)
         try:
             await self._pod_groups.ensure(job)
@@ -187,11 +178,7 @@ class KubeCluster:
         self._pod_admission.note_admission(job.metadata.uid, create.member)
 
     async def emit(self, gang: GangJob | UnreadableGang, event: Event) -> None:
-        """Record an Event; it is sent in the background.
-
-        Raises:
-            Retryable: too many Events wait, in total or in the gang's namespace.
-        """
+        """Record an Event; it is sent in the background."""
         uid = next((one.uid for one in self.informers.pods_of(gang.metadata.uid) if one.pod.name == event.pod), "")
         self.recorder.record(gang, event, uid, self.informers.node_uid(event.node))
 

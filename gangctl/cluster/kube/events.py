@@ -299,11 +299,7 @@ class EventRecorder:
     def record(
         self, about: GangJob | UnreadableGang | PlainObject, event: Event, pod_uid: str, node_uid: str = ""
     ) -> None:
-        """Queue the event. ``pod_uid`` and ``node_uid``: of what it names; empty if that is gone.
-
-        Raises:
-            Retryable: too many events wait.
-        """
+        """Queue the event. ``pod_uid`` and ``node_uid``: of what it names; empty if that is gone."""
         now, kind = time.time(), (about.metadata.uid, event.reason)
         left_out, log_fields = self._left_out[kind], _log_fields(about, event)
         body = event_object(

@@ -117,11 +117,7 @@ class Informers:
             self.listeners.remove(changed)
 
     async def refresh(self) -> None:
-        """List everything again, so that all objects are as new as this call even if a watch is behind.
-
-        Raises:
-            ClusterError: a list failed.
-        """
+        """List everything again, so that all objects are as new as this call even if a watch is behind."""
         await self.gangs.refresh()
         await self.pods.refresh()
         await self.nodes.refresh()

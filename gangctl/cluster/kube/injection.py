@@ -54,11 +54,7 @@ from gangsidecar.wire import (
 
 
 def as_mapping(value: Any, path: str) -> dict[str, Any]:
-    """A shallow copy of a mapping; empty if it is absent.
-
-    Raises:
-        Terminal: it has another type.
-    """
+    """A shallow copy of a mapping; empty if it is absent."""
     if value is None:
         return {}
     if not isinstance(value, dict):
@@ -67,11 +63,7 @@ def as_mapping(value: Any, path: str) -> dict[str, Any]:
 
 
 def as_list(value: Any, path: str) -> list[Any]:
-    """A shallow copy of a list; empty if it is absent.
-
-    Raises:
-        Terminal: it has another type.
-    """
+    """A shallow copy of a list; empty if it is absent."""
     if value is None:
         return []
     if not isinstance(value, list):
@@ -80,11 +72,7 @@ def as_list(value: Any, path: str) -> list[Any]:
 
 
 def as_mappings(value: Any, path: str) -> list[dict[str, Any]]:
-    """A list of mappings, each a shallow copy; empty if it is absent.
-
-    Raises:
-        Terminal: it has another type.
-    """
+    """A list of mappings, each a shallow copy; empty if it is absent."""
     return [as_mapping(one, f"{path}[{at}]") for at, one in enumerate(as_list(value, path))]
 
 
@@ -334,9 +322,6 @@ def supervised_container(
         create: The pod's member and incarnation.
         variables: of this role for the supervisor, which does not pass them on.
         restart_all: Whether the nodes support RestartAllContainers.
-
-    Raises:
-        Terminal: a field can't be used; the text names it.
     """
     made = {key: value for key, value in container.items() if key not in {"restartPolicy", "restartPolicyRules"}}
     made["command"] = [*SUPERVISOR, *map(escape_dollars, container["command"])]

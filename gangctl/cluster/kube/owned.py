@@ -139,14 +139,13 @@ class DisruptionBudgets:
 
     async def _try(self, job: GangJob) -> float:
         try:
-            async for attempt in AsyncRetrying(
+            retrying = AsyncRetrying(
                 retry=retry_if_exception_type((Retryable, Conflict)),
                 stop=stop_after_delay(RETRYING_SECONDS),
                 wait=wait_random_exponential(FIRST_RETRY_SECONDS, RETRYING_SECONDS / 2),
                 reraise=True,
-            ):
-                with attempt:
-                    await self._create_or_update(job)
+            )
+            await retrying(self._create_or_update, job)
         except ClusterError as error:
             log.warning(
                 "gang %s has no PodDisruptionBudget, so a drain may evict several of its pods at once: %s",
@@ -214,11 +213,7 @@ class PodGroups:
         self._remembered.forget(uid)
 
     async def dry_run(self, job: GangJob) -> str:
-        """Say why the cluster takes no group of this gang; empty = it does, or the gang wants none.
-
-        Raises:
-            Retryable: that isn't known now.
-        """
+        """Say why the cluster takes no group of this gang; empty = it does, or the gang wants none."""
         try:
             if wants_group(job):
                 await self._create(job, {"dryRun": "All"})
@@ -289,11 +284,7 @@ def _constraints(job: GangJob) -> dict[str, Any]:
 
 
 def _priority_class(job: GangJob) -> str:
-    """Return the priority class of all pods; empty = the default. The scheduler refuses a group that has another.
-
-    Raises:
-        Terminal: the roles have several.
-    """
+    """Return the priority class of all pods; empty = the default. The scheduler refuses a group that has another."""
     found = {role.template.written["spec"].get("priorityClassName") or "" for role in job.spec.roles}
     if len(found) > 1:
         raise Terminal(

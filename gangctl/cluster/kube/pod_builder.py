@@ -99,9 +99,6 @@ def affinity(
         avoid: Names of nodes to avoid.
         required: Whether to avoid them is a requirement; otherwise a preference.
         unfavoured: Names of nodes that are only worse than others: a weaker preference, never a requirement.
-
-    Raises:
-        Terminal: the template's affinity can't be read.
     """
     merged = as_mapping(written, path)
     worse = [node for node in unfavoured if node not in avoid]

@@ -171,11 +171,7 @@ class Reflector(Generic[T]):
             self._changed(old, None)
 
     async def refresh(self) -> None:
-        """List everything beside the watch, so that the copy is as new as this call.
-
-        Raises:
-            ClusterError: the list failed.
-        """
+        """List everything beside the watch, so that the copy is as new as this call."""
         await self._list()
 
     async def _list(self) -> str:
@@ -282,11 +278,7 @@ async def list_all(
     *,
     limit: int = PAGE_SIZE,
 ) -> ListPage[V]:
-    """List all objects, page by page, without those that can't be read. ``limit``: of a page; 0 = all in one page.
-
-    Raises:
-        ClusterError: a page can't be read.
-    """
+    """List all objects, page by page, without those that can't be read. ``limit``: of a page; 0 = all in one page."""
     found: list[V] = []
     more = ""
     while True:
@@ -391,11 +383,7 @@ class NamespacedCopy(Generic[N]):
             await (one.answered if len(self.reflectors) > 1 else one.listed).wait()
 
     async def refresh(self) -> None:
-        """List everything again, but what is refused.
-
-        Raises:
-            ClusterError: a list failed.
-        """
+        """List everything again, but what is refused."""
         for one in self.reflectors.values():
             try:
                 await one.refresh()

@@ -36,11 +36,7 @@ class KubeletLogReader:
         self._enabled = enabled
 
     async def printed(self, job: GangJob, query: ReadOutput) -> Printed:
-        """Return what a worker printed last in an attempt.
-
-        Raises:
-            ClusterError: the log can't be read.
-        """
+        """Return what a worker printed last in an attempt."""
         role = next((one for one in job.spec.roles if one.name == parse_member_name(query.member)[0]), None)
         if not self._enabled or role is None:
             return Printed()

@@ -182,11 +182,7 @@ class PodWriter:
         self._pods.drop(uid)
 
     async def dry_run(self, job: GangJob, role: str) -> str:
-        """Return why the API server rejects a pod of this role, in a sentence; empty = it admits it.
-
-        Raises:
-            ClusterError: that isn't known now.
-        """
+        """Return why the API server rejects a pod of this role, in a sentence; empty = it admits it."""
         create = CreatePod(member_name(role, 0), job.status.base_incarnation)
         try:
             await self._client.request(

@@ -32,11 +32,7 @@ class Stamp(NamedTuple):
 
 
 def stamp(path: Path) -> Stamp | None:
-    """The current version; None if there is no file.
-
-    Raises:
-        OSError: it can't be determined.
-    """
+    """The current version; None if there is no file."""
     try:
         return _stamp(path.stat())
     except (FileNotFoundError, NotADirectoryError):
@@ -44,11 +40,7 @@ def stamp(path: Path) -> Stamp | None:
 
 
 def read_file(path: Path) -> tuple[bytes, Stamp]:
-    """Read the content and its version.
-
-    Raises:
-        OSError: it can't be read.
-    """
+    """Read the content and its version."""
     with path.open("rb") as file:
         return file.read(), _stamp(os.fstat(file.fileno()))
 
@@ -82,11 +74,7 @@ def write_file(path: Path, content: bytes, *, durable: bool) -> Stamp:
 
 
 def sync_folder(path: Path) -> None:
-    """Make the entries of a folder durable.
-
-    Raises:
-        OSError: it failed.
-    """
+    """Make the entries of a folder durable."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -105,11 +93,7 @@ def unwritable(path: Path, error: OSError) -> Retryable:
 
 @contextmanager
 def lock_file(path: Path) -> Iterator[None]:
-    """Hold the lock of a file; it is released at the end of the process at the latest.
-
-    Raises:
-        Retryable: the lock file can't be created.
-    """
+    """Hold the lock of a file; it is released at the end of the process at the latest."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
@@ -126,11 +110,7 @@ def _stamp(found: os.stat_result) -> Stamp:
 
 
 def append_line(path: Path, line: str) -> None:
-    """Append a line to a file that is read line by line: the whole line, or nothing.
-
-    Raises:
-        Retryable: it can't be written.
-    """
+    """Append a line to a file that is read line by line: the whole line, or nothing."""
     try:
         with path.open("ab", buffering=0) as file:
             before, left = file.tell(), line.encode() + b"\n"

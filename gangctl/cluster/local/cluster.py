@@ -124,11 +124,7 @@ class LocalCluster:
         )
 
     async def watch(self, changed: Callable[[str], None]) -> None:
-        """Keep all pods running and poll for changes until cancelled. Processes keep running then.
-
-        Raises:
-            Terminal: the state directory can't be used.
-        """
+        """Keep all pods running and poll for changes until cancelled. Processes keep running then."""
         await asyncio.to_thread(self._programs.install)
         self._changed = changed
         async with asyncio.TaskGroup() as self._tasks:
@@ -152,12 +148,7 @@ class LocalCluster:
         return stored
 
     async def create_pod(self, job: GangJob, create: CreatePod) -> None:
-        """Create a pod: store it, then start its processes. The gang may be removed at any moment.
-
-        Raises:
-            Retryable: it can't be stored.
-            Terminal: its template can't be run on this machine.
-        """
+        """Create a pod: store it, then start its processes. The gang may be removed at any moment."""
         uid, name = job.metadata.uid, pod_name(job.metadata.name, create.member, create.incarnation)
         async with self._starting:
             gang = self._gangs.get(uid)
@@ -192,11 +183,7 @@ class LocalCluster:
         """Do nothing: `gangctl run` removes the gang."""
 
     async def emit(self, gang: GangJob | UnreadableGang, event: Event) -> None:
-        """Append the event to the gang's ``events.jsonl``.
-
-        Raises:
-            Retryable: it can't be written.
-        """
+        """Append the event to the gang's ``events.jsonl``."""
         found = self._gangs.get(gang.metadata.uid)
         if found is None:
             return

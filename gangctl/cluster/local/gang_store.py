@@ -40,11 +40,7 @@ class GangStore:
         """Protects :attr:`newest`, so that a late read never hides a write."""
 
     def stamp(self) -> Stamp | None:
-        """The current version of the file, cheap enough for polling; None if there is no file.
-
-        Raises:
-            OSError: it can't be determined.
-        """
+        """The current version of the file, cheap enough for polling; None if there is no file."""
         return stamp(self.folder.job)
 
     def read(self) -> GangJob:
@@ -59,11 +55,7 @@ class GangStore:
             return self.newest[1]
 
     def read_removed(self) -> GangJob:
-        """The object of a gang that was removed, as it was stored last.
-
-        Raises:
-            Terminal: there is none, or the file isn't a GangJob.
-        """
+        """The object of a gang that was removed, as it was stored last."""
         return _read(self.folder.path.name, self.folder.removed)[1]
 
     def removed_at(self) -> float | None:

@@ -7,8 +7,8 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
@@ -154,27 +154,29 @@ def runtime_directory() -> Path:
     return path
 
 
-# At most one controller for each state directory: a second one would start every process twice.
+def only_controller(state: StateDirectory) -> AbstractContextManager[None]:
+    """Hold the controller lock of a state directory: a second controller would start every process twice."""
+    return only_process(state.lock, lambda holder: f"process {holder} is already the controller of {state.path}")
 
 
 @contextmanager
-def only_controller(state: StateDirectory) -> Iterator[None]:
-    """Hold the controller lock of a state directory; it is released at the end of the process at the latest.
+def only_process(lock: Path, busy: Callable[[str], str]) -> Iterator[None]:
+    """Hold a lock file, with this process's pid in it, until the end of the block, or of the process at the latest.
 
     Raises:
-        Terminal: another process holds it; the message names the process.
+        Terminal: another process holds it; ``busy`` is the message, given that process.
         Retryable: the lock can't be written.
     """
     try:
-        descriptor = os.open(state.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise unwritable(state.lock, error) from error
+        raise unwritable(lock, error) from error
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             holder = os.read(descriptor, 64).decode(errors="replace").strip() or "unknown"
-            raise Terminal(f"process {holder} is already the controller of {state.path}") from None
+            raise Terminal(busy(holder)) from None
         os.ftruncate(descriptor, 0)
         os.write(descriptor, f"{os.getpid()}\n".encode())
         yield

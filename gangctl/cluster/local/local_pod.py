@@ -62,11 +62,7 @@ class LocalPod:
             self._deleting.set()
 
     async def delete(self, grace_seconds: int | None) -> None:
-        """Start to terminate the pod. This is idempotent.
-
-        Raises:
-            Retryable: the change can't be stored.
-        """
+        """Start to terminate the pod. This is idempotent."""
         if self.record.deleting:
             return
         grace = self.record.grace_seconds if grace_seconds is None else grace_seconds

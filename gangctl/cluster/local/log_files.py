@@ -54,11 +54,7 @@ def rotated_path(path: Path) -> Path:
 
 
 def rotate_log(path: Path, most: int = ROTATE_BYTES) -> bool:
-    """Rotate one log if it has more than ``most`` bytes; returns whether it did.
-
-    Raises:
-        OSError: it can't be copied or emptied.
-    """
+    """Rotate one log if it has more than ``most`` bytes; returns whether it did."""
     if _used(path.stat()) <= most:
         return False
     log_file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -153,11 +149,7 @@ class LogReader:
             self._older, self._at = stamp(rotated_path(path)), _size(path)
 
     def read(self, most: int = READ_BYTES) -> bytes:
-        """The next bytes; none if there are no more yet, or no log.
-
-        Raises:
-            OSError: it can't be read.
-        """
+        """The next bytes; none if there are no more yet, or no log."""
         try:
             with self._path.open("rb", buffering=0) as file:
                 fcntl.flock(file, fcntl.LOCK_SH)

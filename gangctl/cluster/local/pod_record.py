@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from gangctl.api.model import Model
 from gangctl.api.names import LOCAL_NODE
-from gangctl.cluster.errors import Terminal
+from gangctl.cluster.errors import ClusterError, Terminal
 from gangctl.cluster.local import process
 from gangctl.cluster.local.atomic_files import read_file, write_file
 from gangctl.cluster.local.layout import GangFolder, PodFolder, StateDirectory
@@ -95,21 +95,29 @@ def load_pod(folder: PodFolder) -> PodRecord | None:
 
 
 def load_all(folder: GangFolder) -> tuple[PodRecord, ...]:
-    """All stored pods of a gang, sorted by name.
+    """All stored pods of a gang, sorted by name."""
+    records, wrong = load_readable(folder)
+    if wrong:
+        raise wrong[0]
+    return tuple(records)
 
-    Raises:
-        Terminal: one of them can't be read.
-    """
-    paths = sorted(folder.pods.iterdir()) if folder.pods.is_dir() else []
-    return tuple(record for path in paths if (record := load_pod(PodFolder(path))) is not None)
+
+def load_readable(folder: GangFolder) -> tuple[list[PodRecord], list[ClusterError]]:
+    """The stored pods of a gang that can be read, sorted by name, and the errors of the others."""
+    records: list[PodRecord] = []
+    wrong: list[ClusterError] = []
+    for path in sorted(folder.pods.iterdir()) if folder.pods.is_dir() else []:
+        try:
+            one = load_pod(PodFolder(path))
+        except ClusterError as error:
+            wrong.append(error)
+        else:
+            records += [] if one is None else [one]
+    return records, wrong
 
 
 def save_pod(folder: PodFolder, record: PodRecord, *, durable: bool) -> None:
-    """Store the pod.
-
-    Raises:
-        Retryable: it can't be written.
-    """
+    """Store the pod."""
     text = record.model_dump_json(by_alias=True, exclude_none=True, indent=1)
     write_file(folder.record, text.encode(), durable=durable)
 
@@ -157,11 +165,7 @@ class PodProcess(StrEnum):
 
 
 def pod_of(folder: GangFolder, member: str) -> PodRecord:
-    """The member's newest pod that has not ended.
-
-    Raises:
-        Terminal: there is none.
-    """
+    """The member's newest pod that has not ended."""
     running = [one for one in load_all(folder) if not one.terminated]
     found = [one for one in running if one.member == member]
     if not found:
@@ -185,11 +189,7 @@ def live_processes(pod: PodRecord, files: PodFolder, target: PodProcess) -> dict
 
 
 def controller_pid(state: StateDirectory) -> int:
-    """The pid of the controller of a state directory.
-
-    Raises:
-        Terminal: no controller runs.
-    """
+    """The pid of the controller of a state directory."""
     try:
         text = state.lock.read_text().strip()
     except OSError:

@@ -207,12 +207,7 @@ def _get(entry: Any, key: str) -> Any:
 
 
 def store_pod(state: StateDirectory, folder: GangFolder, job: GangJob, create: CreatePod) -> PodRecord:
-    """Write the files of a new pod. This is blocking.
-
-    Raises:
-        Retryable: they can't be written.
-        Terminal: its template can't be run on this machine.
-    """
+    """Write the files of a new pod. This is blocking."""
     worker = command(job, create.member, os.environ)
     uid = str(uuid.uuid4())
     stored = PodRecord(
@@ -250,11 +245,7 @@ class Programs:
     state: StateDirectory
 
     def install(self) -> None:
-        """Put the supervisor and gangclient into the state directory.
-
-        Raises:
-            Terminal: they can't be written.
-        """
+        """Put the supervisor and gangclient into the state directory."""
         state = self.state.path
         command = (sys.executable, "-P", "-m", "gangsidecar.install", str(state))
         try:
@@ -266,11 +257,7 @@ class Programs:
             raise Terminal(f"the supervisor can't be installed in {state}: {done.stderr.strip()}")
 
     def start_sidecar(self, pod: PodRecord, folder: PodFolder) -> LocalProcess:
-        """Start the sidecar of a pod.
-
-        Raises:
-            OSError: it can't be started.
-        """
+        """Start the sidecar of a pod."""
         Path(pod.sockets).mkdir(mode=0o700, exist_ok=True)
         command = [
             *(sys.executable, "-P", "-m", "gangsidecar.agent"),
@@ -279,11 +266,7 @@ class Programs:
         return spawn(command, os.environ, folder.path, folder.sidecar_log)
 
     def start_supervisor(self, pod: PodRecord, folder: PodFolder) -> LocalProcess:
-        """Start the supervisor of a pod, which starts the worker on the controller's order.
-
-        Raises:
-            OSError: it can't be started.
-        """
+        """Start the supervisor of a pod, which starts the worker on the controller's order."""
         sockets = Path(pod.sockets)
         sockets.mkdir(mode=0o700, exist_ok=True)
         flags = {

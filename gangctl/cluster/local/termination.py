@@ -10,10 +10,9 @@ from typing import Final
 
 from gangctl.api.changes import changed
 from gangctl.api.gangjob import GangJob
-from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.local import pod_record, process
 from gangctl.cluster.local.gang_store import GangStore
-from gangctl.cluster.local.layout import GangFolder, PodFolder, StateDirectory, only_controller
+from gangctl.cluster.local.layout import GangFolder, StateDirectory, only_controller
 from gangctl.cluster.local.pod_record import PodRecord
 from gangctl.cluster.local.process import LocalProcess
 from gangctl.core.facts.world import Observed
@@ -126,12 +125,12 @@ async def teardown(state: StateDirectory, gang: str, grace: float) -> None:
     """
     folder = state.gang(gang)
     with only_controller(state):
-        records, wrong = _records(folder)
+        records, wrong = pod_record.load_readable(folder)
         living = await asyncio.to_thread(find_processes)
         results = await asyncio.gather(*(_end(folder, one, living, grace) for one in records), return_exceptions=True)
-    wrong += [one for one in results if isinstance(one, BaseException)]
-    if wrong:
-        raise wrong[0]
+    for error in (*wrong, *results):
+        if error is not None:
+            raise error
 
 
 async def _end(folder: GangFolder, pod: PodRecord, living: Mapping[str, LocalProcess], grace: float) -> None:
@@ -145,19 +144,6 @@ async def _end(folder: GangFolder, pod: PodRecord, living: Mapping[str, LocalPro
     await asyncio.to_thread(pod_record.remove_what_lived, pod)
     over = changed(pod, terminated=True, started=None, reason=pod.reason or "TornDown")
     await asyncio.to_thread(pod_record.save_pod, folder.pod(pod.name), over, durable=True)
-
-
-def _records(folder: GangFolder) -> tuple[list[PodRecord], list[BaseException]]:
-    records: list[PodRecord] = []
-    wrong: list[BaseException] = []
-    for path in sorted(folder.pods.iterdir()) if folder.pods.is_dir() else []:
-        try:
-            one = pod_record.load_pod(PodFolder(path))
-        except ClusterError as error:
-            wrong.append(error)
-        else:
-            records += [] if one is None else [one]
-    return records, wrong
 
 
 # Stores what a controller would decide of a gang whose processes have been ended without one.
