@@ -138,7 +138,7 @@ class Controller:
                 status_write_failures=lambda: self._cluster.gang_writer.failures,
                 watches=lambda: (*self._cluster.informers.watches, *(one.health for one in self._running)),
                 companions=lambda: [one.requests for one in self._companions.values()],
-                events=lambda: self._cluster.recorder.counts.by_outcome,
+                events=lambda: self._cluster.recorder.counts,
                 spans=lambda: asdict(self._tracer.counts()),
                 brake=lambda: None if self._loop is None else self._loop.brake.state,
                 unreadable=lambda: None if self._loop is None else self._loop.unreadable_count,

@@ -13,7 +13,7 @@ from gangctl.annexes.device_taints import companion as taints
 from gangctl.annexes.jobset import companion as jobsets
 from gangctl.annexes.node_records import companion as node_records
 from gangctl.annexes.node_records import hand_over
-from gangctl.cluster.kube.events import EventCounts
+from gangctl.cluster.kube.events import OUTCOMES
 from gangctl.cluster.kube.reflector import WatchHealth
 from gangctl.controller.gate import RefusalLog
 from gangctl.controller.intake import Owner
@@ -36,7 +36,7 @@ class FakeSources:
     spans: dict[str, int] = field(default_factory=lambda: asdict(SpanCounts()))
     brake: BrakeState | None = field(default_factory=BrakeState)
     unreadable: int | None = 0
-    events: dict[str, int] = field(default_factory=lambda: EventCounts().by_outcome)
+    events: dict[str, int] = field(default_factory=lambda: dict.fromkeys(OUTCOMES, 0))
     watches: tuple[WatchHealth, ...] = (
         WatchHealth("gangjobs", 0, 1),
         WatchHealth("pods", 0, 1),

@@ -264,30 +264,16 @@ class _CachedEvent:
         return {"series": {"count": self.count, "lastObservedTime": rfc3339(self.last)}}
 
 
-@dataclass(slots=True)
-class EventCounts:
-    """What became of all events since the process began."""
-
-    sent: int = 0
-    """New Events."""
-    combined: int = 0
-    """Repeats, counted in an Event that exists."""
-    left_out: int = 0
-    """Not sent, because too many of the same reason came at once."""
-    lost: int = 0
-    """Could not be sent."""
-
-    @property
-    def by_outcome(self) -> dict[str, int]:
-        """For metrics."""
-        return {"sent": self.sent, "combined": self.combined, "left_out": self.left_out, "lost": self.lost}
+OUTCOMES: Final = ("sent", "combined", "left_out", "lost")
+"""A repeat is combined with an Event that exists; one is left out if too many of the same reason came at once."""
 
 
 class EventRecorder:
     """Records the events of one controller process."""
 
     def __init__(self, client: Client) -> None:
-        self.counts = EventCounts()
+        self.counts = Counter(dict.fromkeys(OUTCOMES, 0))
+        """What became of all events since the process began."""
         self._client = client
         self._instance = platform.node() or "gangctl"
         self._queues = NamespaceQueues(self._deliver)
@@ -310,7 +296,7 @@ class EventRecorder:
         if cached is not None:
             self._cache.move_to_end(name)
             cached.count, cached.last, cached.log_fields = cached.count + 1, now, log_fields
-            self.counts.combined += 1
+            self.counts["combined"] += 1
             if cached.queued:
                 return
         if not self._spam_filter.allow(kind, time.monotonic()):
@@ -322,7 +308,7 @@ class EventRecorder:
         try:
             self._queues.put(body["metadata"]["namespace"], cached)
         except Retryable:
-            self.counts.lost += 1
+            self.counts["lost"] += 1
             raise
         cached.queued = True
         self._left_out.pop(kind, None)
@@ -337,7 +323,7 @@ class EventRecorder:
         """
         dropped, sending = self._queues.clear(), self._queues.pending
         self._cache.clear()
-        self.counts.lost += dropped
+        self.counts["lost"] += dropped
         if dropped or sending:
             log.warning(
                 "this controller no longer leads; events dropped from the queue: %d, perhaps lost in sending: %d",
@@ -359,16 +345,15 @@ class EventRecorder:
         """Send the event, or log that it is lost."""
         event.queued = False
         try:
-            async for attempt in AsyncRetrying(
+            retrying = AsyncRetrying(
                 retry=retry_if_exception_type(Retryable),
                 stop=_gives_up,
                 wait=wait_random_exponential(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS),
                 reraise=True,
-            ):
-                with attempt:
-                    await self._send(event)
+            )
+            await retrying(self._send, event)
         except ClusterError as error:
-            self.counts.lost += 1
+            self.counts["lost"] += 1
             name = event.body["metadata"]["name"]
             if not (event.stored or event.queued) and self._cache.get(name) is event:
                 del self._cache[name]  # It was never stored, so the next occurrence is the first.
@@ -377,7 +362,7 @@ class EventRecorder:
             log.warning("an event of %s %s was lost: %s", what, about, error, extra=event.log_fields)
 
     def _leave_out(self, about: GangJob | UnreadableGang | PlainObject, event: Event, kind: tuple[str, str]) -> None:
-        self.counts.left_out += 1
+        self.counts["left_out"] += 1
         self._left_out[kind] += 1
         if len(self._left_out) > CACHED_EVENTS:
             del self._left_out[next(iter(self._left_out))]
@@ -404,7 +389,7 @@ class EventRecorder:
             await self._continue_series(event)
         else:
             event.stored = True
-            self.counts.sent += 1
+            self.counts["sent"] += 1
 
     async def _continue_series(self, event: _CachedEvent) -> None:
         """The Event exists: either an answer was lost, or another process, such as the last leader, created it."""
@@ -415,10 +400,10 @@ class EventRecorder:
         event_time, count = _time_and_count(answer)
         event.stored = True
         if event_time == event.body["eventTime"]:
-            self.counts.sent += 1
+            self.counts["sent"] += 1
             return
         event.count += count
-        self.counts.combined += 1
+        self.counts["combined"] += 1
         await self._send(event)
 
 
