@@ -120,7 +120,6 @@ class RawPodStatus(Raw):
     phase: str = ""
     reason: str = ""
     message: str = ""
-    pod_ip: str = Field("", alias="podIP")
     conditions: tuple[RawCondition, ...] = ()
     init_container_statuses: tuple[RawContainerStatus, ...] = ()
     container_statuses: tuple[RawContainerStatus, ...] = ()

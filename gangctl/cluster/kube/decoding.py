@@ -275,13 +275,6 @@ def _error(status: Any) -> ClusterError:
     return status_error(code if isinstance(code, int) else 500, json.dumps(status).encode(), "to continue a watch")
 
 
-class _Kind(Raw):
-    kind: str = ""
-
-
 def kind_of(body: bytes) -> str:
-    """The kind of an object; empty if that can't be read."""
-    try:
-        return _Kind.model_validate_json(body).kind
-    except ValidationError:
-        return ""
+    """The kind of an object."""
+    return str(_parsed(body, _IN_OBJECT).get("kind"))

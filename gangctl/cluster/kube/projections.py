@@ -71,7 +71,6 @@ class KubePod:
     owner: str
     """UID of the GangJob that owns it; empty if none does."""
     phase: str = ""
-    ip: str = ""
     contact: HubContact | None = field(default=None, compare=False)
     """None = the pod has not all of its annotations."""
     resource_version: str = field(default="", compare=False)
@@ -155,7 +154,6 @@ def read_gang_pod(raw: RawPod) -> KubePod:
         gang,
         owner,
         status.phase,
-        status.pod_ip,
         _contact(metadata.annotations),
         metadata.resource_version,
     )
