@@ -19,7 +19,7 @@ from gangctl import __version__
 from gangctl.cli.command_name import command_name, is_plugin, remember_target
 from gangctl.cli.errors import ExitCode, UserError
 from gangctl.cli.printers.text import clean
-from gangctl.cli.registry import VerbModule, advice_on_a_cluster, verbs
+from gangctl.cli.registry import ON_A_CLUSTER, VerbModule, verbs
 from gangctl.cluster.errors import ClusterError
 
 _EXAMPLES: Final = """\
@@ -107,7 +107,7 @@ def parsed_command(given: Sequence[str]) -> tuple[VerbModule, argparse.Namespace
     if name not in found:
         near = get_close_matches(name, found, 1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(found)}"
-        raise UserError(f"there is no verb {name!r}: {hint}{advice_on_a_cluster(name)}")
+        raise UserError(f"there is no verb {name!r}: {hint}{ON_A_CLUSTER.get(name, '')}")
     verb = found[name].load()
     parser = argparse.ArgumentParser(
         prog=f"{command_name()} {name}",

@@ -37,7 +37,7 @@ _TOGETHER: Final = {
     "about": ("crd", "version"),
 }
 """Modules with several verbs; each other verb is a module."""
-_ON_A_CLUSTER: Final = {
+ON_A_CLUSTER: Final = {
     "run": "; to submit a gang to a cluster, use kubectl apply -f FILE (gangctl run is for this machine)"
 }
 """Verbs that don't work on a cluster, with what to do there instead."""
@@ -76,14 +76,9 @@ def verbs() -> dict[str, VerbRegistration]:
     for one in find_registered(VerbRegistration):
         names = [other.name for other in found]
         found.insert(names.index(one.before) if one.before else len(names), one)
-    return {one.name: one for one in found if not is_plugin() or one.name not in _ON_A_CLUSTER}
+    return {one.name: one for one in found if not is_plugin() or one.name not in ON_A_CLUSTER}
 
 
 def _place(name: str) -> str:
     module = next((f"{module}:{name}" for module, names in _TOGETHER.items() if name in names), name)
     return f"gangctl.cli.verbs.{module}"
-
-
-def advice_on_a_cluster(name: str) -> str:
-    """The command for a cluster instead of this verb; empty if the verb works there."""
-    return _ON_A_CLUSTER.get(name, "")

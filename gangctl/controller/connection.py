@@ -17,7 +17,7 @@ from aiohttp import web
 from gangctl.api.gangjob import GangJob
 from gangctl.cluster.port import MemberIdentity
 from gangctl.controller.gate import Gate
-from gangctl.controller.imports import imports_text
+from gangctl.controller.reports import imports_text
 from gangsidecar import wire
 
 CLOSE_SECONDS: Final = 1.0

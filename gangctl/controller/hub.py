@@ -37,10 +37,9 @@ from gangctl.controller.gate import (
     RefusalLog,
     parse_message,
 )
-from gangctl.controller.imports import ImportLists
 from gangctl.controller.intake import FLOODS, Intake
 from gangctl.controller.listener import listen
-from gangctl.controller.reports import ReportChange, ReportStore, StaleReason
+from gangctl.controller.reports import ImportLists, ReportChange, ReportStore, StaleReason
 from gangctl.controller.turns import in_slices
 from gangctl.core.lifecycle.plan import AskScan
 from gangctl.core.policy.checks import AskCheck

@@ -2,18 +2,27 @@
 
 The rule: within a session, a report that is not newer than the last one is ignored. A report outlives its connection,
 and even its pod, until no decision needs it any more (:meth:`ReportStore.prune`).
+
+What the workers of each role import is kept as well, for supervisors of the role that have run nothing yet. A list
+reaches only the gang and the role of the pod that has sent it. No decision reads it, and nothing stores it: a new
+leader gets it as sidecars connect again. A gang has one list for each of its roles, compressed, and of
+:data:`~gangsidecar.wire.MAX_IMPORTS_BYTES` at most before that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Container
 from collections.abc import Set as AbstractSet
 from dataclasses import fields, replace
 from enum import Enum, StrEnum, auto
+from functools import lru_cache
 from operator import attrgetter
 from typing import Final
 
+from gangctl.cluster.port import MemberIdentity
 from gangctl.core.facts.world import Heard, gaps
+from gangsidecar import wire
 from gangsidecar.wire import Corruption, End, Progress, RankBehind, Reached, Report, Request, Scanned
 
 SAME_SECONDS: Final = 1.0
@@ -137,3 +146,43 @@ _of_corruption = _all_but(Corruption, "age_ms")
 _of_reached = _all_but(Reached, "age_ms")
 _of_progress = _all_but(Progress, "age_ms", "first_age_ms", "step", "behind")
 _of_behind = _all_but(RankBehind, "age_ms")
+
+
+class ImportLists:
+    """The lists of all gangs."""
+
+    def __init__(self) -> None:
+        self._lists: dict[str, dict[str, tuple[str, bytes]]] = {}
+        """UID of the gang -> role -> the pod that has sent the list, and the list."""
+
+    def add(self, sender: MemberIdentity, imports: wire.Imports, connected: Container[str]) -> bool:
+        """Take a list from its sender's connection; return whether it counts.
+
+        That of the first pod does, until it isn't ``connected`` any more: each change costs other pods a template.
+        """
+        lists = self._lists.setdefault(sender.gang, {})
+        before, _ = lists.get(_role(sender), (sender.pod, b""))
+        if before != sender.pod and before in connected:
+            return False
+        lists[_role(sender)] = sender.pod, zlib.compress(wire.encode(imports).encode())
+        return True
+
+    def of(self, member: MemberIdentity) -> bytes | None:
+        """The list of this member's role, as :func:`imports_text` takes it."""
+        _, packed = self._lists.get(member.gang, {}).get(_role(member), ("", None))
+        return packed
+
+    def forget(self, gang: str) -> None:
+        """The gang is gone."""
+        self._lists.pop(gang, None)
+
+
+@lru_cache(maxsize=8)
+def imports_text(packed: bytes, revision: int, *, beside: bool) -> str:
+    """The message for a sidecar of this revision. ``beside``: the gang trains. Many members get the same at a time."""
+    imports: wire.Imports = wire.decode(zlib.decompress(packed))
+    return wire.encode(wire.in_revision(replace(imports, beside=beside), revision))
+
+
+def _role(member: MemberIdentity) -> str:
+    return member.member.rpartition("-")[0]

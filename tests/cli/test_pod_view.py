@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from gangctl.api.stored import read_stored
-from gangctl.cli.targets.pod_view import view_from_pods
+from gangctl.cli.targets.kube import view_from_pods
 from gangctl.cluster.kube.projections import PODS
 from gangctl.story.words import state
 from tests.cli.kube import job, pod

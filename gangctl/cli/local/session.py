@@ -6,12 +6,14 @@ import asyncio
 import os
 import signal
 import time
+from collections.abc import Iterator
 from contextlib import nullcontext, suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from gangctl.api.gangjob import GangJob
-from gangctl.api.names import pod_name
+from gangctl.api.names import parse_pod_name, pod_name
 from gangctl.api.status import ENDED, GangPhase
 from gangctl.cli.errors import ExitCode
 from gangctl.cli.gang_view import GangView, view_gang
@@ -19,10 +21,10 @@ from gangctl.cli.local.controller_process import ControllerFailedError, Controll
 from gangctl.cli.local.gangs import remove_gang
 from gangctl.cli.printers.displays import Display
 from gangctl.cli.printers.output import print_err
-from gangctl.cli.printers.worker_output import LogFollower
 from gangctl.cluster.errors import ClusterError, Retryable
 from gangctl.cluster.local.gang_store import GangStore
-from gangctl.cluster.local.layout import StateDirectory
+from gangctl.cluster.local.layout import GangFolder, PodFolder, StateDirectory
+from gangctl.cluster.local.log_files import LogReader
 from gangctl.cluster.local.termination import teardown
 from gangctl.core.facts.printed import TRACEBACK
 from gangctl.core.policy.recovery import failed_alike
@@ -278,3 +280,55 @@ async def _run_controller(process: ControllerProcess) -> str:
     except ControllerFailedError as error:
         return str(error)
     return ""
+
+
+READ_BYTES: Final = 1 << 16
+"""Maximum to read from one log at a time: a worker that floods its log must not block the display."""
+LONGEST_LINE: Final = 4096
+
+
+@dataclass
+class LogFollower:
+    """Follows all logs of a gang, from their end at the time of creation."""
+
+    folder: GangFolder
+    _readers: dict[Path, LogReader] = field(default_factory=dict, init=False)
+    _rest: dict[Path, bytes] = field(default_factory=dict, init=False)
+    """The part of an incomplete line that was read."""
+
+    def __post_init__(self) -> None:
+        self._readers = {path: LogReader(path, from_end=True) for path in self._logs()}
+
+    def lines(self) -> Iterator[tuple[str, str]]:
+        """New lines, as (member, line)."""
+        for path in self._logs():
+            pod = parse_pod_name(path.parent.name)
+            for line in self._new(path):
+                yield pod.member, line.decode(errors="replace")
+
+    def _logs(self) -> list[Path]:
+        try:
+            pods = sorted(self.folder.pods.iterdir())
+        except OSError:
+            return []
+        return [PodFolder(path).worker_log for path in pods if _is_pod(path.name)]
+
+    def _new(self, path: Path) -> list[bytes]:
+        try:
+            content = self._readers.setdefault(path, LogReader(path)).read(READ_BYTES)
+        except OSError:
+            return []
+        *lines, rest = (self._rest.get(path, b"") + content).split(b"\n")
+        if len(rest) > LONGEST_LINE:
+            lines.append(rest)
+            rest = b""
+        self._rest[path] = rest
+        return lines
+
+
+def _is_pod(name: str) -> bool:
+    try:
+        parse_pod_name(name)
+    except ValueError:
+        return False
+    return True

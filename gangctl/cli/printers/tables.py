@@ -14,7 +14,7 @@ from rich.text import Text
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import Incident, PhaseMilliseconds
-from gangctl.api.status import Condition, GangPhase, MemberSnapshot, Status
+from gangctl.api.status import Condition, GangPhase, MemberSnapshot
 from gangctl.cli.gang_view import GangView
 from gangctl.cli.printers.text import clean, format_duration, format_seconds, value_or_dash
 from gangctl.core.record.conditions import hangs
@@ -108,7 +108,7 @@ def _summary(look: GangView, now: float, *, wide: bool, everywhere: bool) -> lis
         value_or_dash("" if look.stopped else status.ready),
         str(status.attempt),
         str(status.restarts.counted),
-        highest_member_step(status),
+        value_or_dash(words.current_step(status)),
         format_duration(now - look.job.metadata.creation_timestamp),
     ]
     if wide:
@@ -120,11 +120,6 @@ def _summary(look: GangView, now: float, *, wide: bool, everywhere: bool) -> lis
     return row
 
 
-def highest_member_step(status: Status) -> str:
-    """The highest step of this attempt; ``-`` if none was reported."""
-    return value_or_dash(words.current_step(status))
-
-
 def head(look: GangView, now: float) -> Text:
     """One line: the gang, its phase and its progress."""
     status = look.snapshot.status
@@ -132,7 +127,9 @@ def head(look: GangView, now: float) -> Text:
     line = Text(clean(look.job.metadata.name), style="bold")
     line.append("  ").append_text(phase(look))
     ready = value_or_dash("" if look.stopped else status.ready)
-    line.append(f"  attempt {status.attempt}  ready {ready}  step {highest_member_step(status)}", style="")
+    line.append(
+        f"  attempt {status.attempt}  ready {ready}  step {value_or_dash(words.current_step(status))}", style=""
+    )
     line.append(f"  restarts {restarts.counted} counted, {restarts.uncounted} uncounted")
     end = status.completion_time or (look.snapshot.time if look.stopped else now)
     line.append(f"  {format_duration(end - look.job.metadata.creation_timestamp)}", style="dim")

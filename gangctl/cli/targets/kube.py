@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
 
-from gangctl.api.changes import SpecChanges
+from gangctl.api.changes import SpecChanges, changed
 from gangctl.api.gangjob import GangJob
-from gangctl.api.names import LABEL_GANG, LABEL_UID
+from gangctl.api.names import LABEL_GANG, LABEL_UID, parse_member_name
 from gangctl.api.status import Snapshot
 from gangctl.cli.errors import ExitCode, UserError
 from gangctl.cli.gang_view import GangView
@@ -21,7 +21,6 @@ from gangctl.cli.targets import ending, logs
 from gangctl.cli.targets.gangjobs import GangJobs, unreadable_text
 from gangctl.cli.targets.leader import LeadingController, kill_leader, warn_without_leader
 from gangctl.cli.targets.pod_exec import inject_in_pod
-from gangctl.cli.targets.pod_view import newest, view_from_pods, worker_container
 from gangctl.cli.targets.port import InjectedFault, LogOptions, PageAccess, RunHere, Say, Sink
 from gangctl.cli.targets.surroundings import surroundings
 from gangctl.cluster.errors import ClusterError
@@ -29,6 +28,8 @@ from gangctl.cluster.kube import paths
 from gangctl.cluster.kube.client import Client
 from gangctl.cluster.kube.projections import GANGS, PODS, KubePod
 from gangctl.cluster.kube.reflector import Reflector, list_all
+from gangctl.core.facts.world import Observed
+from gangctl.core.record.snapshot import snapshot
 from gangctl.explain.why.world import GangSurroundings
 
 _T = TypeVar("_T")
@@ -278,3 +279,38 @@ def _summary(job: GangJob, now: float) -> GangView:
         name=metadata.name, uid=metadata.uid, generation=metadata.generation, time=now, status=job.status, members=()
     )
     return GangView(job, seen, (), live=True)
+
+
+def newest(pods: Iterable[KubePod]) -> dict[str, KubePod]:
+    """Member -> its newest pod, by incarnation."""
+    return {one.pod.member: one for one in sorted(pods, key=lambda one: one.pod.incarnation)}
+
+
+def worker_container(job: GangJob, member: str) -> str:
+    """Name of the container of the member's worker; empty if the role no longer exists."""
+    role, _ = parse_member_name(member)
+    return next((one.worker.name for one in job.spec.roles if one.name == role), "")
+
+
+def view_from_pods(job: GangJob, pods: Iterable[KubePod], now: float) -> GangView:
+    """A view of the gang, with the status of its pods instead of what supervisors report to the controller.
+
+    ``now``: seconds since the epoch.
+    """
+    ours = {one.pod.name: one for one in pods if one.gang == job.metadata.uid}
+    seen = snapshot(now, job, Observed(pods=tuple(one.pod for one in ours.values())))
+    members = tuple(
+        changed(member, pod_status=_status(ours[member.pod])) if member.pod in ours else member
+        for member in seen.members
+    )
+    nodes = {one.pod.member: one.pod.node for one in newest(ours.values()).values()}
+    return GangView(job, changed(seen, status=job.status, members=members), (), live=True, nodes=nodes)
+
+
+def _status(found: KubePod) -> str:
+    """The status that `kubectl get pods` shows."""
+    if found.pod.deleting:
+        return "Terminating"
+    if found.pod.started_at is not None:
+        return found.phase
+    return found.pod.reason or found.phase
