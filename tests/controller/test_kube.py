@@ -152,7 +152,7 @@ def test_a_missing_kubeconfig_is_logged_as_a_sentence(tmp_path: Path, caplog: py
         (("--namespace", "n", "--hub-port", "70000"), "is not a port"),
         (("--namespace", "n", "--watch-namespaces", "a,B"), "'B' is not the name of a namespace"),
         (("--namespace", "n", "--sidecar-security-context", "[]"), "is not a JSON object"),
-        (("--namespace", "n", "--metrics-secure", "yes"), "invalid choice: 'yes'"),
+        (("--namespace", "n", "--metrics-secure", "yes"), "'yes' is neither true nor false"),
     ],
 )
 def test_a_wrong_flag_is_refused_with_what_is_expected(
