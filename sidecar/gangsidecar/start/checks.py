@@ -1,8 +1,8 @@
 """Check this pod's memory, disk, arithmetic, device, network, clock and mounts: the built-in ``recovery.checks``.
 
-The supervisor runs a check in the user's own interpreter, between two attempts::
+The supervisor (``supervisor/checks.py``) runs a check in the user's own interpreter, between two attempts::
 
-    python -c ENTER ARCHIVE NAME [OPTION ...]
+    python -c BUILTIN ARCHIVE NAME [OPTION ...]
 
 Exit codes: 0 passed, 1 failed, 3 can't be told here, 2 bad options. The last line on stdout says what was measured.
 """
@@ -41,13 +41,6 @@ from gangsidecar.start.check_peers import (
     serve,
 )
 
-ENTER = """
-import sys
-sys.path.insert(0, sys.argv[1])
-from gangsidecar.start.checks import main
-sys.exit(main(sys.argv[2:]))
-"""
-"""The program that calls :func:`main`."""
 PASSED, FAILED, UNTOLD = 0, 1, 3
 PATTERNS = (b"\x00", b"\xff", b"\x55", b"\xaa", b"")
 """The last: each MiB is another, which shows wrong addresses."""

@@ -16,6 +16,7 @@ import pytest
 from gangsidecar import install
 from gangsidecar.start import checks
 from gangsidecar.start.check_peers import Peer
+from gangsidecar.supervisor.checks import BUILTIN
 from tests.pythons import oldest
 from tests.wait import SECONDS
 
@@ -44,7 +45,7 @@ def start(archive: Path) -> Iterator[Start]:
 
     def do(*words: str, **variables: object) -> subprocess.Popen[str]:
         variables.setdefault("PYTHONPATH", "")
-        command = [oldest()[1], "-c", checks.ENTER, str(archive), *words]
+        command = [oldest()[1], "-c", BUILTIN, str(archive), *words]
         environment = {**os.environ, **{name: str(value) for name, value in variables.items()}}
         started.append(
             subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
