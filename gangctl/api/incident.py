@@ -197,6 +197,8 @@ class CheckResult(Model):
     """Number of members that did not pass."""
     failed: Annotated[tuple[CheckFailure, ...], Field(max_length=3)] = ()
     """The first of them."""
+    nodes: Annotated[tuple[Label, ...], Field(max_length=3)] = ()
+    """Nodes on which members of a check of scope Member passed, when it is NewPod or Suspect, at most 3."""
     note: Sentence = ""
     """Why the check could not tell, if a member said so."""
     time: Timestamp

@@ -131,6 +131,9 @@ class NodeRecords:
             if job.status.incidents:
                 found = records.findings(job.metadata.namespace, job.metadata.name, job.status.incidents)
                 self._records = records.with_findings(self._records, found, now)
+            for check in () if job.status.checks is None else job.status.checks.results:
+                for node in check.nodes:
+                    self._records = records.with_passed(self._records, node, job.metadata.namespace, check.time)
 
     def _observe(self, seconds: float) -> None:
         informers = self._house.informers

@@ -172,12 +172,13 @@ def _with_finding(record: NodeRecord, one: Finding, now: float) -> NodeRecord:
 
 
 def with_passed(records: Records, node: str, namespace: str, time: float) -> Records:
-    """The records after a check of a suspected node has passed; the same object if it says nothing new.
+    """The records after a check on the node has passed at this time; the same object if it says nothing new.
 
-    A check that ended before the last fault says nothing of it, so to look again at a status changes nothing.
+    Faults come and go: only a check an hour after the last one says that the node was repaired. So to look again at a
+    status changes nothing.
     """
     record = records.get(node)
-    if record is None or namespace not in record.namespaces or record.last_fault >= time:
+    if record is None or namespace not in record.namespaces or time < record.last_fault + HOUR:
         return records
     return {**records, node: record.passed(namespace)}
 

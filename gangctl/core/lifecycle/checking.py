@@ -109,10 +109,19 @@ def _result(gang: Gang, turn: Turn) -> CheckResult:
         members=len(turn.members),
         failures=len(bad),
         failed=tuple(failed),
+        nodes=_passed_nodes(gang, turn),
         note=mask_secrets(turn.note),
         time=turn.known.time,
         milliseconds=max(0, round((gang.now - turn.known.time) * 1000)),
     )
+
+
+def _passed_nodes(gang: Gang, turn: Turn) -> tuple[str, ...]:
+    """The nodes that did well, as far as a check that could tell was about them."""
+    if turn.check.when not in {"NewPod", "Suspect"} or turn.check.scope != "Member" or turn.note:
+        return ()
+    bad = {gang.pods[name].node for name in turn.blame.bad}
+    return tuple(sorted({gang.pods[name].node for name in turn.members} - bad)[:NAMED])
 
 
 def _seen(turn: Turn, member: str) -> tuple[Message, str]:

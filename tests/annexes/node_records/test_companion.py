@@ -104,6 +104,16 @@ async def test_a_new_leader_counts_nothing_twice(api: FakeApi) -> None:
     assert found(api)["n1"].gangs.keys() == {"default/a", "default/b"}
 
 
+async def test_a_check_that_passes_after_the_repair_clears_the_record(api: FakeApi) -> None:
+    await api.put("gangjobs", ended("a"))
+    passed = {"name": "gpu", "result": "Passed", "nodes": ["n1"], "time": rfc3339(time.time() + records.HOUR)}
+    async with replica(api, "a", *ON):
+        await until_stored(api, {"default": 1.0})
+        checked = {"phase": "Succeeded", "attempt": 1, "checks": {"attempt": 1, "results": [passed]}}
+        await api.put("gangjobs", gang("b", "uid-b", status=checked))
+        await until_stored(api, {})
+
+
 async def test_a_gang_that_is_deleted_at_once_counts(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(companion, "LOOK_SECONDS", 0.5)
     async with replica(api, "a", *ON):

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gangctl.annexes.node_records import companion, hand_over, records, stored, suspicion
-from gangctl.annexes.node_records.records import AVOIDED, DAY, Finding, NodeRecord, Records
+from gangctl.annexes.node_records.records import AVOIDED, DAY, HOUR, Finding, NodeRecord, Records
 from gangctl.kubernetes.objects import SUSPECTED, Node
 from tests.cluster.kube.fakeapi import FakeApi, Object, status
 from tests.cluster.kube.objects import node
@@ -89,17 +89,18 @@ def test_the_worst_of_too_many_are_suspected() -> None:
 
 
 def test_a_passed_check_clears_what_its_own_namespace_has_met() -> None:
+    later = NOW + HOUR
     made = {"n1": bad(NOW, "a", "b")}
-    assert records.with_passed(made, "n1", "a", NOW - 1) is made, "the fault came later"
-    assert records.with_passed(made, "n1", "c", NOW + 1) is made
-    passed = records.with_passed(made, "n1", "a", NOW + 1)
+    assert records.with_passed(made, "n1", "a", later - 1) is made, "faults come and go"
+    assert records.with_passed(made, "n1", "c", later) is made
+    passed = records.with_passed(made, "n1", "a", later)
     assert passed["n1"].namespaces == {"b": 1.0}
     assert passed["n1"].kinds == {"DeviceLost": 1.0}
-    assert records.with_passed(passed, "n1", "a", NOW + 1) is passed
-    again = Finding("n1", "a", "other", "DeviceLost", "", NOW + 2, is_fault=True)
-    faulty = records.with_findings(passed, [again], NOW + 2)
-    assert records.with_passed(faulty, "n1", "a", NOW + 1) is faulty, "an old check doesn't clear a new fault"
-    assert records.with_passed(passed, "n1", "b", NOW + 3)["n1"].score(NOW) == 0
+    assert records.with_passed(passed, "n1", "a", later) is passed
+    again = Finding("n1", "a", "other", "DeviceLost", "", later + 1, is_fault=True)
+    faulty = records.with_findings(passed, [again], later + 1)
+    assert records.with_passed(faulty, "n1", "a", later) is faulty, "an old check doesn't clear a new fault"
+    assert records.with_passed(passed, "n1", "b", later)["n1"].score(NOW) == 0
 
 
 def test_long_names_of_nodes_have_names_of_requests() -> None:
