@@ -70,8 +70,10 @@ def test_a_failed_check_blames_no_checkpoint_and_is_charged_once() -> None:
 def test_a_passed_check_names_the_node_that_a_fault_counted_against() -> None:
     made = World()
     made.submit("roles: [{name: worker, replicas: 4}]\nrecovery: {checks: [{name: disk, when: Suspect, command: [a]}]}")
-    says(made, "the gang runs", "everyone runs", "worker-2 ends with 3")
-    says(made, "everyone is Ready", "worker-2 passes check disk")
+    says(made, "the gang runs")
+    says(made, "worker-2 ends with 3")
+    says(made, "everyone is Ready")
+    says(made, "worker-2 passes check disk")
     (result,) = made.job.status.incidents[0].checks
     assert (result.result, result.nodes) == ("Passed", ("node-worker-2",))
 
