@@ -46,17 +46,26 @@ class Restart:
     detect: float
     stop: float
     barrier: float
+    check: float
     start: float
     writes: int
 
 
-def manifest(members: int, checkpoints: Path | None) -> str:
-    """A gang of sleepers. ``checkpoints``: a Shared directory that is scanned in each restart, or none."""
+SCOPES = ("Member", "Pair", "Gang")
+
+
+def manifest(members: int, checkpoints: Path | None, scope: str) -> str:
+    """A gang of sleepers.
+
+    ``checkpoints``: a Shared directory that is scanned in each restart, or none. ``scope``: that of a check, which ends
+    at once, or empty.
+    """
+    checks = [{"name": "none", "when": "Fault", "scope": scope, "command": ["true"]}] if scope else []
     step = '[ "$RANK" = 0 ] && python3 -c "import gangclient; gangclient.connect().progress(2)"'
     container = {"name": "worker", "command": ["sh", "-c", f"({step}) & exec sleep 1000000"]}
     spec: dict[str, object] = {
         "roles": [{"name": "worker", "replicas": members, "template": {"spec": {"containers": [container]}}}],
-        "recovery": {"budget": {"type": "Unlimited"}, "replaceAfter": 100},
+        "recovery": {"budget": {"type": "Unlimited"}, "replaceAfter": 100, "checks": checks},
     }
     if checkpoints is not None:
         source = {"type": "Directory", "directory": str(checkpoints), "layout": "Pattern", "pattern": "step-{step}"}
@@ -97,13 +106,15 @@ def resident(pid: int) -> float:
 class Gang:
     """A gang of sleepers under `gangctl run`."""
 
-    def __init__(self, members: int, folder: Path, *, checkpoints: bool) -> None:
+    def __init__(self, members: int, folder: Path, extra: str) -> None:
         directory = folder / "checkpoints"
-        if checkpoints:
+        if extra == "directory":
             (directory / "step-1").mkdir(parents=True)
             (directory / "step-1" / "DONE").touch()
         path = folder / "bench.yaml"
-        path.write_text(manifest(members, directory if checkpoints else None))
+        path.write_text(
+            manifest(members, directory if extra == "directory" else None, extra if extra in SCOPES else "")
+        )
         self.state = StateDirectory(folder / "state")
         self.store = GangStore(self.state.gang(NAME))
         self.log = (folder / "run.log").open("w")
@@ -144,6 +155,7 @@ class Gang:
             detect=(incident.time - killed) * 1000,
             stop=times.stop or 0,
             barrier=times.barrier or 0,
+            check=times.check or 0,
             start=times.start or 0,
             writes=int(self.store.read().metadata.resource_version) - version,
         )
@@ -155,10 +167,10 @@ class Gang:
         self.log.close()
 
 
-def measure(members: int, restarts: int, *, checkpoints: bool) -> None:
-    """One row of the table."""
+def measure(members: int, restarts: int, extra: str = "") -> None:
+    """One row of the table. ``extra``: what a restart has more: a ``directory``, or a check of this scope."""
     folder = Path(tempfile.mkdtemp(prefix="gangctl-bench-"))
-    gang = Gang(members, folder, checkpoints=checkpoints)
+    gang = Gang(members, folder, extra)
     try:
         seen = until("the gang", lambda: gang.running(1))
         found: list[Restart] = []
@@ -178,14 +190,14 @@ def measure(members: int, restarts: int, *, checkpoints: bool) -> None:
     def median(name: str) -> float:
         return float(statistics.median(getattr(one, name) for one in found))
 
-    label = f"{members}{' + directory' if checkpoints else ''}"
+    label = f"{members} + {extra}" if extra else str(members)
     print(
         f"{label:>14} {median('total'):8.0f} {min(totals):6.0f} {max(totals):6.0f} {median('detect'):7.0f} "
-        f"{median('stop'):5.0f} {median('barrier'):8.0f} {median('start'):6.0f} {flat:6.2f} "
+        f"{median('stop'):5.0f} {median('barrier'):8.0f} {median('check'):6.0f} {median('start'):6.0f} {flat:6.2f} "
         f"{max(one.writes for one in found):7d} {max(sidecars):8.1f} {max(supervisors):11.1f}",
         flush=True,
     )
-    if max(one.writes for one in found) > WRITES:
+    if extra not in SCOPES and max(one.writes for one in found) > WRITES:
         print(f"  more than {WRITES} status writes in a restart", flush=True)
 
 
@@ -197,12 +209,13 @@ def main() -> None:
     options = flags.parse_args()
     print(f"{options.restarts} restarts each, {os.cpu_count()} cores; milliseconds, medians; memory: the largest, MB")
     print(
-        f"{'members':>14} {'total':>8} {'min':>6} {'max':>6} {'detect':>7} {'stop':>5} {'barrier':>8} {'start':>6} "
-        f"{'flat':>6} {'writes':>7} {'sidecar':>8} {'supervisor':>11}"
+        f"{'members':>14} {'total':>8} {'min':>6} {'max':>6} {'detect':>7} {'stop':>5} {'barrier':>8} {'check':>6} "
+        f"{'start':>6} {'flat':>6} {'writes':>7} {'sidecar':>8} {'supervisor':>11}"
     )
     for members in options.members:
-        measure(members, options.restarts, checkpoints=False)
-    measure(options.members[0], options.restarts, checkpoints=True)
+        measure(members, options.restarts)
+    for extra in ("directory", *SCOPES):
+        measure(options.members[0], options.restarts, extra)
 
 
 if __name__ == "__main__":
