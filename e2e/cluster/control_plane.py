@@ -35,6 +35,21 @@ TOPOLOGY = "TopologyAwareWorkloadScheduling"
 SERVED = {36: "v1alpha2", 37: "v1beta1"}
 """The version of PodGroups that is turned on, by the minor version of Kubernetes; earlier ones have none."""
 
+AUDIT_POLICY = """
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: Metadata
+  verbs: [create, update, patch, delete, deletecollection]
+  resources:
+  - {group: "", resources: [pods, pods/status, services]}
+  - {group: batch}
+  - {group: gangctl.io}
+  - {group: jobset.x-k8s.io}
+- level: None
+"""
+
 OUTBOUND = (
     "add table ip outbound",
     "add chain ip outbound post { type nat hook postrouting priority srcnat ; }",
@@ -53,6 +68,11 @@ class ControlPlane:
         self.pki = PKI(home / "pki")
         self.number = number
         self.api_arguments = api_arguments
+
+    @property
+    def audit(self) -> Path:
+        """Who wrote jobs, gangs and their pods: a line of JSON for each request."""
+        return self.home / "audit.log"
 
     @property
     def admin(self) -> Path:
@@ -87,6 +107,7 @@ class ControlPlane:
             self.config(name).write_text(pki.kubeconfig(name, f"https://{addresses.CONTROL}:6443"))
         pki.issue("coredns", "coredns", "system:masters")
         self.config("coredns").write_text(pki.kubeconfig("coredns", f"https://{addresses.CONTROL}:6443"))
+        (self.home / "audit.yaml").write_text(AUDIT_POLICY)
         self.admin.write_text(pki.kubeconfig("admin", f"https://{addresses.entrance(self.number)}:6443"))
 
     def boot(self, init: Path) -> None:
@@ -202,6 +223,8 @@ class ControlPlane:
                     "--authorization-mode=Node,RBAC",
                     "--enable-admission-plugins=NodeRestriction",
                     "--allow-privileged=true",
+                    f"--audit-policy-file={self.home}/audit.yaml",
+                    f"--audit-log-path={self.audit}",
                     *_gates(GROUPS, TOPOLOGY),
                     *(f"--runtime-config=scheduling.k8s.io/{served}=true" for served in _served()),
                     "--enable-aggregator-routing=true",  # webhooks on this machine, which has no kube-proxy
