@@ -32,6 +32,6 @@ def test_who_fails_a_check_gets_a_new_pod_in_the_same_restart(folder: Here) -> N
     assert [(one.name, one.result) for one in incident.checks] == [("disk", "Failed")]
     incarnations = sorted(pod.incarnation for pod in folder.pods().values())
     assert incarnations == [0, 0, 1]
-    told = folder.gangctl("trace", "g").stdout
+    told = " ".join(folder.gangctl("trace", "g").stdout.split())
     assert "check disk failed in 1 of 3" in told
     assert "bad blocks" in told

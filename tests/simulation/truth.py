@@ -11,7 +11,6 @@ from gangctl.api.gangjob import NeverSucceeds, Roles
 from gangctl.api.status import GangPhase, Status
 from gangctl.core.facts.gang import holders, incarnation, started_processes, waiting_roles
 from gangctl.core.facts.world import Heard, Pod
-from gangctl.core.policy.brake import MIN_SILENT
 from gangsidecar.supervisor.machine import history as histories
 from gangsidecar.wire import Phase
 from tests.simulation import signals
@@ -193,15 +192,10 @@ def _of_pod(pod: Pod) -> str:
 
 
 def _of_node(u: Universe, leader: Leader, box: Box) -> str:
-    """Where so few members are silent that no brake holds, nothing tells a broken network from a lost node.
-
-    Nor does anything tell what was not heard yet, when the controller decided.
-    """
-    current = [one for one in u.boxes.values() if one.incarnation == incarnation(u.status, one.member)]
-    others = sum(one.node not in u.lost and not one.exited for one in current)
+    """Nothing tells a broken network from a lost node, if the cluster shows it as lost, nor what was not heard yet."""
     decided = seconds(leader.thought_at + leader.skew)
     heard = any(one.report.pod == box.pod and one.since < decided for one in leader.heard)
-    silent = not box.is_reached or not heard or (u.unreachable and others < MIN_SILENT)
+    silent = not box.is_reached or not heard or u.unreachable
     return f"{box.node} is lost" if box.node in u.lost and silent else ""
 
 
