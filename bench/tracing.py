@@ -86,7 +86,7 @@ def start(members: int, folder: Path, endpoint: str) -> Gang:
     for name in [name for name in os.environ if name.startswith("OTEL_")]:
         del os.environ[name]
     os.environ.update(settings)  # `gangctl run` passes its environment on
-    return Gang(members, folder, checkpoints=False)
+    return Gang(members, folder, "")
 
 
 def measure(members: int, restarts: int, endpoints: dict[str, str], folder: Path) -> dict[str, list[Restart]]:

@@ -124,6 +124,11 @@ def test_lives_with_any_policies_hold_the_invariants() -> None:
         with_any_policies(seed).run()
 
 
+def test_a_gang_may_wait_long_for_a_restore_point() -> None:
+    policies = 7100219  # A barrier of 600 s, and a scan every two: more moves than other lives make in all.
+    Life("verifying", policies, (Injection(0, "a supervisor crashes", 39),), 0, warm=True, policies=policies).run()
+
+
 @pytest.mark.nightly
 def test_drawn_lives_hold_the_invariants_and_reach_every_change_of_the_lifecycle(
     capsys: pytest.CaptureFixture[str],
