@@ -44,6 +44,7 @@ spec:
 """
 WITHOUT_DATA = {
     "Degraded gangs by reason: {{reason}}": "no gang is degraded",
+    "Checks: {{check}} {{result}}": "the gang has no checks",
     "Faults by node: {{node}}": "a killed worker says nothing about its node",
     "Refused connections: {{reason}}": "shows rates above zero, and nothing is refused",
 }

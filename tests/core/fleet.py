@@ -66,7 +66,7 @@ class Fleet:
         found = tuple(
             Found(tier.name, step, f"{LONG_PATH}/{step}", "m" * 60)
             for tier in shared
-            for step in range(self.step, 0, -1)
+            for step in range(self.step, max(0, self.step - 64), -1)
         )
         return Observed(
             pods=tuple(self.pods.values()),
@@ -88,11 +88,15 @@ class Fleet:
                 case CreatePod():
                     self._create(action)
                 case DeletePod():
-                    self.pods.pop(action.uid, None)
-                    self.heard.pop(action.uid, None)
+                    self.delete(action.uid)
                 case _:
                     pass
         return plan
+
+    def delete(self, uid: str) -> None:
+        """The pod is gone at once, without a word."""
+        self.pods.pop(uid, None)
+        self.heard.pop(uid, None)
 
     def _create(self, action: CreatePod) -> None:
         name = pod_name("g", action.member, action.incarnation)
