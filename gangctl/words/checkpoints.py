@@ -73,9 +73,8 @@ def _steps(steps: Sequence[int]) -> str:
 
 
 @message
-def folders_looked_for(folder: str, directory: str, complete: str = "", seen_by: str = "") -> str:
-    seen = f", as {seen_by} sees it" if seen_by else ""
-    return f"folders {folder}{f' with {complete}' if complete else ''} in {directory}{seen}"
+def folders_looked_for(folder: str, directory: str, complete: str = "") -> str:
+    return f"folders {folder}{f' with {complete}' if complete else ''} in {directory}"
 
 
 @message

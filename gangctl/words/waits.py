@@ -291,8 +291,10 @@ def checkpoints_not_listed(error: str = "") -> str:
 
 
 @message
-def no_restore_point(expected: str, found: str) -> str:
-    return f"no restore point that every rank can load was found: {expected}, but {found}"
+def no_restore_point(expected: str, found: str, looked: str = "") -> str:
+    """``looked``: the member that has looked into the directories last."""
+    last = f"; {looked} looked last" if looked else ""
+    return f"no restore point that every rank can load was found: {expected}, but {found}{last}"
 
 
 _WAITS: Final = frozenset({attempt_waits.__name__, checkpoints_awaited.__name__, restore_point_awaited.__name__})

@@ -189,18 +189,18 @@ def heard(world: World, member: str) -> None:
     world.again(member)
 
 
-def scan(world: World, tier: str, numbers: str, anew: str | None) -> None:
+def scan(world: World, looked: str | None, tier: str, numbers: str, anew: str | None) -> None:
     """A member has looked into the directory."""
     found = [
         Found(tier, int(n), f"/{tier}/{n}", f"m{n}{' anew' if n == anew else ''}")
         for n in sorted(numbers.split(), key=int, reverse=True)
     ]
-    answered(world, tuple(found))
+    answered(world, tuple(found), pod="a-pod" if looked is None else world.newest(looked))
 
 
-def answered(world: World, found: tuple[Found, ...] = (), error: str = "") -> None:
+def answered(world: World, found: tuple[Found, ...] = (), error: str = "", pod: str = "a-pod") -> None:
     """The newest scan has this answer."""
-    world.scanned, world.scanned_at = Scanned(world.job.status.attempt, "a-pod", found, error), world.now
+    world.scanned, world.scanned_at = Scanned(world.job.status.attempt, pod, found, error), world.now
 
 
 def scan_fails(world: World, error: str) -> None:

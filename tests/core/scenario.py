@@ -221,7 +221,7 @@ SENTENCES: list[tuple[str, Callable[..., list[str] | None]]] = [
     (rf"the node of {M} shows nothing any more", lambda w, m: w.nodes.__delitem__(node_of(w, m))),
     (rf"device (\S+) of {M} is (\S+)", device),
     (rf"device (\S+) of claim (\S+) of {M} is (\w+)(?:: (.+))?", claimed),
-    (r"a scan finds (\S+) ([\d ]+?)(?:, (\d+) written anew)?", scan),
+    (r"a scan(?: by (\S+))? finds (\S+) ([\d ]+?)(?:, (\d+) written anew)?", scan),
     (r"a scan fails: (.+)", scan_fails),
     (r"a scan finds nothing", answered),
     (r"([\d.]+) s pass", passes),

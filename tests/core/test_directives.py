@@ -92,7 +92,7 @@ def told_late(*lines: str) -> World:
     world.decide()
     each(start)(world)
     each(ready)(world)
-    scan(world, "shared", "100", None)
+    scan(world, None, "shared", "100", None)
     world.decide()
     world.says("worker-0", Phase.RUNNING, 1)
     silent(world, "worker-1")

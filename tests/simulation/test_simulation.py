@@ -126,7 +126,10 @@ def test_lives_with_any_policies_hold_the_invariants() -> None:
 
 def test_a_gang_may_wait_long_for_a_restore_point() -> None:
     policies = 7100219  # A barrier of 600 s, and a scan every two: more moves than other lives make in all.
-    Life("verifying", policies, (Injection(0, "a supervisor crashes", 39),), 0, warm=True, policies=policies).run()
+    life = Life("verifying", policies, (Injection(0, "a supervisor crashes", 39),), 0, warm=True, policies=policies)
+    told = [line for line in life.run().trace if "waits for a restore point" in line]
+    assert told
+    assert len(told) == len(set(told)), "What hasn't changed is not written again, whoever looked."
 
 
 @pytest.mark.nightly

@@ -126,7 +126,7 @@ def _look_again(
         found = restore.steps_found(gang, assignment, gone, hidden=hidden)
         expected, says_enough = restore.expected_step(gang), True
         because = waits.restore_point_awaited(status.attempt, expected, found)
-        finally_because = waits.no_restore_point(expected, found)
+        finally_because = waits.no_restore_point(expected, found, restore.looked_last(gang))
         out = checkpoint_words.make_room(name) if hidden else checkpoint_words.choose_step(name)
     if _is_final(gang, unknown, assignment) or (deadline is not None and gang.now >= deadline):
         held = incidents.finish_incident(gang, status, "Held")

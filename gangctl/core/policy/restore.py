@@ -12,7 +12,8 @@ and a store that is away costs no more. A step that not every rank completed is 
 A missing step: why there should be a restore point, what was looked for, where, and what to do.
 
 The rule: a gang that waits for a restore point, or is held for want of one, says which steps there should be and which
-there are, what marks a step complete, who looked, and the commands that lead on.
+there are, what marks a step complete, and the commands that lead on. Held, it says who looked last. While it waits, its
+members look in turn, so a name would be written anew all the time.
 
 The older step: when a gang gives its newest checkpoint up for the one before, which a corrupt one would block.
 
@@ -311,22 +312,26 @@ def _in_tier_of_missing_step(
         tier.name,
         sorted(usable, reverse=True),
         unusable,
-        _looked_for(gang, tier),
+        _looked_for(tier),
         unseen,
         0 if point is None else point.step,
         sorted(left - usable, reverse=True),
     )
 
 
-def _looked_for(gang: Gang, tier: Tier) -> Message:
+def _looked_for(tier: Tier) -> Message:
     source = tier.source
     if not isinstance(source, DirectorySource):
         return words.registrations_looked_for(str(tier.scope))
     folder, complete = folder_rule(source)
+    return words.folders_looked_for(folder, source.directory, complete or "")
+
+
+def looked_last(gang: Gang) -> str:
+    """Return the member that has answered the newest scan; empty if there is none, or its pod is gone."""
     scanned = gang.observed.scanned
     pod = None if scanned is None else scanned.pod
-    seen_by = next((one.member for one in gang.observed.pods if one.uid == pod), "")
-    return words.folders_looked_for(folder, source.directory, complete or "", seen_by)
+    return next((one.member for one in gang.observed.pods if one.uid == pod), "")
 
 
 # The older step
