@@ -129,7 +129,7 @@ def test_a_gang_may_wait_long_for_a_restore_point() -> None:
     life = Life("verifying", policies, (Injection(0, "a supervisor crashes", 39),), 0, warm=True, policies=policies)
     told = [line for line in life.run().trace if "waits for a restore point" in line]
     assert told
-    assert len(told) == len(set(told)), "What hasn't changed is not written again, whoever looked."
+    assert len(told) == len(set(told)), "What hasn't changed is not written again, whichever member looked."
 
 
 @pytest.mark.nightly
