@@ -56,6 +56,10 @@ def traced_gangs(cluster: Cluster, jaeger: Jaeger, third_node: Node) -> Iterator
         for made in documents.values():
             made["spec"]["roles"][0]["template"]["spec"]["affinity"] = elsewhere(third_node.name)
         documents["coded"]["spec"]["podFailurePolicy"] = {"rules": [rule]}
+        twice = documents["twice"]["spec"]["roles"][0]["template"]["spec"]["containers"][0]
+        for variable in twice["env"]:
+            if variable["name"] == "LOAD_SECONDS":
+                variable["value"] = "10"  # The second fault comes before the first step, however busy the machine is.
         spread = {"placement": {"strategy": "Spread", "mode": "Preferred"}}
         documents["lost"] = traced("lost", folders["lost"], jaeger, 3, **spread)
         gangs = [Gang(cluster.kubectl, namespace, name).apply(made) for name, made in documents.items()]
