@@ -134,6 +134,12 @@ def _depend_on_earlier(spec: Spec) -> bool:
     return all({one.name for one in role.depends_on} <= set(names[:at]) for at, role in enumerate(spec.roles))
 
 
+def _can_reshard(spec: Spec) -> bool:
+    shared = [one for one in (spec.checkpoint.tiers if spec.checkpoint else ()) if one.scope == "Shared"]
+    is_elastic = any(role.min_replicas is not None for role in spec.roles)
+    return not is_elastic or (bool(shared) and all(one.reshardable for one in shared))
+
+
 _EACH = [*range(8)]
 """The places of roles."""
 _GROUP_OF = "(has({0}.processGroup) ? {0}.processGroup : {0}.name)"
@@ -186,6 +192,15 @@ class Spec(Model):
             ),
             "self.podFailurePolicy.rules.all(p, p.roles.all(n, self.roles.exists(r, r.name == n)))",
             ("podFailurePolicy.rules", "roles"),
+        ),
+        Constraint(
+            "minReplicas needs a checkpoint tier with scope Shared, and reshardable: true on each of these: ranks of "
+            "another number must be able to load what was saved, as with torch.distributed.checkpoint, Orbax or a "
+            "single file",
+            _can_reshard,
+            "self.roles.all(r, !has(r.minReplicas)) || (has(self.checkpoint) && self.checkpoint.tiers.exists(t, "
+            "t.scope == 'Shared') && self.checkpoint.tiers.all(t, t.scope != 'Shared' || t.reshardable))",
+            ("roles", "checkpoint.tiers"),
         ),
         Constraint(
             "restartFrom type Step needs checkpoint, because the step is looked for in its tiers",

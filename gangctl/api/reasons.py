@@ -69,6 +69,9 @@ class Reason(StrEnum):
     """Not every required member was ready before the barrier's deadline."""
     RESTART_REQUESTED = "RestartRequested"
     """`spec.restartToken` changed: one new attempt starts."""
+    GROWING = "Growing"
+    """More members are ready than the attempt has: it stops after a checkpoint, as planned, so that the next one has
+    them."""
 
     # How a gang goes on.
     SUBMITTED = "Submitted"
@@ -121,6 +124,8 @@ class Reason(StrEnum):
     load is found. The gang does not start from the beginning by itself."""
     RESTORE_POINT_IGNORED = "RestorePointIgnored"
     """The framework's first step does not follow the restore point: it loaded something else."""
+    SMALLER = "Smaller"
+    """The gang runs with fewer members than `roles[].replicas`, as `minReplicas` allows."""
     MEMBERS_SILENT = "MembersSilent"
     """The controller does not hear members that should be connected. Their workers train on; nothing is restarted."""
     NO_MEMBER_CONNECTS = "NoMemberConnects"

@@ -136,6 +136,13 @@ class Recovery(Model):
     applies."""
     on_replacement_timeout: Literal["Hold", "Suspend", "Fail"] = "Hold"
     """Hold: all pods stay for inspection. Suspend: the pods are deleted. Fail: the gang fails."""
+    shrink_after_seconds: Seconds = 300
+    """Seconds that an attempt waits for the replacement of a lost member before it starts with fewer members. For roles
+    with minReplicas."""
+    grow_after_seconds: PositiveSeconds = 600
+    """Seconds after a change of size before the gang is stopped to start with more members. It doubles with each such
+    stop within an hour. The stop follows a checkpoint of the newest step; if none comes for as long again, of any step
+    of the attempt. For roles with minReplicas."""
     lost_pod_grace_seconds: Seconds = 30
     """Seconds after the end of its grace period after which the pod of a lost node counts as dead and workers can
     start."""
@@ -212,6 +219,12 @@ class Tier(Model):
             "self.scope == 'Shared' || self.source.type == 'API'",
             ("source.type", "scope"),
         ),
+        Constraint(
+            "reshardable needs scope Shared, because a rank of another size loads parts that others have written",
+            lambda tier: tier.scope == "Shared" or not tier.reshardable,
+            "self.scope == 'Shared' || !self.reshardable",
+            ("reshardable", "scope"),
+        ),
     )
 
     name: TierName
@@ -221,6 +234,10 @@ class Tier(Model):
     Peers: as Member, but members keep copies of each other's parts (gangclient.memory)."""
     source: Annotated[DirectorySource | ApiSource, Field(discriminator="type")]
     """How gangctl finds complete steps."""
+    reshardable: bool = False
+    """Whether a gang of any size can load a step that a gang of another size has written, as with
+    torch.distributed.checkpoint, Orbax, DeepSpeed's universal checkpoint or a single file. Roles with minReplicas need
+    it of each Shared tier."""
 
 
 class RestoreSpec(Model):

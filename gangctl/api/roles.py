@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, PrivateAttr, Tag
 
-from gangctl.api.model import Constraint, Model, Refused, Reserved, RoleName, kind
+from gangctl.api.model import Constraint, Model, Refused, RoleName, kind
 
 # The part of a pod template that gangctl reads. Everything else is kept as written.
 
@@ -170,6 +169,27 @@ class RoleDependency(Model):
     """Ready: each required member of the role runs its worker or has finished, and its pod is ready."""
 
 
+class StepSizes(Model):
+    """Every size from minReplicas on, by a step."""
+
+    type: Literal["Step"] = "Step"
+    step: Annotated[int, Field(ge=1, le=10_000)] = 1
+    """Number of members from one size to the next, counted from replicas down."""
+
+
+class ListedSizes(Model):
+    """The listed sizes."""
+
+    type: Literal["List"]
+    counts: Annotated[tuple[Annotated[int, Field(ge=1, le=10_000)], ...], Field(min_length=1, max_length=64)]
+    """Numbers of members, such as 8 and 12, between minReplicas and replicas. Both of these are allowed as well."""
+
+
+Sizes = Annotated[
+    Annotated[StepSizes, Tag("Step")] | Annotated[ListedSizes, Tag("List")],
+    kind("type", "Step"),
+]
+
 _IS_WORKER = "c.name == (has(self.workerContainer) ? self.workerContainer : self.template.spec.containers[0].name)"
 _PROBE = (
     "the worker container must not have a {0}: while the gang gathers, its worker is stopped on purpose, "
@@ -216,15 +236,24 @@ class Role(Model):
             "self.launch != 'Torchrun' || !has(self.processGroup) || self.processGroup != ''",
             ("processGroup", "launch"),
         ),
+        Constraint(
+            "minReplicas must be at most replicas, which is the size that is wanted",
+            lambda role: role.min_replicas is None or role.min_replicas <= role.replicas,
+            "!has(self.minReplicas) || self.minReplicas <= self.replicas",
+            ("minReplicas", "replicas"),
+        ),
     )
-    reserved: ClassVar[Mapping[str, Reserved]] = {
-        "minReplicas": Reserved({"type": "integer", "format": "int32"}, "elastic gangs; a gang runs with all members"),
-    }
 
     name: RoleName
     """Name of the role, unique in the gang and part of the names of members (worker-0) and pods."""
     replicas: Annotated[int, Field(ge=1, le=10_000)] = 1
     """Number of required members. All roles together may have at most 10000 members, including spares."""
+    min_replicas: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    """Least number of members that an attempt may have: the role is elastic. An attempt starts with fewer than replicas
+    if no more are ready recovery.shrinkAfterSeconds after the last one has ended. Needs a checkpoint that any size can
+    load. If absent, an attempt has all replicas."""
+    sizes: Sizes = Field(default_factory=StepSizes)
+    """Numbers of members that an attempt may have, between minReplicas and replicas. Without minReplicas, no effect."""
     spares: Annotated[int, Field(ge=0, le=1_000)] = 0
     """Number of standby members. The pod of a spare runs; its worker starts only when the spare takes over the rank of
     a lost pod."""

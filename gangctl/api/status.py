@@ -275,6 +275,8 @@ class Spent(Model):
     """From the first training step of an attempt to its end."""
     lost_progress: float = 0.0
     """The part of training that was repeated."""
+    missing_members: float = 0.0
+    """The part of training that the missing members of a smaller gang would have done."""
     start_up: float = 0.0
     """From gathering to the first step, in attempts without an incident before them."""
     recovery: float = 0.0
@@ -363,6 +365,32 @@ class HeldRank(Model):
     """Member with the rank by default."""
     member: Label
     """Spare that has the rank."""
+
+
+class RoleSize(Model):
+    """Size of a role that has fewer members than are wanted."""
+
+    name: Label
+    """Name of the role."""
+    members: int
+    """Number of members that the attempt has."""
+
+
+class Size(Model):
+    """Size of the newest attempt, where roles have minReplicas."""
+
+    attempt: int = 0
+    """First attempt of this size."""
+    time: Timestamp = 0.0
+    """Time when it started."""
+    roles: Annotated[tuple[RoleSize, ...], Field(max_length=8)] = ()
+    """Roles that have fewer members than are wanted. The others have all."""
+    reason: Sentence = ""
+    """Why it has this size."""
+    growing_attempt: int = 0
+    """Newest attempt for which the gang was stopped to grow."""
+    stops: Annotated[tuple[Timestamp, ...], Field(max_length=8)] = ()
+    """Times of such stops within the last hour."""
 
 
 class Checks(Model):
@@ -493,6 +521,8 @@ class Status(Model):
     """What supervisors are told to do without a controller. If absent, no silent member counts as stopped."""
     checks: Checks | None = None
     """Checks before the newest attempt that had any."""
+    size: Size | None = None
+    """Size of the newest attempt; absent while it had all members since the gang was last resumed."""
     ranks: Annotated[tuple[HeldRank, ...], Field(max_length=10_000)] = ()
     """Ranks that spares have taken over."""
     started_roles: StartedRoles | None = None

@@ -12,7 +12,7 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.signals import SIGNALS
 from gangctl.cli.errors import UserError
 from gangctl.core.facts.gang import holders
-from gangctl.core.facts.layout import Numbering, members_of, number_places
+from gangctl.core.facts.layout import Numbering, members_of, number_places, roles_of
 
 LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 """Names of namespaces, gangs and Leases."""
@@ -87,7 +87,7 @@ def members_of_role(job: GangJob, role: str) -> list[str]:
 def member_of_rank(job: GangJob, its: int, role: str | None) -> str:
     """The member that has the rank in this attempt. Ranks start at 0 in each process group, which a role selects."""
     places = [] if role is None else members_of_role(job, role)
-    numbering = number_places(job.spec)
+    numbering = number_places(roles_of(job.spec, job.status))
     ranks = {place: there for place, there in numbering.ranks.items() if role is None or place in places}
     found = [place for place, there in ranks.items() if its in there]
     if not found:
@@ -101,7 +101,7 @@ def member_of_rank(job: GangJob, its: int, role: str | None) -> str:
 def ranks_of_member(job: GangJob, member: str) -> tuple[int, ...]:
     """The ranks that run in the pod of a member now; none of a spare, or of a role without ranks."""
     places = {holder: place for place, holder in holders(job.spec, job.status).items()}
-    return number_places(job.spec).ranks.get(places.get(member, ""), ())
+    return number_places(roles_of(job.spec, job.status)).ranks.get(places.get(member, ""), ())
 
 
 def _ranks_there(numbering: Numbering, ranks: dict[str, tuple[int, ...]]) -> str:

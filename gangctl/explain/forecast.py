@@ -65,7 +65,7 @@ class ForecastGroup:
 
 def forecast_members(job: GangJob, point: RestorePoint | None) -> Iterator[ForecastMember]:
     """Forecast all members in order, as attempt 1 would start them. ``point``: the restore point, if one is known."""
-    numbering = number_places(job.spec)
+    numbering = number_places(job.spec.roles)
     begun = changed(job, metadata=changed(job.metadata, uid=UID), status=_status(job, point))
     for name, member in layout(job.spec.roles).members.items():
         made: tuple[ForecastProcess, ...] = ()
@@ -81,7 +81,7 @@ def forecast_members(job: GangJob, point: RestorePoint | None) -> Iterator[Forec
 
 def groups(job: GangJob) -> tuple[ForecastGroup, ...]:
     """All process groups, in the order of the roles."""
-    numbering = number_places(job.spec)
+    numbering = number_places(job.spec.roles)
     return tuple(
         ForecastGroup(name, numbering.world_size(name), len(places), places[0])
         for name, places in numbering.groups.items()

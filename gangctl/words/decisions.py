@@ -142,9 +142,15 @@ def late_for_good(late: str) -> str:
 
 @message
 def attempt_starts(
-    attempt: int, step: int | None, tier: str = "", since: str = "", steps_made: int | None = None, cause: str = ""
+    attempt: int,
+    step: int | None,
+    tier: str = "",
+    since: str = "",
+    steps_made: int | None = None,
+    cause: str = "",
+    size: str = "",
 ) -> str:
-    """``since``: Requested, Incomplete or nothing."""
+    """``since``: Requested, Incomplete or nothing; ``size``: of a smaller attempt."""
     where = "from the beginning" if step is None else f"from step {step} ({tier})"
     if since == "Requested":
         where += ", as requested"
@@ -152,7 +158,14 @@ def attempt_starts(
         where += ", since no checkpoint was complete for every rank"
     elif steps_made is not None:
         where += f", since no checkpoint was found of the {counted(steps_made, 'step')} that it had made"
+    where += f", with {size}" if size else ""
     return f"attempt {attempt} starts {where}{f'; cause of the restart: {cause}' if cause else ''}"
+
+
+@message
+def starts_smaller(role: str, members: int, wanted: int, waited: int = 0) -> str:
+    text = f"{members} of {wanted} members of {role}"
+    return f"{text}, because no more were ready {waited} s after the attempt before had ended" if waited else text
 
 
 @message

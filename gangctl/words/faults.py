@@ -91,6 +91,11 @@ def token_changed() -> str:
 
 
 @message
+def more_are_ready() -> str:
+    return "more members are ready, so that the gang can grow"
+
+
+@message
 def step_not_seen(step: int | None, no_folder: bool = False) -> str:
     folder = ", because its directory is empty, absent or does not answer" if no_folder else ""
     return f"it does not see checkpoint step {step}{folder}"

@@ -29,6 +29,17 @@ def gangs_fail_together(reason: str) -> str:
 
 
 @message
+def runs_smaller(size: str, then: str, at: float = 0.0) -> str:
+    """``then``: what it waits for to grow: Members, Time or Checkpoint."""
+    grows = {
+        "Members": "as soon as more members are ready",
+        "Time": f"after {moment(at)}, when the next checkpoint is complete",
+        "Checkpoint": "when the next checkpoint is complete",
+    }[then]
+    return f"it runs with {size}; it grows {grows}"
+
+
+@message
 def hang_observed(cause: str) -> str:
     return f"{cause}; onHang is Observe, so nothing is restarted"
 

@@ -110,7 +110,7 @@ class Fleet:
         gang = Gang(self.now, self.job, self.look())
         running = self.status.phase is GangPhase.RUNNING
         places = {holder: place for place, holder in gang.holders.items()}
-        ranks = number_places(self.job.spec).ranks
+        ranks = number_places(self.job.spec.roles).ranks
         for member, pod in gang.pods.items():
             if pod.started_at is None or not self.speaks(member):
                 continue

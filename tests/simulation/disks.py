@@ -166,7 +166,7 @@ def sees(u: Universe, box: Box, tier: str, step: int) -> bool:
 
 def places(u: Universe, status: Status) -> Iterator[tuple[str, Rank]]:
     """The pod that will run each rank of the attempt."""
-    numbering = number_places(u.spec)
+    numbering = number_places(u.roles)
     held = holders(u.spec, status)
     for group, members in numbering.groups.items():
         for place in members:

@@ -84,7 +84,7 @@ def _corrupt(u: Universe, target: int) -> None:
     if found is None:
         return
     box, proc = found
-    held, numbering = dict(u.ghost.ran[1]), number_places(u.spec)
+    held, numbering = dict(u.ghost.ran[1]), number_places(u.roles)
     peers = [place for place in numbering.groups.get(u.group_of(box.member), []) if place in held]
     rank, accused = proc.rank or 0, box.member
     if target % 4 == 0 and peers and u.ghost.ran[0] == proc.attempt:

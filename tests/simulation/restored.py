@@ -180,7 +180,7 @@ def _verified(u: Universe, leader: Leader, steps: set[int]) -> set[int]:
 def _registered_by_all(u: Universe, leader: Leader, new: Status, tier: Tier) -> set[int]:
     said = {(h.report.member, h.report.incarnation): h.report for h in leader.heard}
     reports = {place: said.get((one, incarnation(new, one))) for place, one in holders(u.spec, new).items()}
-    numbering, steps = number_places(u.spec), list[set[int]]()
+    numbering, steps = number_places(u.roles), list[set[int]]()
     for place, ranks in numbering.ranks.items():
         group = next(those for those in numbering.groups.values() if place in those)
         tellers = [reports[one] for one in (group if tier.scope == "Peers" else (place,))]

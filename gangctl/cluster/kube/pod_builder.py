@@ -151,7 +151,7 @@ def _add_placement(written: dict[str, Any], path: str, uid: str, placement: Plac
 
 def kept_caches(spec: Spec, role: Role) -> tuple[Compiler, ...]:
     """The compilers whose caches a pod of this role keeps."""
-    is_alone = len(number_places(spec).groups.get(role.group, ())) == 1
+    is_alone = len(number_places(spec.roles).groups.get(role.group, ())) == 1
     return tuple(one for one in Compiler if one is not Compiler.JAX or is_alone)
 
 

@@ -391,7 +391,7 @@ def awaiting_as_one(status: Status, newest: int = -1) -> Status:
 
 def without_port(gang: Gang, assignment: Mapping[str, str | None]) -> list[str]:
     """The ready members with rank 0 of a process group that found no free port. ``assignment``: place -> member."""
-    numbering = number_places(gang.spec)
+    numbering = number_places(gang.roles)
     first = {places[0]: numbering.world_size(group) for group, places in numbering.groups.items() if places}
     members = [assignment[place] for place, size in first.items() if size > 1]
     return [one for one in members if one is not None and is_without_port(gang, one)]

@@ -102,6 +102,7 @@ DEFAULTS: Final[Mapping[str, Default]] = MappingProxyType(
         Reason.DEVICE_DEGRADED: Default(charged=False, level=IncidentLevel.POD),
         Reason.REQUESTED: Default(unclear=True),
         Reason.RESTART_REQUESTED: Default(charged=False),
+        Reason.GROWING: Default(charged=False),
     }
 )
 """Each reason that a fault can have. A newer release may have others: they count as the end of a process."""

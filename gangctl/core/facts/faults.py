@@ -377,7 +377,7 @@ def accused_by(gang: Gang, report: Report) -> str:
 @once
 def _peers(gang: Gang) -> Mapping[str, Mapping[int, str]]:
     """Member -> each rank of its process group and the member that runs it."""
-    numbering, found = number_places(gang.spec), dict[str, Mapping[int, str]]()
+    numbering, found = number_places(gang.roles), dict[str, Mapping[int, str]]()
     for places in numbering.groups.values():
         ranks = {rank: gang.holders[place] for place in places for rank in numbering.ranks[place]}
         found |= {gang.holders[place]: ranks for place in places}

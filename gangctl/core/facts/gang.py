@@ -34,7 +34,7 @@ from gangctl.api.changes import (
 from gangctl.api.gangjob import GangJob, Launch, Role, Spec
 from gangctl.api.incident import Incident
 from gangctl.api.status import GangPhase, ProgressStatus, Replaced, Status
-from gangctl.core.facts.layout import Member, layout
+from gangctl.core.facts.layout import Member, layout, roles_of
 from gangctl.core.facts.world import Heard, Observed, Pod
 from gangsidecar.wire import Report
 
@@ -73,14 +73,19 @@ class Gang:
         return self.job.status
 
     @cached_property
+    def roles(self) -> tuple[Role, ...]:
+        """The roles with the size of the attempt that was started last."""
+        return roles_of(self.spec, self.status)
+
+    @cached_property
     def members(self) -> Mapping[str, Member]:
         """All members by name, in the order of roles and indexes; spares come last in their role."""
-        return layout(self.spec.roles).members
+        return layout(self.roles).members
 
     @cached_property
     def places(self) -> Mapping[str, Member]:
-        """The needed members by name: the places that must be filled."""
-        return layout(self.spec.roles).places
+        """The needed members by name: the places that must be filled, at the size of that attempt."""
+        return layout(self.roles).places
 
     @cached_property
     def holders(self) -> dict[str, str]:
@@ -318,7 +323,7 @@ def is_fresh(status: Status, entry: Replaced | None) -> bool:
 
 def holders(spec: Spec, status: Status) -> dict[str, str]:
     """Place -> the member that runs it."""
-    own = layout(spec.roles).own
+    own = layout(roles_of(spec, status)).own
     return {**own, **{entry.place: entry.member for entry in status.ranks if entry.place in own}}
 
 
@@ -371,7 +376,7 @@ def _believed(status: Status, now: float, since: float) -> Status:
         return changed(one, time=past(one.time), settled_time=known(one.settled_time), back_off_time=None)
 
     again, rest = status.recreated, status.awaited_all
-    checks, roles = status.checks, status.started_roles
+    checks, roles, size = status.checks, status.started_roles, status.size
     return in_phase(
         status,
         status.phase,
@@ -399,6 +404,7 @@ def _believed(status: Status, now: float, since: float) -> Status:
                 for one in status.replaced
             ]
         ),
+        size=None if size is None else changed(size, time=past(size.time), stops=tuple(map(past, size.stops))),
         checks=None if checks is None else changed(checks, time=past(checks.time), turn_time=past(checks.turn_time)),
         recreated=None if again is None else changed(again, time=past(again.time), since=past(again.since)),
         awaited=tuple(

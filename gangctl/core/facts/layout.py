@@ -8,7 +8,10 @@ again. What it returns must not be changed.
 Numbering: which ranks each place has.
 
 The rule: ranks are counted per process group, in the order of roles and indexes; a place of no group gets none. They
-depend on the spec alone, so they must not change when a member is replaced.
+depend on the roles alone, so they must not change when a member is replaced.
+
+Sizes: an attempt with fewer members than are wanted (``policy/size.py``) has the first places of a role. The members
+without a place are spares, and the ranks are dense, whoever is lost.
 """
 
 from __future__ import annotations
@@ -18,8 +21,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, TypeVar
 
+from gangctl.api.changes import changed
 from gangctl.api.gangjob import Role, Spec
 from gangctl.api.names import member_name
+from gangctl.api.status import Status
 
 # The layout of a gang
 
@@ -110,6 +115,25 @@ def layout(roles: tuple[Role, ...]) -> Layout:
     return Layout(members, places, {name: name for name in places}, of_roles)
 
 
+def roles_of(spec: Spec, status: Status) -> tuple[Role, ...]:
+    """The roles as the status' attempt has them: a smaller one has fewer places, and more spares."""
+    if status.size is None or not status.size.roles:
+        return spec.roles
+    return with_sizes(spec.roles, {one.name: one.members for one in status.size.roles})
+
+
+def with_sizes(roles: tuple[Role, ...], sizes: Mapping[str, int]) -> tuple[Role, ...]:
+    """The roles with these numbers of places; one that isn't named keeps its own. The members stay the same."""
+    return tuple(
+        [
+            role
+            if sizes.get(role.name, role.replicas) >= role.replicas
+            else changed(role, replicas=sizes[role.name], spares=role.spares + role.replicas - sizes[role.name])
+            for role in roles
+        ]
+    )
+
+
 def members_of(role: Role) -> tuple[Member, ...]:
     """The members of one role, spares last."""
     return tuple(Member(member_name(role.name, at), role, at) for at in range(role.replicas + role.spares))
@@ -118,9 +142,9 @@ def members_of(role: Role) -> tuple[Member, ...]:
 # Numbering
 
 
-def number_places(spec: Spec) -> Numbering:
-    """Number the places of a gang."""
-    return _numbered(spec.roles)
+def number_places(roles: tuple[Role, ...]) -> Numbering:
+    """Number the places of these roles."""
+    return _numbered(roles)
 
 
 @dataclass(frozen=True)

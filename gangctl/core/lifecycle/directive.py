@@ -20,7 +20,7 @@ from gangctl.api.gangjob import FileProgress, GangJob, LogProgress
 from gangctl.api.reasons import Reason
 from gangctl.api.status import ENDED, GangPhase, Status
 from gangctl.core.facts.gang import holders, raised_incarnations, waiting_roles
-from gangctl.core.facts.layout import Numbering, number_places
+from gangctl.core.facts.layout import Numbering, number_places, roles_of
 from gangctl.core.facts.world import Pod
 from gangctl.core.policy.launch import hostfiles, processes_to_start
 from gangctl.core.policy.recovery import is_planned, stop_grace
@@ -68,7 +68,7 @@ class Begun:
     @cached_property
     def numbering(self) -> Numbering:
         """Who has which ranks."""
-        return number_places(self.job.spec)
+        return number_places(roles_of(self.job.spec, self.job.status))
 
     @cached_property
     def hostfiles(self) -> dict[str, tuple[str, ...]]:

@@ -25,7 +25,7 @@ from gangctl.core.lifecycle.checking import decide_checks
 from gangctl.core.lifecycle.plan import Event, EventType, Plan, plan_write, wait
 from gangctl.core.lifecycle.resting import plan_failure, plan_give_back, plan_hold
 from gangctl.core.lifecycle.starting import plan_start
-from gangctl.core.policy import admission, checkpoints, pods, recovery, requests, restore
+from gangctl.core.policy import admission, checkpoints, pods, recovery, requests, restore, size
 from gangctl.core.policy.cause import Settlement, awaits_end_reason, note_cause, settle_cause, strongest
 from gangctl.core.policy.deadlines import barrier_deadline, replacement_timeout
 from gangctl.core.policy.recovery import assign, has_progressed, suspected_member
@@ -67,7 +67,7 @@ def decide_gathering(gang: Gang) -> Plan:
             return _end(gang, settlement)
     refreshed = pods.forget_gone_pods(gang, gang.status)
     assignment = assign(gang)
-    missing = [holder for place, holder in gang.holders.items() if assignment[place] is None]
+    missing = [gang.holders.get(place, place) for place, member in assignment.items() if member is None]
     missing += without_port(gang, assignment)
     if blocking or missing or ending:
         return _wait(gang, refreshed, settlement if ending else None, blocking, missing, timeout)
@@ -154,6 +154,7 @@ def _wait(
         deadline,
         timeout,
         due if is_told and not is_due else None,
+        size.waits_to_shrink_until(gang),
         admission.gives_up_at(gang),
         barrier.next_release(gang),
         pods.next_creation(gang, gang.status),

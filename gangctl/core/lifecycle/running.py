@@ -23,15 +23,15 @@ from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.trace_context import trace_of
 from gangctl.core.lifecycle import plan, transitions
 from gangctl.core.lifecycle.plan import Event, EventType, Plan, plan_write, wait
-from gangctl.core.policy import admission, checkpoints, hangs, pods, requests
-from gangctl.core.policy.cause import StrongestEvidence, describe, first_cause, manual_cause, settle_cause
+from gangctl.core.policy import admission, checkpoints, growth, hangs, pods, requests
+from gangctl.core.policy.cause import StrongestEvidence, describe, first_cause, manual_cause, planned_cause, settle_cause
 from gangctl.core.policy.recovery import is_gentle, level_of
 from gangctl.core.record import incidents, timings
 from gangctl.core.record.conditions import record_progress, update_summary, warned_of, with_conditions, with_new_message
 from gangctl.core.record.degraded import degraded, is_news, next_silence
 from gangctl.core.record.waiting import due_at
 from gangctl.words import decisions
-from gangctl.words.faults import token_changed
+from gangctl.words.faults import more_are_ready, token_changed
 from gangctl.words.message import Message
 from gangctl.words.waits import roles_wait, turn_dropped
 
@@ -51,6 +51,8 @@ def decide_running(gang: Gang) -> Plan:
         return plan_restart(gang, found)
     if requests.is_new(gang.spec, gang.status) and not requests.waits_for(gang):
         return restart_by_hand(gang)
+    if growth.grows(gang):
+        return _grow(gang)
     if (turn := _turn(gang)) is not None:
         return turn
     unfit = {name: why for name, why in pods.unfit(gang).items() if name not in gang.holding}
@@ -85,6 +87,14 @@ def restart_by_hand(gang: Gang) -> Plan:
     status = requests.take_request(gang.spec, changed(status, incidents=opened))
     where = requests.describe_request(gang.spec, gang.status, status)
     return _gathering(gang, status, (), token_changed(), where=where)
+
+
+def _grow(gang: Gang) -> Plan:
+    """Write 1 because more members are ready: planned, and not charged."""
+    status = checkpoints.remember_steps(gang, record_progress(gang, timings.set_timings(gang, gang.status, more=False)))
+    cause = planned_cause(gang, Reason.GROWING, more_are_ready())
+    opened = incidents.open_incident(gang.with_status(status), cause, IncidentLevel.PROCESS, planned=True)
+    return _gathering(gang, growth.stopped_to_grow(gang, changed(status, incidents=opened)), (), more_are_ready())
 
 
 def _turn(gang: Gang) -> Plan | None:
@@ -149,8 +159,10 @@ def note(gang: Gang, hung: Fault | None) -> Plan:
         None if waits is None else waits.until,
         pods.next_creation(gang, status),
         *requests.looks_again_at(gang),
+        growth.looks_at(gang),
     ]
-    return wait(gang, text, times, pods.actions(gang, status))
+    scan = growth.scan_due(gang)
+    return wait(gang, text, times, (*pods.actions(gang, status), *(() if scan is None else (plan.AskScan(*scan),))))
 
 
 def _gathering(

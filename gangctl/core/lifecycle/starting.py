@@ -24,6 +24,7 @@ from gangctl.core.policy import checkpoints, pods, restore
 from gangctl.core.policy.cause import Settlement
 from gangctl.core.policy.deadlines import barrier_deadline
 from gangctl.core.policy.recovery import held_ranks
+from gangctl.core.policy.size import size_of_attempt
 from gangctl.core.record import incidents, timings
 from gangctl.core.record.incidents import advice
 from gangctl.core.record.waiting import due_at, says_otherwise
@@ -61,6 +62,7 @@ def plan_start(gang: Gang, status: Status, settlement: Settlement | None, assign
         ranks=held_ranks(assignment),
         masters=_masters(gang, assignment),
         hosts=_hosts(gang, assignment),
+        size=size_of_attempt(gang, assignment),
         restore_point=point,
         rejected_steps=rejected,
         recorded_steps=checkpoints.up_to(remembered.recorded_steps, step),
@@ -71,7 +73,8 @@ def plan_start(gang: Gang, status: Status, settlement: Settlement | None, assign
     made = restore.steps_made(gang) if point is None and not since else None
     cause = "" if settlement is None else settlement.because
     tier = "" if point is None else point.tier
-    because = decisions.attempt_starts(status.attempt, step, tier, since, made, cause)
+    small = "" if status.size is None or not status.size.roles else status.size.reason
+    because = decisions.attempt_starts(status.attempt, step, tier, since, made, cause, small)
     steps = tuple(_step_events(gang, rejected))
     if settlement is None:
         return plan_write(gang, status, Reason.RUNNING, because, events=steps, requeue_after=1.0)
@@ -163,7 +166,7 @@ def _masters(gang: Gang, assignment: dict[str, str]) -> tuple[Master, ...]:
     in_memory = restore.peers_tier(gang.spec) is not None
     taken: set[tuple[str, int]] = set()
     masters: list[Master] = []
-    for group, places in number_places(gang.spec).groups.items():
+    for group, places in number_places(gang.roles).groups.items():
         report = gang.report(assignment[places[0]])
         if report is None:
             continue
@@ -178,9 +181,9 @@ def _masters(gang: Gang, assignment: dict[str, str]) -> tuple[Master, ...]:
 
 def _hosts(gang: Gang, assignment: dict[str, str]) -> tuple[str, ...]:
     """The address of each place in order; nothing for gangs that are too large for it, or if one isn't known."""
-    if len(gang.places) > MAX_HOSTS:
+    if len(assignment) > MAX_HOSTS:
         return ()
-    reports = [gang.report(assignment[place]) for place in gang.places]
+    reports = [gang.report(member) for member in assignment.values()]
     known = [report.address for report in reports if report is not None and _is_address(report.address)]
     return tuple(known) if len(known) == len(reports) else ()
 
@@ -194,7 +197,7 @@ def _spare_events(gang: Gang, assignment: dict[str, str]) -> Iterable[Event]:
     """Who runs a place that another member ran before."""
     holders = gang.holders
     for place, member in assignment.items():
-        before = holders[place]
+        before = holders.get(place, place)
         if member != before:
             text = decisions.spare_took_rank(member, place, "" if before == place else before)
             yield Event(EventType.NORMAL, Reason.SPARE_TOOK_RANK, text, member)

@@ -10,12 +10,13 @@ from __future__ import annotations
 from typing import Any
 
 from gangctl.api.changes import changed, in_phase
-from gangctl.api.status import GangPhase, HeldRank, Master, RecordedStep, RejectedStep, RestorePoint, Status
+from gangctl.api.status import GangPhase, HeldRank, Master, RecordedStep, RejectedStep, RestorePoint, Size, Status
 from gangctl.api.stored import roles_hash
 from gangctl.core.facts.gang import Gang
 from gangctl.core.lifecycle import table
 from gangctl.core.lifecycle.table import Advance, Transition
 from gangctl.core.policy import checkpoints, requests
+from gangctl.core.policy.size import started_anew
 
 
 def submit(gang: Gang, status: Status) -> Status:
@@ -35,6 +36,7 @@ def start(
     ranks: tuple[HeldRank, ...],
     masters: tuple[Master, ...],
     hosts: tuple[str, ...],
+    size: Size | None,
     restore_point: RestorePoint | None,
     rejected_steps: tuple[RejectedStep, ...],
     recorded_steps: tuple[RecordedStep, ...],
@@ -48,6 +50,7 @@ def start(
         ranks=ranks,
         masters=masters,
         hosts=hosts,
+        size=size,
         restore_point=restore_point,
         rejected_steps=rejected_steps,
         corrupt_since=None,
@@ -120,6 +123,7 @@ def resume(gang: Gang, status: Status, base_incarnation: int) -> Status:
         ranks=(),
         masters=(),
         hosts=(),
+        size=started_anew(status),
     )
 
 

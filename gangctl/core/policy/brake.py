@@ -42,7 +42,7 @@ CALM_SECONDS: Final = 30.0
 WAVE_SECONDS: Final = 60.0
 MIN_SILENT: Final = 3
 BRAKE_SHARE: Final = 0.2
-_OWN: Final = frozenset({Reason.STUCK, Reason.POD_FAILED, Reason.RESTART_REQUESTED})
+_OWN: Final = frozenset({Reason.STUCK, Reason.POD_FAILED, Reason.RESTART_REQUESTED, Reason.GROWING})
 """Reasons of weak evidence that are a pod's or a user's own."""
 
 

@@ -91,7 +91,12 @@ def first_cause(gang: Gang, found: tuple[Fault, ...]) -> Cause:
 
 def manual_cause(gang: Gang) -> Cause:
     """The cause of a restart by hand."""
-    return judge_fault(gang.spec, Fault(Reason.RESTART_REQUESTED, "", gang.now, message=faults_words.token_changed()))
+    return planned_cause(gang, Reason.RESTART_REQUESTED, faults_words.token_changed())
+
+
+def planned_cause(gang: Gang, reason: Reason, text: Message) -> Cause:
+    """The cause of a restart that no fault asks for."""
+    return judge_fault(gang.spec, Fault(reason, "", gang.now, message=text))
 
 
 @once

@@ -9,7 +9,8 @@ A pod counts if it is the current one of the member that holds the place; one th
 saved in the attempt that ran last. A Member tier's parts must be with the members that will load them, and of this boot
 of their nodes; those of a Peers tier may be with any member of the process group that will run. Of Shared tiers the
 newest complete steps are kept in the status, since a lost pod takes its registrations with it; a rank of the place that
-drops a step erases it there. A step of which any part is missing, undone or dropped must not count.
+drops a step erases it there. Parts count for the size of the attempt that wrote them: those of an attempt of another
+size don't, in whatever tier; what was complete then is kept, and any size loads it. A step of which any part is missing, undone or dropped must not count.
 
 Checkpoint layouts: how frameworks name a step's folder or file, and which file in the folder they write last.
 
@@ -37,6 +38,7 @@ from gangctl.core.facts.faults import corrupt_since
 from gangctl.core.facts.gang import Gang, once, raised_incarnations
 from gangctl.core.facts.layout import number_places
 from gangctl.core.facts.world import Heard, RankPart
+from gangctl.core.policy.size import same_since
 from gangsidecar.wire import MAX_VERIFIED
 
 # Registered checkpoints
@@ -69,6 +71,8 @@ def of_every_member(gang: Gang, tier: Tier, assignment: Mapping[str, str]) -> li
 
     Of a Peers tier: some member of the rank's process group holds them.
     """
+    if assignment.keys() != gang.holders.keys():
+        return []  # The coming attempt has another size: memory isn't resharded.
     if assignment == gang.holders:
         return _of_holders(gang)[tier.name]
     return _of_members(gang, tier, assignment)
@@ -157,12 +161,15 @@ def _complete(gang: Gang, tier: Tier, sources: _Sources) -> list[RecordedStep]:
     """The steps of which every rank has its part, newest first."""
     name = tier.name
     kinds = _kinds_among_peers(gang, tier, sources) if tier.scope == "Peers" else _kinds(gang, tier, sources)
-    line, found = gang.status.lineage, dict[int, int]()  # Step -> the newest attempt of its parts.
+    line, since = gang.status.lineage, same_since(gang.status)
+    found = dict[int, int]()  # Step -> the newest attempt of its parts.
     for number, kind in enumerate(kinds):
         having = {
             one.step: one.attempt
             for one in kind
-            if not (one.earlier_boot and tier.scope != "Shared") and step_exists(line, one.step, one.attempt)
+            if not (one.earlier_boot and tier.scope != "Shared")
+            and one.attempt >= since
+            and step_exists(line, one.step, one.attempt)
         }
         if number > 0:
             having = {step: max(attempt, found[step]) for step, attempt in having.items() if step in found}
@@ -185,7 +192,7 @@ def _kinds(gang: Gang, tier: Tier, sources: _Sources) -> set[tuple[RankPart, ...
     name, alone = tier.name, sources.alone
     alike: set[frozenset[tuple[RankPart, ...]]] = set()
     kinds: set[tuple[RankPart, ...]] = set()
-    for place, own in number_places(gang.spec).ranks.items():
+    for place, own in number_places(gang.roles).ranks.items():
         heard = alone.get(place)
         told = None if heard is None else heard.registered.get(name)
         if told is not None and told.ranks == own:
@@ -199,7 +206,7 @@ def _kinds(gang: Gang, tier: Tier, sources: _Sources) -> set[tuple[RankPart, ...
 
 def _kinds_among_peers(gang: Gang, tier: Tier, sources: _Sources) -> set[tuple[RankPart, ...]]:
     """What each rank has, or another member of its process group of it."""
-    numbering, kinds = number_places(gang.spec), set[tuple[RankPart, ...]]()
+    numbering, kinds = number_places(gang.roles), set[tuple[RankPart, ...]]()
     for places in numbering.groups.values():
         held: dict[int, tuple[RankPart, ...]] = {}
         for place in places:
@@ -224,7 +231,7 @@ def _parts(tier: str, rank: int, sources: _Reports) -> tuple[RankPart, ...]:
 
 def _path(gang: Gang, tier: Tier, sources: _Sources, step: int) -> str:
     """Where the last rank that said so has the step."""
-    for place, own in reversed(number_places(gang.spec).ranks.items()):
+    for place, own in reversed(number_places(gang.roles).ranks.items()):
         for heard, _ in reversed(sources.of(place)):
             for one in reversed(heard.report.checkpoints):
                 if (one.tier, one.step) == (tier.name, step) and one.rank in own and one.path:
@@ -238,7 +245,7 @@ def _dropped(gang: Gang, tier: Tier) -> dict[int, int]:
     if not any(heard.report.dropped for heard in gang.heard.values()):
         return found
     sources = _counting(gang)
-    for place, own in number_places(gang.spec).ranks.items():
+    for place, own in number_places(gang.roles).ranks.items():
         for heard, only in sources.of(place):
             for one in heard.report.dropped:
                 if one.tier == tier.name and one.rank in own and (only is None or one.attempt == only):

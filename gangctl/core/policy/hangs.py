@@ -157,7 +157,7 @@ def _behind(gang: Gang) -> tuple[float, Heard] | None:
     reached, attempt = gang.status.progress, gang.status.attempt
     if gang.spec.progress.timeout_seconds is None or reached is None or reached.attempt != attempt:
         return None
-    if len(number_places(gang.spec).groups) > 1:
+    if len(number_places(gang.roles).groups) > 1:
         return None
     settled = reached.time + SETTLED_SECONDS
     found = [

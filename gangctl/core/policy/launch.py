@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from gangctl.api.gangjob import GangJob, Launch, Role
 from gangctl.api.status import Master, Status
-from gangctl.core.facts.layout import Numbering
+from gangctl.core.facts.layout import Numbering, number_places
 from gangctl.core.facts.trace_context import trace_parent
 from gangctl.core.policy.restore import peers_tier
 from gangsidecar.wire import Checkpoint, Process, Report
@@ -26,7 +26,7 @@ def processes_to_start(job: GangJob, numbering: Numbering, place: str, report: R
     ranks = numbering.ranks.get(place, ())
     paths = _restore_paths(job.status, report.checkpoints)
     common = _gang_variables(job, role, report.member) + _memory_variables(job, role, report.pod)
-    common += _group_variables(job, numbering, place)
+    common += _group_variables(job, numbering, place) + _size_variables(job, role)
     if role.launch is Launch.TORCHRUN:
         return (Process(0, common + _torchrun_variables(job, numbering, place) + _path_variable(paths, ranks)),)
     if role.launch is Launch.COMMAND and role.processes_per_pod > 1:
@@ -124,6 +124,15 @@ def _group_variables(job: GangJob, numbering: Numbering, place: str) -> Variable
         ("JAX_COORDINATOR_ADDRESS", f"{_host(master.address)}:{master.port}"),
         ("JAX_NUM_PROCESSES", world),
     )
+
+
+def _size_variables(job: GangJob, role: Role) -> Variables:
+    """For scripts that scale what depends on the number of ranks: how many there are of a gang with all its members."""
+    if not role.group or all(one.group != role.group or one.min_replicas is None for one in job.spec.roles):
+        return ()
+    wanted = ("GANG_SIZE_WANTED", str(number_places(job.spec.roles).world_size(role.group)))
+    known = job.status.size
+    return (wanted, ("GANG_SIZE_REASON", known.reason)) if known is not None and known.roles else (wanted,)
 
 
 def _rank_variables(rank: int, local_rank: int) -> Variables:

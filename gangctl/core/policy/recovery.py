@@ -76,6 +76,10 @@ Ranks: which member runs which part of the job in this attempt.
 The rule: its own member runs a place until that member's pod can't go on. Then a ready spare of the same role takes the
 place and keeps it, and the member's new pod becomes the spare. A rank must not be given twice: a member holds at most
 one place, and a place has at most one holder. As many places as a status can name are taken over; others wait.
+
+The places are those of the coming attempt (``size.py``). One that the attempt before didn't have is its own member's,
+unless that holds another, and any ready spare's. Once an elastic role waits no longer, a ready member takes the place
+of one that isn't, whatever that does: the barrier knows that no worker of it runs.
 """
 
 from __future__ import annotations
@@ -96,10 +100,11 @@ from gangctl.core.facts.faults import failed_attempt, is_corruption_of_most, is_
 from gangctl.core.facts.finished import finished_places
 from gangctl.core.facts.fitness import NEVER_MADE, NOT_EXECUTABLE, cannot_work, correction, ready, reason_text
 from gangctl.core.facts.gang import Gang, once
-from gangctl.core.facts.layout import number_places
+from gangctl.core.facts.layout import layout, number_places, with_sizes
 from gangctl.core.facts.progress import first_step, highest_step
 from gangctl.core.facts.world import Pod
 from gangctl.core.policy.rules import default_action
+from gangctl.core.policy.size import coming_sizes, shrinks_at
 from gangctl.words.message import Message
 from gangctl.words.waits import can_never_start, restarts_without_step
 from gangsidecar.wire import Phase
@@ -204,7 +209,7 @@ def has_progressed(gang: Gang) -> bool | None:
 def is_work_over(gang: Gang) -> bool:
     """Whether ranks of a process group had finished, and others had not: no step was left to make."""
     done = finished_places(gang)
-    groups = number_places(gang.spec).groups.values()
+    groups = number_places(gang.roles).groups.values()
     return bool(done) and any(0 < len(done & {*places}) < len(places) for places in groups)
 
 
@@ -500,22 +505,32 @@ def assign(gang: Gang) -> Mapping[str, str | None]:
 
     A holder that is only slow is waited for; one whose pod is new or missing gives its place to a ready spare.
     """
-    those_ready = ready(gang)
-    given = {place: holder if holder in those_ready else None for place, holder in gang.holders.items()}
+    those_ready, sizes = ready(gang), coming_sizes(gang)
+    holders = _holders_at(gang, sizes) if sizes else gang.holders
+    given = {place: holder if holder in those_ready else None for place, holder in holders.items()}
     lacking = [place for place, holder in given.items() if holder is None]
-    spares = those_ready - gang.holding if lacking else None
+    spares = those_ready.difference(holders.values()) if lacking else None
     if not spares:
         return given
     free: dict[str, Iterator[str]] = {}
-    room = MAX_TAKEN - sum(place != holder for place, holder in gang.holders.items())
+    room = MAX_TAKEN - sum(place != holder for place, holder in holders.items())
+    is_late = gang.now >= shrinks_at(gang)
     for place in lacking:
-        holder = gang.holders[place]
-        if holder not in gang.pods or gang.is_fresh(holder):
-            role = gang.places[place].role.name
+        holder, role = holders[place], gang.members[place].role.name
+        waits = not (is_late and role in sizes) and place in gang.holders
+        if not waits or holder not in gang.pods or gang.is_fresh(holder):
             may_take = room > 0 or place != holder
             given[place] = next(free.setdefault(role, _of_role(gang, spares, role)), None) if may_take else None
             room -= given[place] is not None and place == holder
     return given
+
+
+def _holders_at(gang: Gang, sizes: Mapping[str, int]) -> dict[str, str]:
+    """Place of the coming attempt -> who holds it as the status has it; its own member, or none, where it is new."""
+    places = layout(with_sizes(gang.spec.roles, sizes)).places
+    kept = {place: gang.holders[place] for place in places if place in gang.holders}
+    taken = set(kept.values())
+    return {place: kept.get(place, "" if place in taken else place) for place in places}
 
 
 def _of_role(gang: Gang, spares: frozenset[str], role: str) -> Iterator[str]:

@@ -57,7 +57,7 @@ from gangctl.api.status import ENDED, Condition, ConditionType, GangPhase, RoleS
 from gangctl.core.facts.barrier import awaiting_as_one
 from gangctl.core.facts.finished import attempt_with_workers, finished_places, finished_record, recorded_places
 from gangctl.core.facts.gang import Gang, waiting_roles
-from gangctl.core.facts.layout import layout
+from gangctl.core.facts.layout import layout, roles_of
 from gangctl.core.facts.printed import ReadOutput
 from gangctl.core.facts.progress import first_step, highest_step
 from gangctl.core.facts.trace_context import trace_of
@@ -225,14 +225,15 @@ def _accepted(old: Condition | None, why: Reason, text: str, refused: str, at: t
 def update_summary(gang: Gang, status: Status) -> Status:
     """The status with the counts for people brought up to date."""
     held, done = {entry.place: entry.member for entry in status.ranks}, finished_places(gang)
+    wanted = {role.name: role.replicas for role in gang.spec.roles}
     roles = tuple(
         RoleStatus(
             name=role,
-            desired=len(places),
+            desired=wanted[role],
             ready=len(gang.speaking & places.difference(held).union(held[place] for place in held if place in places)),
             succeeded=len(done & places),
         )
-        for role, places in layout(gang.spec.roles).places_of.items()
+        for role, places in layout(roles_of(gang.spec, status)).places_of.items()
     )
     ready, total = sum(role.ready for role in roles), sum(role.desired for role in roles)
     return changed(status, roles=roles, ready=f"{ready}/{total}", observed_time=gang.now)

@@ -26,7 +26,7 @@ from gangctl.core.facts import fitness, progress
 from gangctl.core.facts.evidence import Fault
 from gangctl.core.facts.fitness import counts_since, silent
 from gangctl.core.facts.gang import Gang
-from gangctl.core.policy import pods, requests
+from gangctl.core.policy import growth, pods, requests
 from gangctl.core.policy.cause import describe
 from gangctl.core.record.conditions import Warned, warned_of, warning
 from gangctl.words import warnings
@@ -56,6 +56,7 @@ def degraded(gang: Gang, phase: GangPhase, hung: Fault | None = None) -> Warned 
         return Reason.HANG, warnings.hang_observed(describe(hung))
     return (
         _rolling(gang)
+        or _smaller(gang)
         or _silence(gang)
         or _ignored(gang)
         or _slow(gang)
@@ -101,6 +102,12 @@ def _rolling(gang: Gang) -> Warned | None:
     if text is None:
         return None
     return Reason.ROLLING_STALLED, text
+
+
+def _smaller(gang: Gang) -> Warned | None:
+    """Fewer members than are wanted."""
+    text = growth.smaller(gang)
+    return None if text is None else (Reason.SMALLER, text)
 
 
 def _together(gang: Gang) -> Warned | None:

@@ -13,7 +13,7 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.status import ENDED, MemberSnapshot, Snapshot
 from gangctl.core.facts.finished import need_no_pod
 from gangctl.core.facts.gang import Gang
-from gangctl.core.facts.layout import Member, Numbering, number_places
+from gangctl.core.facts.layout import Member, Numbering, number_places, roles_of
 from gangctl.core.facts.world import Observed
 from gangctl.core.record.conditions import record_progress, update_summary
 from gangctl.core.record.timings import set_timings
@@ -30,7 +30,7 @@ def snapshot(now: float, job: GangJob, observed: Observed) -> Snapshot:
     status = job.status
     if status.phase not in ENDED:
         status = update_summary(gang, record_progress(gang, set_timings(gang, status, more=True)))
-    numbering = number_places(job.spec)
+    numbering = number_places(roles_of(job.spec, job.status))
     places = {holder: place for place, holder in gang.holders.items()}
     members = tuple(_member(gang, member, places, numbering) for member in gang.members.values())
     if observed.unstored:

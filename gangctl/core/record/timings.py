@@ -193,7 +193,7 @@ def gathered_members(gang: Gang, assignment: Mapping[str, str | None]) -> Gather
     ``assignment``: place -> the ready member that runs it; None where none can yet.
     """
     pods, heard, fresh, now = gang.pods, gang.heard_by_member, gang.fresh, gang.now
-    unready = {gang.holders[place] for place, member in assignment.items() if member is None}
+    unready = {gang.holders.get(place, place) for place, member in assignment.items() if member is None}
     members = unready.union([member for member in assignment.values() if member is not None])
     waited = {
         name: now if name in unready else heard[name].phase_since

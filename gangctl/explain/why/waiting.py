@@ -93,7 +93,7 @@ def _in_order(gang: Gang) -> Iterator[Finding]:
 def _finished(gang: Gang) -> Iterator[Finding]:
     """Members that have left while others of their process group go on."""
     done = recorded_places(gang.status, gang.status.attempt)
-    for places in number_places(gang.spec).groups.values():
+    for places in number_places(gang.roles).groups.values():
         left, stay = [one for one in places if one in done], [one for one in places if one not in done]
         if left and stay and gang.status.finished is not None:
             yield Finding(

@@ -23,7 +23,7 @@ def test_the_service_selects_the_pods_of_rank_0_only_by_a_port_that_the_probe_as
     document = yaml.safe_load((EXAMPLES / f"replica-{replica}.yaml").read_text())
     document["metadata"] |= {"namespace": "default", "uid": "0aa2c5b4-8c1d-4b0e-9d5e-7d6f3f1f2a11"}
     job = GangJob.model_validate(document)
-    assert number_places(job.spec).ranks == {"front-0": (0,), "back-0": (1,)}
+    assert number_places(job.spec.roles).ranks == {"front-0": (0,), "back-0": (1,)}
     selected = []
     for member in ("front-0", "back-0"):
         for incarnation in (0, 4):

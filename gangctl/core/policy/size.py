@@ -1,0 +1,143 @@
+"""Size: with how many members of each elastic role the coming attempt starts.
+
+An elastic role has ``minReplicas``. Its size belongs to the attempt: write 2 fixes it with the ranks, and it stays until
+the next write 2. A smaller role has fewer places; the members without a place are spares (``facts/layout.py``).
+
+    allowed(r) = replicas and minReplicas, and what ``sizes`` has between them
+    present(r) = the size of the newest attempt that was started; replicas at first
+    top(r)     = replicas, where the gang may grow; present(r) else
+    fits(r)    = the largest allowed size <= min(top(r), ready members of r, spares among them)
+    size(r)    = fits(r)      if fits(r) >= present(r), or shrinkAfterSeconds are over since the attempt gathers
+                 present(r)   else: it is waited for
+
+    may grow  <=> a stop or a user asks for this attempt so that it grows, or now >= grows_at
+    grows_at   = max(begin of the present size, the last stop to grow) + growAfterSeconds * 2^(such stops in an hour),
+                 and not before an hour after the fourth last of them
+
+The rule: spares come first, and no replacement is waited for beyond shrinkAfterSeconds while an allowed size is ready. A
+gang at its least size that loses one more member waits. What must not happen: two sizes in one attempt; a size that is
+not allowed; more than ``MAX_STOPS`` stops an hour to grow, however often a node comes and goes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final
+
+from gangctl.api.changes import changed
+from gangctl.api.gangjob import Role, Spec
+from gangctl.api.reasons import Reason
+from gangctl.api.roles import ListedSizes
+from gangctl.api.status import RoleSize, Size, Status
+from gangctl.core.facts.fitness import ready
+from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.layout import roles_of
+from gangctl.words.decisions import starts_smaller
+
+HOUR_SECONDS: Final = 3600.0
+MAX_STOPS: Final = 4
+"""Stops to grow within an hour: so many times at most a node that comes and goes costs a restart by its coming."""
+
+
+def elastic_roles(spec: Spec) -> tuple[Role, ...]:
+    """The roles whose attempts may have fewer members than replicas."""
+    return tuple([role for role in spec.roles if role.min_replicas is not None])
+
+
+def allowed_sizes(role: Role) -> tuple[int, ...]:
+    """How many members an attempt may have of the role, largest first."""
+    most, least = role.replicas, role.replicas if role.min_replicas is None else role.min_replicas
+    match role.sizes:
+        case ListedSizes(counts=counts):
+            return tuple(sorted({most, least, *(one for one in counts if least <= one <= most)}, reverse=True))
+        case steps:
+            return tuple(range(most, least - 1, -steps.step))
+
+
+def present_sizes(gang: Gang) -> dict[str, int]:
+    """Elastic role -> the size of the newest attempt that was started."""
+    return {role.name: role.replicas for role in gang.roles if role.min_replicas is not None}
+
+
+def coming_sizes(gang: Gang) -> Mapping[str, int]:
+    """Elastic role -> the size of the coming attempt, or its present size while that is waited for."""
+    elastic = elastic_roles(gang.spec)
+    if not elastic:
+        return {}
+    there = Counter(gang.members[name].role.name for name in ready(gang))
+    sizes, is_late, grows = present_sizes(gang), gang.now >= shrinks_at(gang), _may_grow(gang)
+    for role in elastic:
+        present = sizes[role.name]
+        fits = largest_fit(role, min(role.replicas if grows else present, there[role.name]))
+        sizes[role.name] = fits if fits >= present or (fits > 0 and is_late) else present
+    return sizes
+
+
+def largest_fit(role: Role, most: int) -> int:
+    """The largest allowed size up to ``most``; 0 if none is."""
+    return next((one for one in allowed_sizes(role) if one <= most), 0)
+
+
+def shrinks_at(gang: Gang) -> float:
+    """Until when the attempt that gathers waits for all members of its present size."""
+    since = max(gang.status.phase_time, gang.observed.listening_since)
+    return since + gang.spec.recovery.shrink_after_seconds
+
+
+def waits_to_shrink_until(gang: Gang) -> float | None:
+    """The same, if a smaller size may start then."""
+    at = shrinks_at(gang)
+    return at if gang.now < at and elastic_roles(gang.spec) else None
+
+
+def grows_at(gang: Gang) -> float:
+    """From when on a smaller gang may be stopped so that it grows."""
+    size, stops = gang.status.size or Size(), recent_stops(gang)
+    at = max([size.time, *stops]) + gang.spec.recovery.grow_after_seconds * 2.0 ** len(stops)
+    return max(at, stops[-MAX_STOPS] + HOUR_SECONDS) if len(stops) >= MAX_STOPS else at
+
+
+def recent_stops(gang: Gang) -> list[float]:
+    """When the gang was stopped to grow within the last hour."""
+    return [] if gang.status.size is None else [at for at in gang.status.size.stops if at > gang.now - HOUR_SECONDS]
+
+
+def _may_grow(gang: Gang) -> bool:
+    status = gang.status
+    asked = status.incidents[:1] if status.size is not None else ()
+    by_hand = any(one.attempt == status.attempt and one.cause.reason == Reason.RESTART_REQUESTED for one in asked)
+    opened = status.size is not None and status.size.growing_attempt == status.attempt
+    return by_hand or opened or gang.now >= grows_at(gang)
+
+
+def size_of_attempt(gang: Gang, assignment: Mapping[str, str]) -> Size | None:
+    """What write 2 stores of the size. ``assignment``: place of the coming attempt -> member."""
+    before, present = gang.status.size, present_sizes(gang)
+    coming = Counter(gang.members[place].role.name for place in assignment)
+    if all(coming[name] == size for name, size in present.items()):
+        return before
+    small = [role for role in elastic_roles(gang.spec) if coming[role.name] < role.replicas]
+    waited = gang.spec.recovery.shrink_after_seconds if any(coming[name] < present[name] for name in present) else 0
+    return changed(
+        before or Size(),
+        attempt=gang.status.attempt,
+        time=gang.now,
+        roles=tuple(RoleSize(name=role.name, members=coming[role.name]) for role in small),
+        reason=", ".join(str(starts_smaller(one.name, coming[one.name], one.replicas, waited)) for one in small),
+    )
+
+
+def started_anew(status: Status) -> Size | None:
+    """The size of a gang that is resumed, with all members; what it saved at another size is known as that."""
+    return None if status.size is None else Size(attempt=status.attempt + 1)
+
+
+def same_since(status: Status) -> int:
+    """The first attempt that had the size of the newest one: parts of a checkpoint that are older are of another."""
+    return 0 if status.size is None else status.size.attempt
+
+
+def is_smaller(gang: Gang) -> bool:
+    """Whether the newest attempt has fewer members than are wanted."""
+    return roles_of(gang.spec, gang.status) is not gang.spec.roles
