@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from gangctl.api.gangjob import ApiSource, Tier
 from gangctl.core.facts.gang import holders, incarnation
-from gangctl.core.facts.layout import number_places
+from gangctl.core.facts.layout import number_places, roles_of
 from gangsidecar.wire import Found
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ def sees(u: Universe, box: Box, tier: str, step: int) -> bool:
 
 def places(u: Universe, status: Status) -> Iterator[tuple[str, Rank]]:
     """The pod that will run each rank of the attempt."""
-    numbering = number_places(u.roles)
+    numbering = number_places(roles_of(u.spec, status))
     held = holders(u.spec, status)
     for group, members in numbering.groups.items():
         for place in members:
@@ -185,6 +185,9 @@ def loadable(u: Universe, status: Status, tier: Tier, step: int) -> dict[tuple[s
     """
     ranks = list(places(u, status))
     files = {(pod, rank): u.disk.at(tier.name, where(tier, pod), step, rank) for pod, rank in ranks}
+    if tier.reshardable and u.disk.marker(tier.name, step) is not None:
+        written = [one for one in u.disk.files if (one.tier, one.where, one.step) == (tier.name, SHARED_DIRECTORY, step)]
+        return {key: written[at % len(written)] if written else None for at, key in enumerate(files)}
     if tier.scope != "Peers":
         return files
     pods = {pod for pod, _ in ranks}

@@ -23,7 +23,7 @@ from gangsidecar.supervisor import machine
 from gangsidecar.wire import Directive, End, Phase, Verb
 from tests.core.edges import is_allowed
 from tests.core.storing import stored_again
-from tests.simulation import restored, truth
+from tests.simulation import restored, sizes, truth
 from tests.simulation.setups import FATAL_CODE
 from tests.simulation.values import Box, Leader, seconds
 from tests.simulation.violations import require
@@ -168,6 +168,7 @@ def spawned(u: Universe, box: Box, effect: machine.Spawn) -> None:
     require(not (searched and box.parked), 1, f"{box.pod} searches the output of an older attempt of {box.parked}")
     require(state.terminated_at is None, 1, f"{box.pod} starts a worker though it was told to end")
     _in_order(u, box, effect.attempt)
+    sizes.spawned(u, box, effect)
 
 
 def _in_order(u: Universe, box: Box, attempt: int) -> None:
@@ -207,7 +208,9 @@ def stored(u: Universe, leader: Leader, old: Status, new: Status) -> None:
     if old.phase is GangPhase.RUNNING and new.phase in {GangPhase.GATHERING, GangPhase.PENDING}:
         require(new.attempt == old.attempt + 1, 2, "a fault did not open a new attempt")
         if not u.engine.searching and leader.number == u.newest_leader:
-            require(truth.fault(u, leader, old), 9, f"a healthy gang is restarted: {new.message}")
+            asked = new.incidents[:1] and new.incidents[0].cause.reason == Reason.GROWING
+            why = sizes.why_grows(u, leader, old) if asked else truth.fault(u, leader, old)
+            require(why, 9, f"a healthy gang is restarted: {new.message}")
     if new.phase is GangPhase.RUNNING and old.phase is not GangPhase.RUNNING:
         require(new.attempt == old.attempt, 2, "an attempt starts for which no members gathered")
         require(not truth.is_complete(u), 10, f"every process finished attempt {u.ghost.ran[0]}, and it starts again")

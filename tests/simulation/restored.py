@@ -19,7 +19,7 @@ from gangctl.api.gangjob import ApiSource, Tier
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase, RestorePoint, Status
 from gangctl.core.facts.gang import holders, incarnation
-from gangctl.core.facts.layout import number_places
+from gangctl.core.facts.layout import number_places, roles_of
 from gangsidecar.wire import Run
 from tests.simulation import disks
 from tests.simulation.disks import File, Line
@@ -180,6 +180,8 @@ def _verified(u: Universe, leader: Leader, steps: set[int]) -> set[int]:
 def _registered_by_all(u: Universe, leader: Leader, new: Status, tier: Tier) -> set[int]:
     said = {(h.report.member, h.report.incarnation): h.report for h in leader.heard}
     reports = {place: said.get((one, incarnation(new, one))) for place, one in holders(u.spec, new).items()}
+    if roles_of(u.spec, new) != u.roles:
+        return set()  # Memory isn't resharded.
     numbering, steps = number_places(u.roles), list[set[int]]()
     for place, ranks in numbering.ranks.items():
         group = next(those for those in numbering.groups.values() if place in those)

@@ -20,6 +20,8 @@ QUEUED = "queued"
 """It has lives of its own: test_queues.py."""
 CHECKED = "checked"
 """As well: test_checks.py."""
+ELASTIC = "elastic"
+"""As well: test_elastic.py."""
 CHECKS = [
     {"name": "boot", "when": "Start", "scope": "Gang", "command": ["check"], "onFailure": "Hold"},
     {"name": "new", "when": "NewPod", "command": ["check"]},
@@ -190,6 +192,27 @@ def setups() -> dict[str, Setup]:
             ),
         ),
         Setup(
+            ELASTIC,
+            _job(
+                [{"name": "worker", "replicas": 4, "minReplicas": 2}],
+                checkpoint={"tiers": [{**SHARED, "reshardable": True}, PEERS]},
+                recovery={
+                    "budget": {"type": "Unlimited"},
+                    "barrierTimeoutSeconds": 120,
+                    "shrinkAfterSeconds": 30,
+                    "growAfterSeconds": 60,
+                },
+            ),
+        ),
+        Setup(
+            "elastic pair",
+            _job(
+                [{"name": "worker", "replicas": 2, "minReplicas": 1}],
+                checkpoint={"tiers": [{**SHARED, "reshardable": True}]},
+                recovery={**recovery, "shrinkAfterSeconds": 30, "growAfterSeconds": 60},
+            ),
+        ),
+        Setup(
             LARGE,
             _job(
                 [{"name": "worker", "replicas": 10, "spares": 2}], podFailurePolicy={"rules": RULES}, recovery=recovery
@@ -199,5 +222,5 @@ def setups() -> dict[str, Setup]:
     return {setup.name: setup for setup in found}
 
 
-SMALL = tuple(name for name in setups() if name not in {LARGE, QUEUED, CHECKED})
+SMALL = tuple(name for name in setups() if name not in {LARGE, QUEUED, CHECKED, ELASTIC, "elastic pair"})
 """Their lives are cheap."""

@@ -11,15 +11,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gangctl.api.gangjob import GangJob, Spec
+from gangctl.api.gangjob import GangJob, Role, Spec
 from gangctl.api.status import GangPhase, Status
 from gangctl.core.facts.gang import holders
-from gangctl.core.facts.layout import Member, layout
+from gangctl.core.facts.layout import Member, layout, roles_of
 from gangctl.core.facts.world import NO_QUEUE, Pod, Queue
 from gangsidecar.supervisor import machine
 from gangsidecar.supervisor.machine import history as histories
 from gangsidecar.wire import Phase
-from tests.simulation import checks, invariants, parking, power, restored, sidecars, truth
+from tests.simulation import checks, invariants, parking, power, restored, sidecars, sizes, truth
 from tests.simulation.disks import Disk
 from tests.simulation.engine import Engine
 from tests.simulation.invariants import Change
@@ -100,9 +100,14 @@ class Universe:
         return layout(self.spec.roles).members
 
     @property
+    def roles(self) -> tuple[Role, ...]:
+        """The roles with the size of the attempt that was started last."""
+        return roles_of(self.spec, self.status)
+
+    @property
     def places(self) -> Mapping[str, Member]:
         """The places that must be filled."""
-        return layout(self.spec.roles).places
+        return layout(self.roles).places
 
     def group_of(self, member: str) -> str:
         """The member's process group."""
@@ -122,6 +127,7 @@ class Universe:
         invariants.stored(self, leader, old, status)
         power.stored(self, leader, old, status)
         checks.stored(self, old, status)
+        sizes.stored(self, leader, old, status)
         change = Change.of(old, status)
         if change is not None:
             self.changes[change] += 1

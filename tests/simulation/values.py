@@ -287,5 +287,9 @@ class Ghost(NamedTuple):
     """States of the training whose checkpoints were verified."""
     unchecked: frozenset[tuple[int, str, int]] = frozenset()
     """(attempt, member, incarnation) of every pod that really did not pass a check."""
+    sizes: tuple[tuple[int, int], ...] = ()
+    """(attempt, places) of every attempt that was started."""
+    grown: tuple[int, ...] = ()
+    """When the gang was stopped to grow, within the last hour."""
     gone_unheard: bool = False
     """A part of the restore point is gone, and the pod that could have told is gone as well."""
