@@ -209,14 +209,15 @@ class Spec(Model):
             ("restartFrom.type", "checkpoint"),
         ),
         Constraint(
-            "gangScheduling type PodGroup takes spares only in a gang with one role: a PodGroup counts pods, and a "
-            "spare of one role can't stand in for a member of another",
+            "gangScheduling type PodGroup takes spares or minReplicas only in a gang with one role: a PodGroup counts "
+            "pods, and a pod of one role can't stand in for a member of another",
             lambda spec: (
                 spec.gang_scheduling.type != "PodGroup"
                 or len(spec.roles) == 1
-                or not any(role.spares for role in spec.roles)
+                or not any(role.spares or role.min_replicas for role in spec.roles)
             ),
-            "self.gangScheduling.type != 'PodGroup' || self.roles.size() == 1 || self.roles.all(r, r.spares == 0)",
+            "self.gangScheduling.type != 'PodGroup' || self.roles.size() == 1 || "
+            "self.roles.all(r, r.spares == 0 && !has(r.minReplicas))",
             ("gangScheduling.type", "roles"),
         ),
     )

@@ -415,5 +415,8 @@ def _worth(spent: Spent) -> str:
         found = [*([f"{took(active)} active (starting, restarting or training)"] if active else []), *resting]
         where = f": {', '.join(found)}" if found else ""
         return f"No step was reported, so goodput is unknown{where}."
-    lost = f" ({took(spent.lost_progress)} of it lost)" if spent.lost_progress else ""
+    less = [f"{took(spent.lost_progress)} of it lost"] if spent.lost_progress else []
+    if spent.missing_members:
+        less.append(f"{took(spent.missing_members)} of it for want of members")
+    lost = f" ({', '.join(less)})" if less else ""
     return f"Goodput {share:.1%}: {', '.join([parts[0] + lost, *parts[1:]])}."

@@ -116,6 +116,16 @@ def attempt_waits(
 
 
 @message
+def starts_smaller_at(at: float) -> str:
+    return f"it starts without them at {clock_time(at)} (recovery.shrinkAfterSeconds)"
+
+
+@message
+def too_small(role: str, least: int) -> str:
+    return f"it can't start without them: {role} needs at least {counted(least, 'member')} (minReplicas)"
+
+
+@message
 def ending_waits(
     because: str, outcome: str, awaited: str, known: Sequence[str] = (), others: int = 0, warning: str = ""
 ) -> str:

@@ -299,6 +299,7 @@ def outcome(facts: Facts, cause: Cause, *, again_and_again: bool) -> tuple[str, 
             "DeviceDegraded",
             "PodDeleted",
             "RestartRequested",
+            "Growing",
         }
         action = Action.IGNORE if cause.reason in free else Action.COUNT
     budget = facts.recovery.budget

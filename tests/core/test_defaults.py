@@ -42,10 +42,11 @@ STABLE = {
     "DeviceDegraded": ("Ignore", "Pod"),
     "Requested": ("Count", "Process"),
     "RestartRequested": ("Ignore", "Process"),
+    "Growing": ("Ignore", "Process"),
 }
 """Reason -> action and level without a rule."""
 WEAKEST_FIRST = (
-    {"Stuck", "RestorePointMissing", "Hang", "DeviceDegraded", "Requested", "RestartRequested"},
+    {"Stuck", "RestorePointMissing", "Hang", "DeviceDegraded", "Requested", "RestartRequested", "Growing"},
     {"ExitCode", "ExitCodeHidden", "Signal", "OOMKilled", "StartFailed"},
     {"PodFailed", "ContainerRestarted"},
     {"NodeDrained", "DeviceTainted", "Evicted", "StorageExceeded", "Preempted", "Disrupted", "PodDeleted"},

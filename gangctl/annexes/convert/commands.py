@@ -187,5 +187,13 @@ def node_count(value: str, path: str, notes: Notes) -> int:
             notes.add(path, f"{value} nodes can't be told from here; set replicas", is_edit=True)
         return 1
     if most and most != least:
-        notes.add(path, f"{value} nodes became {found}: a gang runs with all members or waits")
+        notes.add(path, f"{value} nodes became {found}; {elastic(int(least) if least.isdecimal() else 1)}")
     return int(found)
+
+
+def elastic(least: int) -> str:
+    """Say how a role that may be smaller is written: what it takes depends on its checkpoints, which aren't known."""
+    return (
+        f"each attempt has all of them until you set minReplicas: {least} in the role, which needs a checkpoint tier "
+        "with reshardable: true"
+    )

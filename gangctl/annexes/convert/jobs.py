@@ -196,13 +196,12 @@ def of_pytorchjob(spec: Fields) -> dict[str, Any]:
     elastic = spec.map("elasticPolicy")
     most = elastic.number("maxReplicas")
     processes = str(elastic.take("nProcPerNode", processes))
-    if elastic.take("minReplicas") is not None or most is not None:
-        elastic.note(
-            "minReplicas", "goes: a gang runs with all members or waits; a spare takes the place of a lost pod"
-        )
+    least = elastic.number("minReplicas")
+    if least is not None or most is not None:
+        elastic.note("minReplicas", commands.elastic(least or 1))
     made |= _restarts(elastic.number("maxRestarts"), elastic, "maxRestarts")
     elastic.leave(**dict.fromkeys(("rdzvBackend", "rdzvPort", "rdzvHost", "rdzvId", "rdzvConf", "standalone"), _SET))
-    elastic.leave(metrics="goes: a gang has a fixed size")
+    elastic.leave(metrics="goes: a gang has the members that are ready, up to replicas")
     elastic.finish()
     replicas = spec.map("pytorchReplicaSpecs")
     policies: dict[str, Any] = {}

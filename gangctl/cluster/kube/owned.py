@@ -253,11 +253,11 @@ class PodGroups:
 
 
 def _min_count(job: GangJob) -> int:
-    """Count the required members.
+    """Count the members without which no attempt starts.
 
-    Spares are in the group too: within a role, any of them can take the rank of another.
+    The others are in the group too: within a role, any of them can take the rank of another.
     """
-    return sum(role.replicas for role in job.spec.roles)
+    return sum(role.replicas if role.min_replicas is None else role.min_replicas for role in job.spec.roles)
 
 
 def _check(job: GangJob, found: Mapping[str, Any]) -> None:

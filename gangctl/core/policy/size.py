@@ -34,6 +34,8 @@ from gangctl.core.facts.fitness import ready
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.layout import roles_of
 from gangctl.words.decisions import starts_smaller
+from gangctl.words.message import Message
+from gangctl.words.waits import starts_smaller_at, too_small
 
 HOUR_SECONDS: Final = 3600.0
 MAX_STOPS: Final = 4
@@ -89,6 +91,16 @@ def waits_to_shrink_until(gang: Gang) -> float | None:
     """The same, if a smaller size may start then."""
     at = shrinks_at(gang)
     return at if gang.now < at and elastic_roles(gang.spec) else None
+
+
+def outlook(gang: Gang) -> Message | None:
+    """Return when an attempt that waits for members starts without them, or why it doesn't; None if it isn't elastic."""
+    elastic = elastic_roles(gang.spec)
+    there = Counter(gang.members[name].role.name for name in ready(gang))
+    lacking = next((one for one in elastic if not largest_fit(one, there[one.name])), None)
+    if lacking is not None:
+        return too_small(lacking.name, allowed_sizes(lacking)[-1])
+    return starts_smaller_at(shrinks_at(gang)) if waits_to_shrink_until(gang) is not None else None
 
 
 def grows_at(gang: Gang) -> float:

@@ -357,7 +357,7 @@ def with_time_accounted(gang: Gang, after: Status) -> Status:
         known = changed(before, first_step=first)
         spent, until = _added(known, spent, max(gang.now, before.accounted_time), _fault(before, after))
     # What is lost is reckoned from the pace, and can't be more than is accounted for.
-    spent = changed(spent, lost_progress=min(spent.lost_progress, spent.training))
+    spent = changed(spent, lost_progress=min(spent.lost_progress, spent.training - spent.missing_members))
     return changed(after, first_step=first, spent=spent, accounted_time=until)
 
 
@@ -372,13 +372,17 @@ def spent_until(status: Status, now: float) -> Spent:
 
 
 def total(spent: Spent) -> float:
-    """All that is accounted for, in seconds. What was lost is a part of training, so it isn't added."""
+    """All that is accounted for, in seconds. What was lost, or missing, is a part of training, so it isn't added."""
     return spent.training + spent.start_up + spent.recovery + spent.suspended + spent.pending + spent.held
 
 
 def goodput(spent: Spent) -> float | None:
-    """The part of the time that went to training which counts, 0 to 1; None for a gang that never reported a step."""
-    return (spent.training - spent.lost_progress) / total(spent) if spent.training > 0 else None
+    """The part of the time that went to training which counts, 0 to 1; None for a gang that never reported a step.
+
+    Training with half of the members that are wanted counts half.
+    """
+    counts = spent.training - spent.lost_progress - spent.missing_members
+    return counts / total(spent) if spent.training > 0 else None
 
 
 def _added(before: Status, spent: Spent, until: float, fault: float | None) -> tuple[Spent, float]:
@@ -406,6 +410,7 @@ def _added(before: Status, spent: Spent, until: float, fault: float | None) -> t
     added = changed(
         spent,
         training=_sum(spent.training, shares["training"]),
+        missing_members=_sum(spent.missing_members, int(shares["training"] * _missing_share(before))),
         start_up=_sum(spent.start_up, shares["start_up"]),
         recovery=_sum(spent.recovery, shares["recovery"]),
         suspended=_sum(spent.suspended, shares["suspended"]),
@@ -414,6 +419,14 @@ def _added(before: Status, spent: Spent, until: float, fault: float | None) -> t
     )
     # Rounded as a Timestamp is: copies aren't validated.
     return added, round(since + span / _MILLISECONDS, 6)
+
+
+def _missing_share(status: Status) -> float:
+    """The part of the members that are wanted which the newest attempt doesn't have."""
+    smaller = {} if status.size is None else {one.name: one.members for one in status.size.roles}
+    wanted = {role.name: role.desired for role in status.roles}
+    missing = sum(max(0, wanted.get(name, 0) - members) for name, members in smaller.items())
+    return missing / sum(wanted.values()) if missing else 0.0
 
 
 def _fault(before: Status, after: Status) -> float | None:
