@@ -18,6 +18,12 @@ def _directory(**fields: Any) -> dict[str, Any]:
     return _tier(source={"type": "Directory", "directory": "/c", **fields})
 
 
+def _elastic(*tiers: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """A gang of 2 to 4 members with these tiers."""
+    made = [{"name": "store", "scope": "Shared", "source": {"type": "API"}, **tier} for tier in tiers]
+    return manifest(roles=[role("worker", **{"replicas": 4, "minReplicas": 2, **changes})], checkpoint={"tiers": made})
+
+
 def _named(gang: str, **fields: Any) -> dict[str, Any]:
     made = with_role(**fields)
     made["metadata"]["name"] = gang
@@ -263,7 +269,38 @@ BAD = (
         "must have launch Torchrun if one has",
     ),
     Bad("too many members", with_role(replicas=10_000, spares=1), "spec.roles", "at most 10000 members", Check.CEL),
-    Bad("elastic gangs", with_role(minReplicas=2), "spec.roles[0].minReplicas", "not yet supported", Check.CEL),
+    Bad(
+        "a smaller gang without a checkpoint that it can load",
+        with_role(replicas=4, minReplicas=2),
+        "spec.roles",
+        "reshardable: true on each of these",
+        Check.CEL,
+        "reshardable: true on each of these",
+    ),
+    Bad(
+        "a smaller gang with one tier that it can't load",
+        _elastic({"reshardable": True}, {"name": "other"}),
+        "spec.roles",
+        "reshardable: true on each of these",
+        Check.CEL,
+        "reshardable: true on each of these",
+    ),
+    Bad(
+        "memory that reshards",
+        _elastic({"reshardable": True}, {"name": "ram", "scope": "Peers", "reshardable": True}),
+        "spec.checkpoint.tiers[1].reshardable",
+        "needs scope Shared",
+        Check.CEL,
+        "needs scope Shared",
+    ),
+    Bad(
+        "a least size beyond the wanted one",
+        _elastic({"reshardable": True}, minReplicas=5),
+        "spec.roles[0].minReplicas",
+        "at most replicas",
+        Check.CEL,
+        "at most replicas",
+    ),
     Bad(
         "roles that wait for each other",
         manifest(roles=[role("a", dependsOn=[{"name": "b"}]), role("b", dependsOn=[{"name": "a"}])]),

@@ -1,0 +1,80 @@
+"""The sizes that an elastic role may have, and how often a gang is stopped to grow."""
+
+from __future__ import annotations
+
+import pytest
+
+from gangctl.api.changes import changed
+from gangctl.api.gangjob import GangJob, Role
+from gangctl.api.status import FirstStep, GangPhase, RoleSize, RoleStatus, Size, Spent, Status
+from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.layout import layout, number_places, with_sizes
+from gangctl.core.facts.world import Observed
+from gangctl.core.policy.size import HOUR_SECONDS, MAX_STOPS, allowed_sizes, grows_at
+from gangctl.core.record.conditions import goodput, spent_until
+from tests.core.world import MANIFEST, START
+
+
+def role(**changes: object) -> Role:
+    return Role.model_validate({"name": "worker", "template": MANIFEST["spec"]["roles"][0]["template"], **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "sizes"),
+    [
+        ({"replicas": 3}, (3,)),
+        ({"replicas": 4, "minReplicas": 2}, (4, 3, 2)),
+        ({"replicas": 16, "minReplicas": 9, "sizes": {"type": "Step", "step": 4}}, (16, 12)),
+        ({"replicas": 16, "minReplicas": 8, "sizes": {"type": "List", "counts": [4, 12, 20]}}, (16, 12, 8)),
+    ],
+)
+def test_a_role_has_these_sizes(changes: dict[str, object], sizes: tuple[int, ...]) -> None:
+    assert allowed_sizes(role(**changes)) == sizes
+
+
+def test_a_smaller_role_has_the_same_members_and_dense_ranks() -> None:
+    whole = (role(replicas=4, spares=1, processesPerPod=2), role(replicas=2).model_copy(update={"name": "b"}))
+    small = with_sizes(whole, {"worker": 3})
+    assert list(layout(small).members) == list(layout(whole).members)
+    assert [name for name, one in layout(small).members.items() if one.is_spare] == ["worker-3", "worker-4"]
+    assert number_places(small).ranks["worker-2"] == (4, 5)
+    assert with_sizes(whole, {"worker": 4}) == whole
+
+
+def gang(size: Size, now: float = START) -> Gang:
+    """A gang of one elastic role that is smaller than is wanted."""
+    tiers = [{"name": "store", "scope": "Shared", "reshardable": True, "source": {"type": "API"}}]
+    spec = {
+        "roles": [{"name": "worker", "replicas": 4, "minReplicas": 2, "template": role().template}],
+        "checkpoint": {"tiers": tiers},
+        "recovery": {"growAfterSeconds": 60},
+    }
+    job = GangJob.model_validate({**MANIFEST, "spec": spec})
+    return Gang(now, changed(job, status=changed(job.status, size=size)), Observed())
+
+
+def test_a_node_that_comes_and_goes_stops_the_gang_four_times_an_hour_at_most() -> None:
+    stops: list[float] = []
+    now = START
+    while now < START + 4 * HOUR_SECONDS:
+        size = Size(attempt=1, time=now, stops=tuple(stops[-MAX_STOPS:]))
+        while now < grows_at(gang(size, now)):  # Stops before the last hour count no more.
+            now += 10
+        stops.append(now)
+        assert sum(one > now - HOUR_SECONDS for one in stops) <= MAX_STOPS
+    assert stops[0] == START + 60
+    assert stops[1] - stops[0] == 120
+
+
+def test_training_with_three_of_four_members_counts_three_quarters() -> None:
+    status = Status(
+        phase=GangPhase.RUNNING,
+        attempt=2,
+        accounted_time=START,
+        first_step=FirstStep(attempt=2, step=1, time=START),
+        roles=(RoleStatus(name="worker", desired=4),),
+        size=Size(attempt=2, roles=(RoleSize(name="worker", members=3),)),
+    )
+    spent = spent_until(status, START + 100)
+    assert spent == Spent(training=100, missing_members=25)
+    assert goodput(spent) == 0.75
