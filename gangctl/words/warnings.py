@@ -35,8 +35,8 @@ def runs_smaller(size: str, then: str, at: float = 0.0) -> str:
         "Members": "as soon as more members are ready",
         "Time": f"after {moment(at)}, when the next checkpoint is complete",
         "Checkpoint": "when the next checkpoint is complete",
-    }[then]
-    return f"it runs with {size}; it grows {grows}"
+    }
+    return f"it runs with {size}; it grows {grows.get(then, then)}"
 
 
 @message
