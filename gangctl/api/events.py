@@ -125,6 +125,11 @@ EVENTS: Final[Mapping[Reason, Told]] = MappingProxyType(
             "Repair or delete the gangs that the note names; without `spec.rolling` the gang restarts at once.",
             is_warning=True,
         ),
+        Reason.SMALLER: Told(
+            "Observe",
+            "See `gangctl why` for the members that are missing. It grows by itself.",
+            is_warning=True,
+        ),
         Reason.NODE_SUSPECT: Told(
             "Observe",
             "Check the node. `gangctl restart` leaves it if its node signal says so.",

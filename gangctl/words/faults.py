@@ -308,8 +308,8 @@ def stacks_unclear() -> str:
 
 
 @message
-def not_charged(reason: str = "") -> str:
-    what = f"{reason} is a disruption and" if reason else "a restart by hand"
+def not_charged(reason: str = "", grows: bool = False) -> str:
+    what = f"{reason} is a disruption and" if reason else "a stop to grow" if grows else "a restart by hand"
     return f"no rule matches; {what} is not charged"
 
 

@@ -46,6 +46,7 @@ STABLE = {
         "RestorePointIgnored",
         "RollingStalled",
         "SignalKept",
+        "Smaller",
         "StartFailed",
         "Restarting",
         "StepRejected",

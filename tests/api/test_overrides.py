@@ -65,7 +65,6 @@ def test_the_later_of_two_wins_and_the_given_document_is_unchanged() -> None:
         ("spec.roles[3].replicas=2", "the list has 1: 0 to 0, and 1 adds one"),
         ("spec.recovery[0]=2", "the field is no list"),
         ("spec.roles[0].name.x=1", "the field has no fields of its own"),
-        ("spec.roles[0].minReplicas=1", "minReplicas needs a checkpoint tier"),
         ("spec.recovery=1", "expected a map in YAML, such as {name: value}"),
         (f"{CONTAINER}.command=sh", "in YAML, such as [a, b]"),
         (f"{CONTAINER}.args=[", "expected a value in YAML"),

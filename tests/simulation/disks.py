@@ -186,7 +186,9 @@ def loadable(u: Universe, status: Status, tier: Tier, step: int) -> dict[tuple[s
     ranks = list(places(u, status))
     files = {(pod, rank): u.disk.at(tier.name, where(tier, pod), step, rank) for pod, rank in ranks}
     if tier.reshardable and u.disk.marker(tier.name, step) is not None:
-        written = [one for one in u.disk.files if (one.tier, one.where, one.step) == (tier.name, SHARED_DIRECTORY, step)]
+        written = [
+            one for one in u.disk.files if (one.tier, one.where, one.step) == (tier.name, SHARED_DIRECTORY, step)
+        ]
         return {key: written[at % len(written)] if written else None for at, key in enumerate(files)}
     if tier.scope != "Peers":
         return files

@@ -10,7 +10,7 @@ from tests.simulation.lives import Injection, simulate
 from tests.simulation.seeds import PAUSES
 from tests.simulation.setups import ELASTIC
 
-LIVES, FAULTS = 60, 24
+LIVES, FAULTS = 40, 24
 NO_START, NO_POD = "pods can or can't be started", "pods can or can't be created"
 OFTEN = (NO_START, NO_START, NO_POD, "minutes pass", "minutes pass", "a quarter of an hour passes", "train", "train")
 LOSSES = ("a pod is deleted", "a node is lost", "a device is unhealthy", "a worker is killed", "the controller crashes")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from gangctl.annexes.convert import pods
+from gangctl.annexes.convert import commands, pods
 from gangctl.annexes.convert.fields import ConvertError, Fields, Notes
 
 MOST_RESTARTS: Final = 200

@@ -24,7 +24,14 @@ from gangctl.core.facts.trace_context import trace_of
 from gangctl.core.lifecycle import plan, transitions
 from gangctl.core.lifecycle.plan import Event, EventType, Plan, plan_write, wait
 from gangctl.core.policy import admission, checkpoints, growth, hangs, pods, requests
-from gangctl.core.policy.cause import StrongestEvidence, describe, first_cause, manual_cause, planned_cause, settle_cause
+from gangctl.core.policy.cause import (
+    StrongestEvidence,
+    describe,
+    first_cause,
+    manual_cause,
+    planned_cause,
+    settle_cause,
+)
 from gangctl.core.policy.recovery import is_gentle, level_of
 from gangctl.core.record import incidents, timings
 from gangctl.core.record.conditions import record_progress, update_summary, warned_of, with_conditions, with_new_message

@@ -55,14 +55,17 @@ def plan_start(gang: Gang, status: Status, settlement: Settlement | None, assign
         status = timings.with_loss(status, timings.lost_seconds(gang, timings.count_lost_steps(gang, point)))
     step = None if point is None else point.step
     remembered = checkpoints.remember_steps(gang, status)
-    status = changed(status, verified_steps=checkpoints.up_to(remembered.verified_steps, step))
+    status = changed(
+        status,
+        verified_steps=checkpoints.up_to(remembered.verified_steps, step),
+        size=size_of_attempt(gang, assignment),
+    )
     status = transitions.start(
         gang,
         status,
         ranks=held_ranks(assignment),
         masters=_masters(gang, assignment),
         hosts=_hosts(gang, assignment),
-        size=size_of_attempt(gang, assignment),
         restore_point=point,
         rejected_steps=rejected,
         recorded_steps=checkpoints.up_to(remembered.recorded_steps, step),

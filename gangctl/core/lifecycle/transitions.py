@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from gangctl.api.changes import changed, in_phase
-from gangctl.api.status import GangPhase, HeldRank, Master, RecordedStep, RejectedStep, RestorePoint, Size, Status
+from gangctl.api.status import GangPhase, HeldRank, Master, RecordedStep, RejectedStep, RestorePoint, Status
 from gangctl.api.stored import roles_hash
 from gangctl.core.facts.gang import Gang
 from gangctl.core.lifecycle import table
@@ -36,7 +36,6 @@ def start(
     ranks: tuple[HeldRank, ...],
     masters: tuple[Master, ...],
     hosts: tuple[str, ...],
-    size: Size | None,
     restore_point: RestorePoint | None,
     rejected_steps: tuple[RejectedStep, ...],
     recorded_steps: tuple[RecordedStep, ...],
@@ -50,7 +49,6 @@ def start(
         ranks=ranks,
         masters=masters,
         hosts=hosts,
-        size=size,
         restore_point=restore_point,
         rejected_steps=rejected_steps,
         corrupt_since=None,

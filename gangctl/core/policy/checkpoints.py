@@ -9,8 +9,8 @@ A pod counts if it is the current one of the member that holds the place; one th
 saved in the attempt that ran last. A Member tier's parts must be with the members that will load them, and of this boot
 of their nodes; those of a Peers tier may be with any member of the process group that will run. Of Shared tiers the
 newest complete steps are kept in the status, since a lost pod takes its registrations with it; a rank of the place that
-drops a step erases it there. Parts count for the size of the attempt that wrote them: those of an attempt of another
-size don't, in whatever tier; what was complete then is kept, and any size loads it. A step of which any part is missing, undone or dropped must not count.
+drops a step erases it there. Parts that an attempt of another size has written don't count; what was complete then in a
+Shared tier is kept, and any size loads it. A step of which any part is missing, undone or dropped must not count.
 
 Checkpoint layouts: how frameworks name a step's folder or file, and which file in the folder they write last.
 

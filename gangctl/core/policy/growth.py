@@ -5,8 +5,8 @@
                    saved(g) >= the newest step that a rank has reported, or now >= grows_at + growAfterSeconds
     saved(g)     = the newest step that a Shared tier has complete: what other ranks can load
 
-The rule: it is a planned stop, with the planned grace for a last checkpoint, and not charged. It follows a checkpoint of
-the newest step, so that it costs no step that was made; where none is seen to come in time, the grace is for that.
+The rule: it is a planned stop, with the planned grace for a last checkpoint, and not charged. It follows a checkpoint
+of the newest step, so that it costs no step that was made; where none is seen to come in time, the grace is for that.
 Directories are listed for it while the gang runs, once it could grow. What must not happen: a stop without a member to
 grow by, or before a step of this attempt is saved.
 """

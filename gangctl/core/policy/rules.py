@@ -49,8 +49,8 @@ def verdict(spec: Spec, fault: Fault) -> Verdict:
             return Verdict(rule.action, rule.level, rule.name or f"rules[{at}]", why)
     action = default_action(fault.reason)
     if action is Action.IGNORE:
-        by_hand = fault.reason in {Reason.RESTART_REQUESTED, Reason.GROWING}
-        return Verdict(action, why=faults.not_charged("" if by_hand else str(fault.reason)))
+        grows, by_hand = fault.reason is Reason.GROWING, fault.reason is Reason.RESTART_REQUESTED
+        return Verdict(action, why=faults.not_charged("" if by_hand or grows else str(fault.reason), grows))
     return Verdict(action, why=faults.counts())
 
 

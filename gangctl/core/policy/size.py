@@ -1,7 +1,7 @@
 """Size: with how many members of each elastic role the coming attempt starts.
 
-An elastic role has ``minReplicas``. Its size belongs to the attempt: write 2 fixes it with the ranks, and it stays until
-the next write 2. A smaller role has fewer places; the members without a place are spares (``facts/layout.py``).
+An elastic role has ``minReplicas``. Its size belongs to the attempt: write 2 fixes it with the ranks, until the next
+write 2. A smaller role has fewer places; the members without a place are spares (``facts/layout.py``).
 
     allowed(r) = replicas and minReplicas, and what ``sizes`` has between them
     present(r) = the size of the newest attempt that was started; replicas at first
@@ -14,9 +14,9 @@ the next write 2. A smaller role has fewer places; the members without a place a
     grows_at   = max(begin of the present size, the last stop to grow) + growAfterSeconds * 2^(such stops in an hour),
                  and not before an hour after the fourth last of them
 
-The rule: spares come first, and no replacement is waited for beyond shrinkAfterSeconds while an allowed size is ready. A
-gang at its least size that loses one more member waits. What must not happen: two sizes in one attempt; a size that is
-not allowed; more than ``MAX_STOPS`` stops an hour to grow, however often a node comes and goes.
+The rule: spares come first, and no replacement is waited for beyond shrinkAfterSeconds while an allowed size is ready.
+A gang at its least size that loses one more member waits. What must not happen: two sizes in one attempt; a size that
+is not allowed; more than ``MAX_STOPS`` stops an hour to grow, however often a node comes and goes.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def waits_to_shrink_until(gang: Gang) -> float | None:
 
 
 def outlook(gang: Gang) -> Message | None:
-    """Return when an attempt that waits for members starts without them, or why it doesn't; None if it isn't elastic."""
+    """Return when an attempt that waits for members starts without them, or why it can't; None if neither is so."""
     elastic = elastic_roles(gang.spec)
     there = Counter(gang.members[name].role.name for name in ready(gang))
     lacking = next((one for one in elastic if not largest_fit(one, there[one.name])), None)

@@ -107,7 +107,9 @@ def _rolling(gang: Gang) -> Warned | None:
 def _smaller(gang: Gang) -> Warned | None:
     """Fewer members than are wanted."""
     text = growth.smaller(gang)
-    return None if text is None else (Reason.SMALLER, text)
+    if text is None:
+        return None
+    return Reason.SMALLER, text
 
 
 def _together(gang: Gang) -> Warned | None:
