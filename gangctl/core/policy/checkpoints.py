@@ -167,8 +167,8 @@ def _complete(gang: Gang, tier: Tier, sources: _Sources) -> list[RecordedStep]:
         having = {
             one.step: one.attempt
             for one in kind
-            if not (one.earlier_boot and tier.scope != "Shared")
-            and one.attempt >= since
+            if one.attempt >= since
+            and not (one.earlier_boot and tier.scope != "Shared")
             and step_exists(line, one.step, one.attempt)
         }
         if number > 0:
