@@ -11,7 +11,7 @@ The rule: ranks are counted per process group, in the order of roles and indexes
 depend on the roles alone, so they must not change when a member is replaced.
 
 Sizes: an attempt with fewer members than are wanted (``policy/size.py``) has the first places of a role. The members
-without a place are spares, and the ranks are dense, whoever is lost.
+without a place are spares, and the ranks are dense, also where rank 0 is lost.
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@ write 2. A smaller role has fewer places; the members without a place are spares
     present(r) = the size of the newest attempt that was started; replicas at first
     top(r)     = replicas, where the gang may grow; present(r) else
     fits(r)    = the largest allowed size <= min(top(r), ready members of r, spares among them)
-    size(r)    = fits(r)      if fits(r) >= present(r), or shrinkAfterSeconds are over since the attempt gathers
+    size(r)    = fits(r)      if fits(r) >= present(r), or shrinkAfterSeconds are over since the attempt gathers, and
+                              since the last member was lost
                  present(r)   else: it is waited for
 
     may grow  <=> a stop or a user asks for this attempt so that it grows, or now >= grows_at
@@ -82,8 +83,12 @@ def largest_fit(role: Role, most: int) -> int:
 
 
 def shrinks_at(gang: Gang) -> float:
-    """Until when the attempt that gathers waits for all members of its present size."""
-    since = max(gang.status.phase_time, gang.observed.listening_since)
+    """Until when the attempt that gathers waits for all members of its present size.
+
+    A member that is replaced meanwhile has the whole time; one that is replaced again and again has it once.
+    """
+    lost = [one.since or one.time for name, one in gang.replaced.items() if name in gang.fresh]
+    since = max([gang.status.phase_time, gang.observed.listening_since, *lost])
     return since + gang.spec.recovery.shrink_after_seconds
 
 
