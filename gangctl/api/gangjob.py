@@ -61,6 +61,7 @@ from gangctl.api.scheduling import (
     Placement,
     PlacementPolicy,
     PodGroupScheduling,
+    ReplicaGroup,
     Rolling,
 )
 from gangctl.api.status import Status
@@ -100,6 +101,7 @@ __all__ = [
     "PodSpec",
     "ProgressSpec",
     "Recovery",
+    "ReplicaGroup",
     "RestartFrom",
     "Role",
     "RoleName",
@@ -220,6 +222,12 @@ class Spec(Model):
             "self.roles.all(r, r.spares == 0 && !has(r.minReplicas))",
             ("gangScheduling.type", "roles"),
         ),
+        Constraint(
+            "rolling needs replicaGroup, which names the gangs that take turns",
+            lambda spec: spec.rolling is None or spec.replica_group is not None,
+            "!has(self.rolling) || has(self.replicaGroup)",
+            ("rolling", "replicaGroup"),
+        ),
     )
     suspend: bool = False
     """If true, the gang has no pods; attempt and restore point are kept. Setting it back to false starts a new attempt,
@@ -230,9 +238,12 @@ class Spec(Model):
     restart_from: RestartFrom = Field(default_factory=RestartFrom)
     """Restore point of the restart with this restartToken. Set by `gangctl restart --from-beginning` and `--from-step`.
     Default: the newest."""
+    replica_group: ReplicaGroup | None = None
+    """Links this gang to others that are replicas of the same model. Each has its own attempts, faults and budget. If
+    absent, the gang stands alone."""
     rolling: Rolling | None = None
-    """Makes restarts by restartToken of gangs that are replicas of one service take turns. Faults, drains and suspend
-    never wait. If absent, the gang does not wait for others."""
+    """Makes restarts by restartToken of the gangs of the replicaGroup take turns. Faults, drains and suspend never
+    wait. If absent, the gang does not wait for others."""
     roles: Annotated[tuple[Role, ...], Field(min_length=1, max_length=8)]
     """Groups of equal members. Ranks follow the order of the roles."""
     success_policy: SuccessPolicy = Field(default_factory=AllRoles)

@@ -91,7 +91,7 @@ class Reason(StrEnum):
     RESTART_BACK_OFF = "RestartBackOff"
     """The last restarts made no known step, so the next one waits, at most a minute."""
     RESTART_WAITS = "RestartWaits"
-    """A restart by `spec.restartToken` waits while other gangs of the group (`spec.rolling`) are unavailable."""
+    """A restart by `spec.restartToken` waits while other gangs of its `spec.replicaGroup` are unavailable."""
     CHECKING = "Checking"
     """A check of `recovery.checks` runs before the attempt starts."""
     CHECK_FAULTY = "CheckFaulty"

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, Tag
 
-from gangctl.api.model import Model, PositiveSeconds, Seconds, kind
+from gangctl.api.model import Constraint, Model, PositiveSeconds, Seconds, kind
 
 # Placement: where pods run, and which ports ranks use for their rendezvous.
 
@@ -71,14 +71,33 @@ GangScheduling = Annotated[
 ]
 
 
-# Rolling: how many gangs of a group may be unavailable at once because of planned restarts.
+# Replica groups: gangs that do the same work beside each other, and how many may be unavailable at once because of
+# planned restarts.
+
+
+class ReplicaGroup(Model):
+    """Gangs that are replicas of one model: one that fails restarts alone, and the others go on."""
+
+    constraints = (
+        Constraint(
+            "replicaGroup.index must be less than replicaGroup.count",
+            lambda group: group.count is None or group.index < group.count,
+            "!has(self.count) || self.index < self.count",
+            ("index", "count"),
+        ),
+    )
+    name: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$", max_length=63)]
+    """Name of the group: all GangJobs of the namespace with the same value."""
+    index: Annotated[int, Field(ge=0, le=9_999)] = 0
+    """Number of this gang in the group, from 0. Workers get it as REPLICA_GROUP_ID, if count is set."""
+    count: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    """Number of gangs in the group when none is down. Workers get it as NUM_REPLICA_GROUPS. If absent, workers are not
+    told about the group."""
 
 
 class Rolling(Model):
-    """Planned restarts of the gangs of a group go in turn, as in the rolling update of a Deployment."""
+    """Planned restarts of the gangs of a replicaGroup go in turn, as in the rolling update of a Deployment."""
 
-    group: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$", max_length=63)]
-    """Name of the group: all GangJobs of the namespace with the same value."""
     max_unavailable: Annotated[int, Field(ge=1, le=10_000)] = 1
     """Number of gangs of the group, including this gang, that may be unavailable when its planned restart begins. Gangs
     that are unavailable after a fault count."""

@@ -61,7 +61,9 @@ GOOD: dict[str, dict[str, Any]] = {
     "rules for the log": with_rules(*({"action": "Count", "onLog": {"pattern": f"Xid {at}"}} for at in range(8))),
     "an adaptive deadline": manifest(progress={"timeoutSeconds": 600, "adaptive": {}}),
     "a log pattern": manifest(progress={"source": {"type": "Log", "pattern": "(?P<step>[0-9]+)"}}),
-    "a group that restarts in turn": manifest(rolling={"group": "model", "maxUnavailable": 2, "minReadySeconds": 0}),
+    "a group that restarts in turn": manifest(
+        replicaGroup={"name": "model", "index": 1, "count": 2}, rolling={"maxUnavailable": 2, "minReadySeconds": 0}
+    ),
     "a placement": manifest(placement={"strategy": "Spread"}),
     "no process group": with_role(processGroup=""),
     "a probe beside the worker": with_role(

@@ -6,7 +6,7 @@ import asyncio
 import time
 
 from gangctl.api.changes import changed
-from gangctl.api.gangjob import GangJob, Rolling
+from gangctl.api.gangjob import GangJob, ReplicaGroup, Rolling
 from gangctl.api.status import GangPhase, Status
 from gangctl.api.stored import roles_hash
 from gangctl.core.facts.world import Pod
@@ -22,8 +22,8 @@ def gang(uid: str, *, group: str = "model") -> GangJob:
     """A replica that serves and is asked to restart."""
     one = job(attempt=1)
     role = one.spec.roles[0].model_copy(update={"replicas": 1})
-    rolling = Rolling(group=group, min_ready_seconds=0)
-    spec = one.spec.model_copy(update={"roles": (role,), "rolling": rolling, "restart_token": "now"})
+    linked = {"replica_group": ReplicaGroup(name=group), "rolling": Rolling(min_ready_seconds=0)}
+    spec = one.spec.model_copy(update={"roles": (role,), **linked, "restart_token": "now"})
     metadata = one.metadata.model_copy(update={"uid": uid, "name": uid})
     status = Status(
         attempt=1,

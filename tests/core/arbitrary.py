@@ -98,7 +98,7 @@ def jobs(draw: DrawFn) -> GangJob:
     spec |= {
         "suspend": draw(st.booleans()),
         "restartToken": draw(st.sampled_from(["", "again"])),
-        **draw(st.sampled_from([{}, {}, {"rolling": {"group": "model"}}])),
+        **draw(st.sampled_from([{}, {}, {"replicaGroup": {"name": "model", "count": 2}, "rolling": {}}])),
         "recovery": draw(st.sampled_from(RECOVERIES)),
         "podFailurePolicy": {"rules": draw(st.sampled_from([[], RULES, RULES[::-1]]))},
     }

@@ -78,12 +78,13 @@ class Town:
         """Make its gangs, and its controller."""
         self.groups = Groups(cast("Cluster", self), self.woken.add)  # It makes these few reads only.
         for at in range(4):
-            name, rolling = f"model-{at}", {"group": "model", "maxUnavailable": self.most}
+            name = f"model-{at}"
             spec = {
                 **MANIFEST["spec"],
                 "successPolicy": {"type": "Never"},
                 "recovery": {"budget": {"type": "Unlimited"}},
-                "rolling": {**rolling, "minReadySeconds": READY_SECONDS},
+                "replicaGroup": {"name": "model"},
+                "rolling": {"maxUnavailable": self.most, "minReadySeconds": READY_SECONDS},
             }
             job = GangJob.model_validate({**MANIFEST, "metadata": {"name": name, "uid": name}, "spec": spec})
             self.gangs[name] = Gang(World(job), self.dice.randrange(LONGEST_LOAD))

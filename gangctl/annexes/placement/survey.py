@@ -172,8 +172,8 @@ def _host(node: Node, cluster: Inventory, gangs: Mapping[str, GangJob], key: str
 
 
 def _unit(pod: WholePod, job: GangJob, sites: frozenset[str]) -> Unit:
-    rolling = job.spec.rolling
-    service = "" if rolling is None else f"{job.metadata.namespace}/{rolling.group}"
+    group = job.spec.replica_group
+    service = "" if group is None else f"{job.metadata.namespace}/{group.name}"
     return Unit(pod.full_name, _name(job), pod.requests, service, sites)
 
 

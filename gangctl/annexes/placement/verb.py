@@ -34,7 +34,7 @@ total. Each profile of MIG is a resource.
 AS IT WAS has the faults that gangctl put down to nodes and devices, as far back as the gangs' statuses reach: ten
 incidents each. AS PACK and AS SPREAD place the gangs of now anew on the same nodes and have the same faults again.
 SEVERAL counts stops that took several pods of a gang at once, OUTAGES faults that stopped all gangs of a group
-(spec.rolling) that has several. LEFT counts pods that would have no room.
+(spec.replicaGroup) that has several. LEFT counts pods that would have no room.
 
 Permissions on a cluster: list nodes, and pods and gangjobs in all namespaces.
 

@@ -119,11 +119,11 @@ class GroupKey(NamedTuple):
 
 
 def key(job: GangJob) -> GroupKey | None:
-    """The group of the gang; None if it has none, or has done its work."""
-    rolling = job.spec.rolling
-    if rolling is None or job.status.phase is GangPhase.SUCCEEDED:
+    """The group in which the gang takes turns; None if it has none, or has done its work."""
+    group = job.spec.replica_group
+    if group is None or job.spec.rolling is None or job.status.phase is GangPhase.SUCCEEDED:
         return None
-    return GroupKey(job.metadata.namespace, rolling.group)
+    return GroupKey(job.metadata.namespace, group.name)
 
 
 def replica_state(now: float, job: GangJob, pods: tuple[Pod, ...], listening_since: float) -> Replica:

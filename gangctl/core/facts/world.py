@@ -396,7 +396,7 @@ class Brake:
 
 
 class Replica(NamedTuple):
-    """Another gang of the group (``spec.rolling``) that a gang belongs to."""
+    """Another gang of the replica group in which a gang takes turns."""
 
     name: str
     phase: str

@@ -63,6 +63,9 @@ def _gang_variables(job: GangJob, role: Role, member: str) -> Variables:
         ("GANG_MEMBER", member),
         ("GANG_ATTEMPT", str(status.attempt)),
     ]
+    group = job.spec.replica_group
+    if group is not None and group.count is not None:
+        variables += [("REPLICA_GROUP_ID", str(group.index)), ("NUM_REPLICA_GROUPS", str(group.count))]
     if status.incidents and status.incidents[0].attempt == status.attempt:
         variables.append(("TRACEPARENT", trace_parent(job, status.incidents[0])))
     point, checkpoint = status.restore_point, job.spec.checkpoint

@@ -91,17 +91,18 @@ def waits_for(gang: Gang) -> tuple[Replica, ...]:
 
 def turn(gang: Gang) -> Message:
     """Return for which gangs the restart waits."""
-    rolling = gang.spec.rolling
+    rolling, group = gang.spec.rolling, gang.spec.replica_group
     assert rolling is not None
-    return turn_awaited(_who(waits_for(gang)), rolling.max_unavailable, rolling.group, gang.status.attempt)
+    assert group is not None
+    return turn_awaited(_who(waits_for(gang)), rolling.max_unavailable, group.name, gang.status.attempt)
 
 
 def stalled(gang: Gang) -> Message | None:
     """Return that the restart has waited for too long; None if it hasn't, or waits for no gang."""
-    rolling, due, away = gang.spec.rolling, stalls_at(gang), waits_for(gang)
-    if rolling is None or due is None or gang.now < due or not away:
+    rolling, group, due, away = gang.spec.rolling, gang.spec.replica_group, stalls_at(gang), waits_for(gang)
+    if rolling is None or group is None or due is None or gang.now < due or not away:
         return None
-    return turn_overdue(_who(away), rolling.progress_deadline_seconds, rolling.group)
+    return turn_overdue(_who(away), rolling.progress_deadline_seconds, group.name)
 
 
 def stalls_at(gang: Gang) -> float | None:

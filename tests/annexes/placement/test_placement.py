@@ -153,8 +153,8 @@ def test_the_history_is_replayed_for_both_strategies() -> None:
     pods = [member(of, at, 2, "n3") for of in "ab" for at in (0, 1)]
     lost = incident(2, "n0", 60, "worker-0", "worker-1")
     jobs = [
-        gang("a", lost, rolling={"group": "web"}, placement={"strategy": "Pack"}),
-        gang("b", incident(2, "n0", 61, "worker-0"), rolling={"group": "web"}),
+        gang("a", lost, replicaGroup={"name": "web"}, placement={"strategy": "Pack"}),
+        gang("b", incident(2, "n0", 61, "worker-0"), replicaGroup={"name": "web"}),
     ]
     found = surveyed(nodes, pods, jobs, key="rack")
     assert [(one.name, one.nodes, one.gangs, one.pods, one.devices) for one in found.domains] == [("r1", 2, 2, 4, 8)]
