@@ -1,4 +1,8 @@
-"""Replicas that go on: each gang is a replica group of torchft; ``torchft.yaml`` runs two. SAME_BATCHES=1: for tests."""
+"""Replicas that go on: each gang is a replica group of torchft; ``torchft.yaml`` runs two.
+
+Gradients go by ``manager.allreduce``: the DistributedDataParallel of torchft 0.2.0 raises if a replica is lost in the
+middle of a step. For tests: SAME_BATCHES=1, STEP_SECONDS.
+"""
 
 import hashlib
 import json
@@ -11,7 +15,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
-from torchft import DistributedDataParallel, Manager, Optimizer, ProcessGroupGloo
+from torchft import Manager, Optimizer, ProcessGroupGloo
 
 import gangclient
 from gangclient import pytorch
@@ -31,6 +35,7 @@ def main() -> None:
     with gang.joining():
         dist.init_process_group("gloo")  # within this gang; torchft connects its ranks with those of other gangs
     rank, ranks = dist.get_rank(), dist.get_world_size()
+    DIRECTORY.mkdir(parents=True, exist_ok=True)
     model = nn.Sequential(nn.Linear(8, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 1))
     adam = torch.optim.AdamW(model.parameters(), lr=1e-3)
 
@@ -48,18 +53,20 @@ def main() -> None:
             saved = torch.load(gang.restore.path)
             load(saved)
             manager.load_state_dict(saved["torchft"])
-    replicated, optimizer = DistributedDataParallel(manager, model), Optimizer(manager, adam)
+    optimizer = Optimizer(manager, adam)
     print(f"replica {REPLICA} attempt {gang.number}: begins after step {manager.current_step()}", flush=True)
     tries = 0
     while (done := manager.current_step()) < STEPS:
         seed = 1_000_003 * done + 101 * rank + ("SAME_BATCHES" not in os.environ) * REPLICA
         x = torch.rand(64, 8, generator=torch.Generator().manual_seed(seed))
         optimizer.zero_grad()  # asks the Lighthouse which replicas take part
-        nn.functional.mse_loss(replicated(x), x.sum(1, keepdim=True).sin()).backward()
+        nn.functional.mse_loss(model(x), x.sum(1, keepdim=True).sin()).backward()
         for parameter in model.parameters():
             dist.all_reduce(parameter.grad)
             parameter.grad /= ranks
+            manager.allreduce(parameter.grad).wait()  # the mean of the replicas that take part
         optimizer.step()  # changes nothing if a replica was lost meanwhile: the batch is tried again
+        time.sleep(float(os.environ.get("STEP_SECONDS", "0")))
         tries += 1
         step = manager.current_step()
         if step == done:

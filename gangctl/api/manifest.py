@@ -25,27 +25,47 @@ from gangctl.api.problems import ManifestError, Problem, allowed_values, path_of
 from gangctl.api.stored import is_foreign, kind_advice
 from gangctl.api.yaml_documents import Location, UnreadableError, YamlDocument, read
 
-__all__ = ["ManifestError", "Problem", "load_gangjob"]
+__all__ = ["ManifestError", "Problem", "load_gangjob", "load_gangjobs"]
 
 
 def load_gangjob(text: str, filename: str, overrides: Sequence[Override] = ()) -> GangJob:
-    """The only GangJob in ``text``; documents of other kinds are ignored.
+    """The only GangJob in ``text``; all else is as for :func:`load_gangjobs`."""
+    first, *more = _gangjobs(text, filename)
+    if more:
+        problems = [
+            Problem("kind", f"{KIND} number {number}", f"one {KIND} in a file", line=one.lines.get(("kind",)))
+            for number, one in enumerate(more, 2)
+        ]
+        raise ManifestError(filename, problems)
+    return _load(first, filename, overrides)
 
-    A status in it is ignored, as the API server does.
+
+def load_gangjobs(text: str, filename: str, overrides: Sequence[Override] = ()) -> tuple[GangJob, ...]:
+    """All GangJobs in ``text``, at least one; documents of other kinds are ignored.
+
+    A status in them is ignored, as the API server does.
 
     Args:
         text: YAML or JSON.
         filename: Used only in messages.
-        overrides: Fields to set, in this order, before anything is checked.
+        overrides: Fields to set in each, in this order, before anything is checked.
 
     Raises:
         ManifestError: with all problems, not only the first.
     """
-    try:
-        documents = read(text)
-    except UnreadableError as error:
-        raise ManifestError(filename, [Problem("", why=str(error), line=error.line)]) from None
-    document = _only_gangjob(documents, filename)
+    documents = _gangjobs(text, filename)
+    jobs: dict[str, GangJob] = {}
+    for one in documents:
+        job = _load(one, filename, overrides)
+        if job.metadata.name in jobs:
+            path = ("metadata", "name")
+            problem = Problem(path_of(path), job.metadata.name, "another name for each GangJob", line=one.lines.get(path))
+            raise ManifestError(filename, [problem])
+        jobs[job.metadata.name] = job
+    return tuple(jobs.values())
+
+
+def _load(document: YamlDocument, filename: str, overrides: Sequence[Override]) -> GangJob:
     if is_foreign(document.value):
         kind = shorten_value(document.value["kind"])
         line = document.lines.get(("kind",))
@@ -61,24 +81,21 @@ def load_gangjob(text: str, filename: str, overrides: Sequence[Override] = ()) -
     return job
 
 
-def _only_gangjob(documents: tuple[YamlDocument, ...], filename: str) -> YamlDocument:
+def _gangjobs(text: str, filename: str) -> tuple[YamlDocument, ...]:
+    """The documents that are GangJobs; a document that is alone need not look like one."""
+    try:
+        documents = read(text)
+    except UnreadableError as error:
+        raise ManifestError(filename, [Problem("", why=str(error), line=error.line)]) from None
     if len(documents) == 1:
-        return documents[0]
-    gangs = [one for one in documents if isinstance(one.value, dict) and one.value.get("kind") == KIND]
-    match gangs:
-        case [only]:
-            return only
-        case []:
-            found = f"{len(documents)} documents, none of them a {KIND}" if documents else "no document"
-            others = [one.value for one in documents]
-            why = kind_advice(others, filename) if any(map(is_foreign, others)) else ""
-            raise ManifestError(filename, [Problem("", found, f"one {KIND}", why)])
-        case _:
-            problems = [
-                Problem("kind", f"{KIND} number {number}", f"one {KIND} in a file", line=one.lines.get(("kind",)))
-                for number, one in enumerate(gangs[1:], 2)
-            ]
-            raise ManifestError(filename, problems)
+        return documents
+    gangs = tuple(one for one in documents if isinstance(one.value, dict) and one.value.get("kind") == KIND)
+    if not gangs:
+        found = f"{len(documents)} documents, none of them a {KIND}" if documents else "no document"
+        others = [one.value for one in documents]
+        why = kind_advice(others, filename) if any(map(is_foreign, others)) else ""
+        raise ManifestError(filename, [Problem("", found, f"one {KIND}", why)])
+    return gangs
 
 
 class _Check:

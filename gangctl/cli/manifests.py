@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from gangctl.api.gangjob import GangJob
-from gangctl.api.manifest import ManifestError, load_gangjob
+from gangctl.api.manifest import ManifestError, load_gangjob, load_gangjobs
 from gangctl.api.overrides import Override, parse_override
 from gangctl.api.pod_fields import release, unknown_fields
 from gangctl.api.problems import path_of
@@ -43,6 +43,14 @@ def load_manifest(name: str, overrides: Sequence[Override] = ()) -> GangJob:
     """The GangJob in a file; ``-`` is stdin. UserError if it can't be read, or isn't a valid GangJob."""
     try:
         return load_gangjob(manifest_text(name), shown_name(name), overrides)
+    except ManifestError as error:
+        raise UserError(str(error)) from None
+
+
+def load_manifests(name: str, overrides: Sequence[Override] = ()) -> tuple[GangJob, ...]:
+    """All GangJobs in a file, at least one; else as :func:`load_manifest`."""
+    try:
+        return load_gangjobs(manifest_text(name), shown_name(name), overrides)
     except ManifestError as error:
         raise UserError(str(error)) from None
 

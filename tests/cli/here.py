@@ -115,16 +115,16 @@ class Here:
     def env(self, **more: str) -> dict[str, str]:
         return {**os.environ, "TEST_MARK": self.mark, **more}
 
-    def pods(self) -> dict[str, PodRecord]:
+    def pods(self, gang: str = "g") -> dict[str, PodRecord]:
         """By member, the newest."""
-        found = sorted(pod_record.load_all(self.state.gang("g")), key=lambda pod: pod.incarnation)
+        found = sorted(pod_record.load_all(self.state.gang(gang)), key=lambda pod: pod.incarnation)
         return {pod.member: pod for pod in found}
 
-    def workers(self) -> dict[str, LocalProcess]:
+    def workers(self, gang: str = "g") -> dict[str, LocalProcess]:
         """The worker's first process, by member."""
         return {
             name: children[0]
-            for name, pod in self.pods().items()
+            for name, pod in self.pods(gang).items()
             if pod.supervisor is not None and (children := process.children(pod.supervisor))
         }
 

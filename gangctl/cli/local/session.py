@@ -1,4 +1,4 @@
-"""Run one gang to its end for `gangctl run`: run a controller, update the display and handle signals."""
+"""Run gangs to their end for `gangctl run`: run a controller, update the displays and handle signals."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -41,8 +41,33 @@ LAST_LINES: Final = 20
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
+async def run_gangs(state: StateDirectory, page: PageProxy | None, runs: Sequence[LocalRun]) -> int:
+    """Run until all gangs have ended or the user interrupts, and return the exit code: the highest of all gangs."""
+    loop = asyncio.get_running_loop()
+    for number in _SIGNALS:
+        if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+            loop.add_signal_handler(number, _signal, runs, number)
+    async with nullcontext() if page is None else page.serving(), asyncio.TaskGroup() as tasks:
+        controller = tasks.create_task(_run_controller(ControllerProcess(state, runs[0].note)))
+        watcher = tasks.create_task(_watch(runs))
+        await asyncio.wait((controller, watcher), return_when=asyncio.FIRST_COMPLETED)
+        failure = controller.result() if controller.done() else ""
+        controller.cancel()
+        watcher.cancel()
+    return max([await one.end(failure) for one in runs])
+
+
+async def _watch(runs: Sequence[LocalRun]) -> None:
+    await asyncio.gather(*(one.watch() for one in runs))
+
+
+def _signal(runs: Sequence[LocalRun], number: signal.Signals) -> None:
+    for one in runs:
+        one.signalled(number)
+
+
 class LocalRun:
-    """Runs and watches one gang until it has ended or the user interrupts."""
+    """Watches one gang until it has ended or the user interrupts."""
 
     def __init__(
         self,
@@ -50,7 +75,6 @@ class LocalRun:
         store: GangStore,
         display: Display,
         stream: TextIO,
-        page: PageProxy | None,
         *,
         logs: bool,
         keep: bool,
@@ -62,12 +86,10 @@ class LocalRun:
             store: the gang.
             display: shows it.
             stream: where the display writes.
-            page: brings the page to a browser meanwhile.
             logs: show workers' output.
             keep: Ctrl-C leaves the gang running.
         """
         self._state = state
-        self._page = page
         self._stream = stream
         self._store = store
         self._display = display
@@ -84,21 +106,6 @@ class LocalRun:
         self._members: dict[str, dict[str, Any]] = {}
         """Newest entry of each member, because records of ended pods are removed."""
 
-    async def run(self) -> int:
-        """Run until the end and return the exit code."""
-        loop = asyncio.get_running_loop()
-        for number in _SIGNALS:
-            if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # nohup
-                loop.add_signal_handler(number, self._signalled, number)
-        async with nullcontext() if self._page is None else self._page.serving(), asyncio.TaskGroup() as tasks:
-            controller = tasks.create_task(_run_controller(ControllerProcess(self._state, self._note)))
-            watcher = tasks.create_task(self._watch())
-            await asyncio.wait((controller, watcher), return_when=asyncio.FIRST_COMPLETED)
-            failure = controller.result() if controller.done() else ""
-            controller.cancel()
-            watcher.cancel()
-        return await self._end(failure)
-
     def document(self) -> dict[str, Any]:
         """The final status, and all members with their process IDs."""
         status = (
@@ -113,7 +120,7 @@ class LocalRun:
         with suppress(OSError):
             self._display.close()
 
-    async def _watch(self) -> None:
+    async def watch(self) -> None:
         """Update the display until the gang and its processes have ended, or the user interrupts."""
         while not self._interrupted.is_set() and not await self._has_ended():
             with suppress(TimeoutError):
@@ -130,7 +137,7 @@ class LocalRun:
                 return True
             if self._error != str(error):
                 self._error = str(error)
-                self._note(self._error)
+                self.note(self._error)
             return False
         self._remember(found)
         self._show(found, now)
@@ -140,11 +147,12 @@ class LocalRun:
         overdue = now > status.phase_time + found.job.spec.recovery.stop_grace_period_seconds + ENDING_SECONDS
         return overdue or all(pod.terminated for pod in found.pods if pod.gang == found.job.metadata.uid)
 
-    async def _end(self, failure: str) -> int:
+    async def end(self, failure: str) -> int:
+        """End what is left of the gang, and return the exit code. ``failure``: why the controller has ended."""
         if self._store.stamp() is None:
             with suppress(ClusterError):  # its files go at this moment
                 await self._end_processes(0)
-            self._note(f"{self._store.folder.path.name} was deleted")
+            self.note(f"{self._store.folder.path.name} was deleted")
             return ExitCode.FAILED
         try:
             job = await asyncio.to_thread(self._store.read)
@@ -155,7 +163,7 @@ class LocalRun:
         if phase in ENDED:
             await self._end_processes(0)
             await self._last_look()
-            self._note(f"{name} has {phase.lower()}: {job.status.message}")
+            self.note(f"{name} has {phase.lower()}: {job.status.message}")
             return ExitCode.OK if phase is GangPhase.SUCCEEDED else ExitCode.FAILED
         if failure:
             await self._stop(job, failure)
@@ -164,18 +172,18 @@ class LocalRun:
             self._print_last_lines(job)
             await self._stop(job, FAILED_ALIKE)
             await asyncio.to_thread(remove_gang, self._store)
-            self._note(f"correct the script, then gangctl rerun {name} runs it again; gangctl logs {name} has its logs")
+            self.note(f"correct the script, then gangctl rerun {name} runs it again; gangctl logs {name} has its logs")
             return ExitCode.FAILED
         stays = phase in {GangPhase.HELD, GangPhase.SUSPENDED}
         code = ExitCode.HELD if stays else ExitCode.INTERRUPTED
         if self._keep:
-            self._note(f"{self._why}: the controller has ended, {name} continues without it (--keep)")
+            self.note(f"{self._why}: the controller has ended, {name} continues without it (--keep)")
             return code
         await self._stop(job, self._why, "; interrupt again to kill them at once", is_stopped=not stays)
         if not stays:
             await asyncio.to_thread(remove_gang, self._store)
         what = f"the gang stays {phase.lower()}" if stays else f"gangctl rerun {name} runs it again"
-        self._note(f"no process of {name} is left; {what}; gangctl logs {name} has its logs")
+        self.note(f"no process of {name} is left; {what}; gangctl logs {name} has its logs")
         return code
 
     async def _stop(self, job: GangJob, why: str, how: str = "", *, is_stopped: bool = True) -> None:
@@ -188,7 +196,7 @@ class LocalRun:
             is_stopped: the status doesn't say that nothing runs.
         """
         grace = job.spec.recovery.stop_grace_period_seconds
-        self._note(f"{why}: ending every process of {job.metadata.name} (up to {grace} s{how})")
+        self.note(f"{why}: ending every process of {job.metadata.name} (up to {grace} s{how})")
         await self._end_processes(grace)
         await self._last_look(f"{why}: every process was ended" if is_stopped else "")
 
@@ -200,14 +208,14 @@ class LocalRun:
         try:
             await asyncio.wait((graceful, kill_now), return_when=asyncio.FIRST_COMPLETED)
             if not graceful.done():
-                self._note("killing what is left")
+                self.note("killing what is left")
                 graceful.cancel()
                 await asyncio.wait((graceful,))
                 await teardown(self._state, name, 0)
             elif not graceful.cancelled():
                 graceful.result()
         except Retryable as error:
-            self._note(f"{error}; every process has ended all the same")
+            self.note(f"{error}; every process has ended all the same")
         finally:
             kill_now.cancel()
 
@@ -227,12 +235,13 @@ class LocalRun:
         except OSError:
             text = "" if output is None else output.text
         start = text.rfind(TRACEBACK)
-        self._note(f"what {cause.member} printed last:")
+        self.note(f"what {cause.member} printed last:")
         with suppress(OSError):
             for line in text[start:].splitlines() if start >= 0 else text.splitlines()[-LAST_LINES:]:
                 self._display.output(cause.member, line)
 
-    def _signalled(self, number: signal.Signals) -> None:
+    def signalled(self, number: signal.Signals) -> None:
+        """Stop watching; at the second signal, kill what is left."""
         if self._interrupted.is_set():
             self._kill_now.set()
         self._interrupt({signal.SIGINT: "Ctrl-C", signal.SIGHUP: "the terminal is gone"}.get(number, number.name))
@@ -257,7 +266,8 @@ class LocalRun:
         except OSError:
             self._output_is_gone()
 
-    def _note(self, text: str) -> None:
+    def note(self, text: str) -> None:
+        """Show a note."""
         if self._is_output_gone:
             print_err(text)
             return

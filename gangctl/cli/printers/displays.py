@@ -115,10 +115,11 @@ class LiveDisplay:
 class PlainOutput:
     """A display that writes lines to a stream."""
 
-    def __init__(self, stream: TextIO, clock: Callable[[], float]) -> None:
-        """``clock``: seconds since the epoch."""
+    def __init__(self, stream: TextIO, clock: Callable[[], float], gang: str = "") -> None:
+        """``clock``: seconds since the epoch. ``gang``: its name, before what doesn't have it; empty if it is alone."""
         self._stream = stream
         self._clock = clock
+        self._gang = gang
         self._status: Status | None = None
         """The status printed last; None before the first update."""
         self._members: dict[str, str] = {}
@@ -145,12 +146,14 @@ class PlainOutput:
     def note(self, text: str) -> None:
         """One line."""
         stamp = datetime.fromtimestamp(self._clock()).astimezone().strftime("%H:%M:%S.%f")[:-3]
-        self._stream.write(f"{stamp} {clean(text)}\n")
+        whose = f"{self._gang}: " if self._gang not in text else ""
+        self._stream.write(f"{stamp} {clean(whose + text)}\n")
         self._stream.flush()
 
     def output(self, member: str, line: str) -> None:
         """Print a line of a worker's output, without control characters."""
-        self._stream.write(f"{clean(member)} | {output_line(line)}\n")
+        name = f"{self._gang}/{member}" if self._gang else member
+        self._stream.write(f"{clean(name)} | {output_line(line)}\n")
         self._stream.flush()
 
     def close(self) -> None:

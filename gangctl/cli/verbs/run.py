@@ -17,8 +17,8 @@ from gangctl.cli.errors import UserError
 from gangctl.cli.local import gangs as local_gangs
 from gangctl.cli.local.controller_process import only_run
 from gangctl.cli.local.gangs import submit_gang
-from gangctl.cli.local.session import LocalRun
-from gangctl.cli.manifests import configure_overrides, load_manifest
+from gangctl.cli.local.session import LocalRun, run_gangs
+from gangctl.cli.manifests import configure_overrides, load_manifests
 from gangctl.cli.printers.displays import Display, LiveDisplay, PlainOutput
 from gangctl.cli.printers.output import as_json, console, is_terminal, print_err, print_out
 from gangctl.cli.targets import selection
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _DESCRIPTION: Final = """\
 Run a gang on this machine and watch it. Its members are processes: no cluster, root or container engine is needed. The
 command returns when the gang has ended. If a gang of this name exists, it is taken over without touching its workers;
-if it has ended, a new one replaces it.
+if it has ended, a new one replaces it. Several GangJobs of a file run beside each other, with a line for each change.
 """
 _EPILOG: Final = """\
 examples:
@@ -77,7 +77,7 @@ _HERE_ONLY: Final = ("plain", "logs", "keep", "output")
 def configure(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's arguments."""
     parser.description, parser.epilog = _DESCRIPTION, _EPILOG
-    parser.add_argument("file", metavar="FILE", help="manifest of a GangJob; - reads stdin")
+    parser.add_argument("file", metavar="FILE", help="manifest of a GangJob, or of several; - reads stdin")
     configure_overrides(parser)
     _configure_display(parser)
     parser.add_argument(
@@ -134,36 +134,56 @@ def _configure_display(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the gang to its end."""
-    job = load_manifest(arguments.file, arguments.overrides)
+    jobs = load_manifests(arguments.file, arguments.overrides)
     state = local_gangs.absolute(arguments.state_dir or local_gangs.default_state_directory())
-    return _run_gang(arguments, state, job, Path.cwd())
+    return _run_gangs(arguments, state, jobs, Path.cwd())
 
 
 def _run_gang(arguments: argparse.Namespace, state: StateDirectory, job: GangJob, directory: Path) -> int:
-    """Run a gang to its end. ``directory``: the base of relative paths of its workers."""
+    return _run_gangs(arguments, state, (job,), directory)
+
+
+def _run_gangs(arguments: argparse.Namespace, state: StateDirectory, jobs: Sequence[GangJob], directory: Path) -> int:
+    """Run gangs to their end. ``directory``: the base of relative paths of their workers."""
     with only_run(state):
-        submitted = submit_gang(state, job, directory)
-        for text in submitted.notes:
-            print_err(f"note: {text}")
-        stream = sys.stderr if arguments.output == "json" else sys.stdout
         page = _page(state) if arguments.ui else None
-        footer = [f"logs: {submitted.store.folder.pods}/*/worker.log"]
-        if page is not None:
-            footer.insert(
-                0, f"page: {page.address(job.metadata.namespace, job.metadata.name)} (works once, in one browser)"
-            )
-        display = _display(stream, footer, plain=arguments.plain)
-        display.note(submitted.message)
-        local_run = LocalRun(state, submitted.store, display, stream, page, logs=arguments.logs, keep=arguments.keep)
+        runs: list[LocalRun] = []
         try:
-            code = asyncio.run(local_run.run())
+            for job in jobs:
+                runs.append(_prepare(arguments, state, job, directory, page, alone=len(jobs) == 1))
+            code = asyncio.run(run_gangs(state, page, runs))
         finally:
-            local_run.close()
+            for one in runs:
+                one.close()
             if page is not None:
                 page.close()
     if arguments.output == "json":
-        print_out(as_json(local_run.document()))
+        documents = [one.document() for one in runs]
+        print_out(as_json(documents[0] if len(documents) == 1 else documents))
     return code
+
+
+def _prepare(
+    arguments: argparse.Namespace,
+    state: StateDirectory,
+    job: GangJob,
+    directory: Path,
+    page: PageProxy | None,
+    *,
+    alone: bool,
+) -> LocalRun:
+    """Submit a gang. ``alone``: the display is for it only."""
+    submitted = submit_gang(state, job, directory)
+    for text in submitted.notes:
+        print_err(f"note: {text}")
+    stream = sys.stderr if arguments.output == "json" else sys.stdout
+    footer = [f"logs: {submitted.store.folder.pods}/*/worker.log"]
+    if page is not None:
+        address = page.address(job.metadata.namespace, job.metadata.name)
+        footer.insert(0, f"page: {address} (works once, in one browser)")
+    display = _display(stream, footer, plain=arguments.plain, gang="" if alone else job.metadata.name)
+    display.note(submitted.message)
+    return LocalRun(state, submitted.store, display, stream, logs=arguments.logs, keep=arguments.keep)
 
 
 def _page(state: StateDirectory) -> PageProxy:
@@ -173,9 +193,9 @@ def _page(state: StateDirectory) -> PageProxy:
     return PageProxy(LocalController(state))
 
 
-def _display(stream: TextIO, footer: Sequence[str], *, plain: bool) -> Display:
-    if plain or not is_terminal(stream):
-        lines = PlainOutput(stream, time.time)
+def _display(stream: TextIO, footer: Sequence[str], *, plain: bool, gang: str) -> Display:
+    if plain or gang or not is_terminal(stream):
+        lines = PlainOutput(stream, time.time, gang)
         for line in footer:
             lines.note(line)
         return lines

@@ -1,0 +1,69 @@
+"""Gangs of one file run beside each other: a fault restarts one of them, and the others go on."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import yaml
+
+from gangctl.api.gangjob import GangJob
+from gangctl.cluster.local import process
+from gangctl.cluster.local.gang_store import GangStore
+from tests.cli.here import Here, here, manifest
+from tests.wait import until
+
+NOTE = 'echo "$REPLICA_GROUP_ID/$NUM_REPLICA_GROUPS $GANG_ATTEMPT" >> "$GANG_NAME"; '
+WORKER = NOTE + "until [ -e end ]; do sleep 0.05; done"
+
+
+def replicas(count: int) -> str:
+    made = []
+    for at in range(count):
+        one = manifest(("sh", "-c", WORKER), 1, replicaGroup={"name": "g", "index": at, "count": count})
+        made.append(yaml.safe_dump({**one, "metadata": {"name": f"g-{at}"}}))
+    return "---\n".join(made)
+
+
+def read(one: Here, at: int) -> GangJob:
+    return GangStore(one.state.gang(f"g-{at}")).read()
+
+
+def worker(one: Here, at: int) -> process.LocalProcess:
+    return until(f"a worker of g-{at}", lambda: one.workers(f"g-{at}").get("worker-0"))
+
+
+def test_a_replica_that_fails_restarts_alone_and_all_end_together(tmp_path: Path) -> None:
+    with here(tmp_path) as one:
+        one.write(replicas(2))
+        run = one.run("--plain", "--logs", "-o", "json")
+        until("both run", lambda: all((tmp_path / f"g-{at}").exists() for at in range(2)))
+        process.signal_process(worker(one, 0), signal.SIGKILL)
+        until("the restart", lambda: (tmp_path / "g-0").read_text() == "0/2 1\n0/2 2\n")
+        (tmp_path / "end").touch()
+        assert run.wait() == 0, run.said
+        assert (tmp_path / "g-1").read_text() == "1/2 1\n"
+        assert [read(one, at).status.attempt for at in range(2)] == [2, 1]
+        ended = json.loads(run.out.read_text())
+        assert [each["status"]["phase"] for each in ended] == ["Succeeded", "Succeeded"]
+        assert "g-0: incident to attempt 2" in run.said
+
+
+def test_two_gangs_of_a_file_with_one_name_are_refused(tmp_path: Path) -> None:
+    with here(tmp_path) as one:
+        one.write(replicas(2).replace("g-1", "g-0"))
+        run = one.run()
+        assert run.wait() == 2
+        assert "another name for each GangJob" in run.said
+        assert not one.state.gangs.exists()
+
+
+def test_an_interrupt_ends_all_gangs(tmp_path: Path) -> None:
+    with here(tmp_path) as one:
+        one.write(replicas(2))
+        run = one.run("--plain")
+        until("both run", lambda: all((tmp_path / f"g-{at}").exists() for at in range(2)))
+        run.signal(signal.SIGINT)
+        assert run.wait() == 130
+        assert all(f"no process of g-{at} is left" in run.said for at in range(2))
