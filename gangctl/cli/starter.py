@@ -53,21 +53,36 @@ class Starter:
     """Labels of the only nodes on which it runs, to find out whether they are good; none = any nodes."""
     work: str = ""
     """What gangs have in common that do the same work: a value of a label."""
+    replicas: int = 1
+    """How many gangs there are: several are a replica group."""
 
 
 def starter_manifest(starter: Starter) -> str:
-    """The text of the manifest."""
+    """The text of the manifest; of a replica group with a document for each gang."""
     file = clean(starter.filename)
+    linked = """\
+# Each GangJob is a replica group of torchft, and restarts alone. Workers get REPLICA_GROUP_ID and NUM_REPLICA_GROUPS.
+# Here, start the Lighthouse in another terminal (torchft_lighthouse --min_replicas 1), and set TORCHFT_LIGHTHOUSE to
+# http://localhost:29510; for a cluster, examples/frameworks/torchft.yaml has one with its Services.
+"""
+    documents = "---\n".join(_gangjob(starter, at) for at in range(starter.replicas))
     return f"""\
 # Written by gangctl init; it is yours to edit. All fields: {_DOCS}/reference/gangjob/
 #
 #   gangctl check {file}        what it will do, without running it
 #   gangctl run {file} --logs   run it on this machine; Ctrl-C ends it
 #   kubectl apply -f {file}     on a cluster; set the image and a volume for checkpoints first
+{linked if starter.replicas > 1 else ""}\
+{documents}"""
+
+
+def _gangjob(starter: Starter, replica: int) -> str:
+    return f"""\
 apiVersion: gangctl.io/v1alpha1
 kind: GangJob
-metadata: {_metadata(starter)}
+metadata: {_metadata(starter, replica)}
 spec:
+{_replica_group(starter, replica)}\
 {_checkpoint(starter)}\
 {_FIXED}\
   roles:
@@ -86,9 +101,16 @@ spec:
 """
 
 
-def _metadata(starter: Starter) -> str:
+def _metadata(starter: Starter, replica: int) -> str:
     labels = f", labels: {{{LABEL_CANARY}: {_quoted(starter.work)}}}" if starter.canary else ""
-    return f"{{name: {_quoted(starter.name)}{labels}}}"
+    name = starter.name if starter.replicas == 1 else f"{starter.name}-{replica}"
+    return f"{{name: {_quoted(name)}{labels}}}"
+
+
+def _replica_group(starter: Starter, replica: int) -> str:
+    if starter.replicas == 1:
+        return ""
+    return f"  replicaGroup: {{name: {_quoted(starter.name)}, index: {replica}, count: {starter.replicas}}}\n"
 
 
 def _node_selector(starter: Starter) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gangctl.api.manifest import load_gangjob
+from gangctl.api.manifest import load_gangjob, load_gangjobs
 from gangctl.api.recovery import DirectorySource
 from gangctl.cli.local.disk_checkpoints import checkpoint_folders, complete_steps, file_without_step
 from gangctl.cli.main import main
@@ -46,6 +47,17 @@ def test_the_manifest_passes_check(framework: str, processes: str) -> None:
     assert (job.spec.roles[0].replicas, job.spec.roles[0].processes_per_pod) == (2, int(processes))
     assert job.spec.roles[0].worker.command[-1] == "train.py"
     assert job.spec.checkpoint is None
+
+
+def test_replica_groups_are_gangs_of_one_file(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", "train.py", "--framework", "torchrun", "--replica-groups", "2", *FLAGS]) == 0
+    capsys.readouterr()
+    assert main(["check", "gang.yaml", "-o", "json"]) == 0
+    assert [one["gang"]["name"] for one in json.loads(capsys.readouterr().out)] == ["train-0", "train-1"]
+    jobs = load_gangjobs(Path("gang.yaml").read_text(), "gang.yaml")
+    groups = [job.spec.replica_group for job in jobs]
+    assert [job.metadata.name for job in jobs] == ["train-0", "train-1"]
+    assert [(one.name, one.index, one.count) for one in groups if one] == [("train", 0, 2), ("train", 1, 2)]
 
 
 def test_a_canary_runs_on_the_candidates_and_is_known_by_its_work() -> None:

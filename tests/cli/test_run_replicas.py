@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from pathlib import Path
 
@@ -48,6 +49,15 @@ def test_a_replica_that_fails_restarts_alone_and_all_end_together(tmp_path: Path
         ended = json.loads(run.out.read_text())
         assert [each["status"]["phase"] for each in ended] == ["Succeeded", "Succeeded"]
         assert "g-0: incident to attempt 2" in run.said
+        drawn = one.gangctl("timeline", "--group", "g").stdout
+        assert re.search(r"At least one replica ran for [\d.]+% of the time, all 2 for", drawn), drawn
+        assert re.search(r"^g-0 .*\n^g-1 ", drawn, re.MULTILINE), drawn
+        why = one.gangctl("why", "--group", "g").stdout
+        assert re.search(r"^g-0: Succeeded.*^g-1: Succeeded", why, re.MULTILINE | re.DOTALL), why
+        shown = json.loads(one.gangctl("status", "--group", "g", "-o", "json").stdout)
+        assert [each["metadata"]["name"] for each in shown["items"]] == ["g-0", "g-1"]
+        assert "g-1" in one.gangctl("status", "--group", "g").stdout
+        assert "there is no replica group 'h'" in one.gangctl("why", "--group", "h").stderr
 
 
 def test_two_gangs_of_a_file_with_one_name_are_refused(tmp_path: Path) -> None:

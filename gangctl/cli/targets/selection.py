@@ -83,6 +83,27 @@ def name_of(target: Target, arguments: argparse.Namespace) -> str:
     raise UserError(f"name one of the gangs: {', '.join(sorted(names))}" if names else there)
 
 
+def configure_group(parser: argparse.ArgumentParser) -> None:
+    """Add --group, for verbs that show the gangs of a replica group together."""
+    parser.add_argument("--group", metavar="NAME", help="the gangs of this replica group (spec.replicaGroup)")
+
+
+def names_of(target: Target, arguments: argparse.Namespace) -> list[str]:
+    """The gangs of the replica group that --group names, by their index; without it, the gang of :func:`name_of`."""
+    group: str | None = arguments.group
+    if group is None:
+        return [name_of(target, arguments)]
+    if arguments.name:
+        raise UserError("a gang and --group exclude each other: leave out one of them")
+    linked = [(one["spec"].get("replicaGroup", {}), one["metadata"]["name"]) for one in target.documents(None)]
+    found = sorted((link.get("index", 0), name) for link, name in linked if link.get("name") == group)
+    if not found:
+        known = sorted({link["name"] for link, _ in linked if link})
+        there = hint(group, known, "no gang has spec.replicaGroup")
+        raise UserError(f"there is no replica group {group!r} in {target.location}: {there}")
+    return [name for _, name in found]
+
+
 def state_directory(arguments: argparse.Namespace) -> Path | None:
     """The state directory that is selected; None if a cluster is."""
     given: Path | None = arguments.state_dir

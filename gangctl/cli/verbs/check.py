@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from gangctl.api.changes import changed
 from gangctl.api.gangjob import DirectorySource, GangJob, Metadata, Tier
-from gangctl.api.manifest import ManifestError, load_gangjob
+from gangctl.api.manifest import ManifestError, load_gangjobs
 from gangctl.api.names import parse_member_name
 from gangctl.api.problems import Problem
 from gangctl.api.status import RestorePoint
@@ -72,22 +72,24 @@ def run(arguments: argparse.Namespace) -> int:
     name = arguments.file
     content = manifest_text(name)
     try:
-        job = load_gangjob(content, shown_name(name), arguments.overrides)
+        jobs = load_gangjobs(content, shown_name(name), arguments.overrides)
     except ManifestError as error:
         if arguments.output != "json":
             raise UserError(str(error)) from None
         print_out(as_json({"valid": False, "problems": [_problem(one) for one in error.problems]}))
         return ExitCode.BAD_INPUT
-    found = _checked(job, Path.cwd())
-    names = [one.name for one in found.members]
-    if arguments.member is not None and arguments.member not in names:
-        raise UserError(f"--member: there is no member {arguments.member!r}; there are {names[0]} to {names[-1]}")
+    checked = [_checked(job, Path.cwd()) for job in jobs]
+    for found in checked:
+        names = [one.name for one in found.members]
+        if arguments.member is not None and arguments.member not in names:
+            raise UserError(f"--member: there is no member {arguments.member!r}; there are {names[0]} to {names[-1]}")
     if arguments.output == "json":
-        print_out(as_json(found.document()))
+        documents = [found.document() for found in checked]
+        print_out(as_json(documents[0] if len(documents) == 1 else documents))
     else:
-        for line in _lines(found, arguments.member, shown_name(name)):
-            print_out(clean(line))
-    return ExitCode.FAILED if found.refused else ExitCode.OK
+        texts = ["\n".join(map(clean, _lines(found, arguments.member, shown_name(name)))) for found in checked]
+        print_out("\n\n".join(texts))
+    return ExitCode.FAILED if any(found.refused for found in checked) else ExitCode.OK
 
 
 def _problem(one: Problem) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
-from gangctl.api.manifest import ManifestError, load_gangjob
+from gangctl.api.manifest import ManifestError, load_gangjobs
 from gangctl.cli.arguments import number
 from gangctl.cli.command_name import command_name
 from gangctl.cli.errors import ExitCode, UserError
@@ -25,6 +25,7 @@ from gangctl.cli.starter import Framework, Starter, relative, starter_manifest
 _T = TypeVar("_T")
 _MEMBERS: Final = number(1, 10_000, "a whole number from 1 to 10000")
 _PROCESSES: Final = number(1, 64, "a whole number from 1 to 64")
+_REPLICAS: Final = number(1, 100, "a whole number from 1 to 100")
 _EPILOG: Final = """\
 examples:
   gangctl init                                                 asks three questions
@@ -32,6 +33,7 @@ examples:
   gangctl init train.py --framework jax --members 4 --file jax.yaml
   gangctl init --framework script --members 2 train.py -- --lr 1e-3 --epochs 3
   gangctl init train.py --framework script --members 1 --file - | gangctl check -
+  gangctl init train.py --framework torchrun --members 4 --replica-groups 2
   gangctl init train.py --framework torchrun --canary driver=580 --name bench-580
 
 Checkpoints are looked for in this folder and three levels below it; hidden folders are left out. Layouts that are
@@ -74,6 +76,13 @@ gangctl check, and runs as it is."""
         default=1,
         help="processes in each member, usually one for each device (default: 1)",
     )
+    parser.add_argument(
+        "--replica-groups",
+        metavar="N",
+        type=_REPLICAS,
+        default=1,
+        help="make N gangs that restart alone while the others go on, as torchft's replica groups do (default: 1)",
+    )
     parser.add_argument("--name", help="name of the gang (default: of the script)")
     parser.add_argument(
         "--canary",
@@ -100,7 +109,7 @@ def run(arguments: argparse.Namespace) -> int:
     starter = _starter(arguments, folder)
     text = starter_manifest(starter)
     try:
-        load_gangjob(text, arguments.file)
+        load_gangjobs(text, arguments.file)
     except ManifestError as error:
         raise UserError(f"this makes no valid manifest:\n{error}") from None
     if arguments.file == "-":
@@ -140,6 +149,7 @@ def _starter(arguments: argparse.Namespace, folder: Path) -> Starter:
         filename=arguments.file if arguments.file != "-" else "FILE",
         canary=arguments.canary,
         work=_gang_name(name),
+        replicas=arguments.replica_groups,
     )
 
 

@@ -29,6 +29,7 @@ _EPILOG: Final = """\
 examples:
   gangctl status                    all gangs of the namespace, or of this machine
   gangctl status -A                 all gangs of the cluster
+  gangctl status --group torchft    the gangs of a replica group
   gangctl status demo               why it restarted, what was lost, what to do next
   gangctl status demo --watch       the same, updated until Ctrl-C; into a pipe a line for each change
   gangctl status demo -o json       the stored object, for programs
@@ -50,6 +51,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's arguments."""
     parser.epilog = _EPILOG
     parser.add_argument("name", metavar="NAME", nargs="?", help="name of a gang (default: list all)")
+    selection.configure_group(parser)
     parser.add_argument("-o", "--output", choices=["json", "yaml", "wide"], help="print whole objects, or more columns")
     parser.add_argument(
         "-w",
@@ -64,6 +66,8 @@ def run(arguments: argparse.Namespace) -> int:
     """List gangs, or show one."""
     if arguments.name and arguments.all_namespaces:
         raise UserError("a gang is looked up by name in one namespace: use -n NAMESPACE instead of -A")
+    if arguments.group and (arguments.watch or arguments.all_namespaces):
+        raise UserError("a group is looked up once, in one namespace: leave out --watch and -A, or leave out --group")
     if arguments.watch and arguments.output in {"json", "yaml"}:
         raise UserError(f"--watch shows a table: leave out -o {arguments.output}, or leave out --watch")
     with selection.open_target(arguments) as target:
@@ -80,6 +84,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _print(target: Target, arguments: argparse.Namespace) -> None:
     views = target.views(arguments.name)
+    if arguments.group:
+        views = [view for name in selection.names_of(target, arguments) for view in views if _name(view) == name]
     if not views:
         print_out(clean(f"there are no gangs in {target.location}: {target.start_hint}"))
         return
@@ -90,6 +96,10 @@ def _print(target: Target, arguments: argparse.Namespace) -> None:
     out = console(sys.stdout)
     with trim_lines(out):
         out.print(_shown(target, arguments, views))
+
+
+def _name(view: GangView) -> str:
+    return view.job.metadata.name
 
 
 def _watch(target: Target, arguments: argparse.Namespace) -> None:
@@ -111,7 +121,9 @@ def _watch(target: Target, arguments: argparse.Namespace) -> None:
 
 
 def _print_objects(target: Target, arguments: argparse.Namespace) -> None:
-    found = [_as_shown(target, one) for one in target.documents(arguments.name)]
+    names = selection.names_of(target, arguments) if arguments.group else None
+    documents = [one for one in target.documents(arguments.name) if names is None or one["metadata"]["name"] in names]
+    found = [_as_shown(target, one) for one in documents]
     value = found[0] if arguments.name else {"apiVersion": "v1", "kind": "List", "items": found}
     print_document(value, arguments.output)
 

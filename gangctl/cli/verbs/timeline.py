@@ -18,6 +18,7 @@ from gangctl.cli.printers.trace import Canvas
 from gangctl.cli.targets import selection
 from gangctl.story import svg
 from gangctl.story.document import document
+from gangctl.story.replicas import group_story
 from gangctl.story.timeline import Story, story
 
 _LEAST_COLUMNS: Final = 50
@@ -28,6 +29,7 @@ examples:
   gangctl timeline demo --html demo.html   a page for a browser or a postmortem: one file that loads nothing else
   gangctl timeline demo --svg demo.svg     the picture alone
   gangctl timeline demo -o json            the same for programs
+  gangctl timeline --group torchft         a row for each gang of a replica group
 
 example output:
   demo
@@ -64,6 +66,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's arguments."""
     parser.epilog = _EPILOG
     selection.configure_name(parser)
+    selection.configure_group(parser)
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--html", metavar="FILE", type=Path, help="write a page with the picture and tables; - is stdout")
     form.add_argument("--svg", metavar="FILE", type=Path, help="write the picture; - is stdout")
@@ -74,8 +77,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Draw the timeline."""
     with selection.open_target(arguments) as target:
-        job = target.latest(target.logged(selection.name_of(target, arguments)))
-    found = story(job, time.time())
+        jobs = [target.latest(target.logged(name)) for name in selection.names_of(target, arguments)]
+    now = time.time()
+    stories = [story(job, now) for job in jobs]
+    found = stories[0] if arguments.group is None else group_story(arguments.group, stories)
     if arguments.output:
         print_document(document(found), arguments.output)
     elif arguments.html is not None:

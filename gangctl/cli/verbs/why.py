@@ -12,8 +12,9 @@ from gangctl.cli.errors import ExitCode, UserError
 from gangctl.cli.printers.output import print_document, print_out
 from gangctl.cli.printers.why import answer_lines
 from gangctl.cli.targets import selection
+from gangctl.cli.targets.port import Target
 from gangctl.cluster.kube.decoding import first_error
-from gangctl.explain.why.answer import answer
+from gangctl.explain.why.answer import Explanation, answer
 from gangctl.story.document import document
 
 COLUMNS: Final = 100
@@ -24,6 +25,7 @@ examples:
   gangctl why demo                what keeps it from running, or why it restarted
   gangctl why demo -o json        the same, for programs
   gangctl why demo -n research    on a cluster
+  gangctl why --group torchft     for each gang of a replica group
 
 example output:
   bert: Pending for 3m12s, attempt 1, ready 0/2
@@ -53,26 +55,31 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's arguments."""
     parser.epilog = _EPILOG
     selection.configure_name(parser)
+    selection.configure_group(parser)
     parser.add_argument("-o", "--output", choices=["json", "yaml"], help="print the answer for programs")
     selection.configure(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Answer for one gang."""
-    with selection.open_target(arguments) as target:
-        name = selection.name_of(target, arguments)
-        stored = _read(name, dict(target.documents(name)[0]))
-        job = target.latest(stored.job)
-        around = target.surroundings(job)
+    """Answer for one gang, or for each of a group."""
     now = time.time()
-    answered = answer(job, around, now, stored.ignored)
+    with selection.open_target(arguments) as target:
+        answers = [_answer(target, name, now) for name in selection.names_of(target, arguments)]
     if arguments.output:
-        print_document(document(answered), arguments.output)
+        documents = [document(one) for one in answers]
+        print_document(documents[0] if arguments.group is None else documents, arguments.output)
         return ExitCode.OK
     columns = max(_LEAST_COLUMNS, shutil.get_terminal_size((COLUMNS, 0)).columns)
-    for line in answer_lines(answered, now, columns):
-        print_out(line)
+    for at, one in enumerate(answers):
+        for line in ("", *answer_lines(one, now, columns))[at == 0 :]:
+            print_out(line)
     return ExitCode.OK
+
+
+def _answer(target: Target, name: str, now: float) -> Explanation:
+    stored = _read(name, dict(target.documents(name)[0]))
+    job = target.latest(stored.job)
+    return answer(job, target.surroundings(job), now, stored.ignored)
 
 
 def _read(name: str, document: dict[str, Any]) -> Stored:

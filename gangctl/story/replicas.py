@@ -1,0 +1,69 @@
+"""The story of a replica group: a row for each gang on one axis, and how long at least one of them ran. Pure.
+
+The rule: each gang is as in its own story. Before it was created and after it has ended, it didn't run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from gangctl.api.status import Spent
+from gangctl.core.record.conditions import goodput
+from gangctl.story.bars import Bar, Row, merged
+from gangctl.story.phases import Activity
+from gangctl.story.timeline import Story
+
+_RUNS = {Activity.RUNNING, Activity.LOST}
+
+
+def group_story(group: str, found: Sequence[Story]) -> Story:
+    """Return the story of the gangs of a group, at least one, in this order."""
+    begin, end = min(one.begin for one in found), max(one.end for one in found)
+    rows = tuple(_row(one, begin, end) for one in found)
+    spent = _sum([one.spent for one in found])
+    return Story(
+        gang={"name": group, "namespace": found[0].gang["namespace"]},
+        phase=", ".join(sorted({one.phase for one in found})),
+        attempt=max(one.attempt for one in found),
+        begin=begin,
+        end=end,
+        complete=all(one.complete for one in found),
+        sentences=(*(f"{one.name}: {one.sentences[0]}" for one in found), _ran(rows, begin, end)),
+        goodput=goodput(spent),
+        spent=spent,
+        attempts=(),
+        rows=rows,
+        incidents=(),
+    )
+
+
+def _row(one: Story, begin: float, end: float) -> Row:
+    gang = one.rows[0]
+    bars = [Bar(Activity.WAITING, begin, one.begin), *gang.bars, Bar(Activity.UNKNOWN, one.end, end)]
+    return replace(gang, name=one.name, bars=merged(tuple(bar for bar in bars if bar.seconds > 0)))
+
+
+def _ran(rows: Sequence[Row], begin: float, end: float) -> str:
+    """How long at least one gang ran, and how long all did."""
+    edges = sorted({edge for row in rows for bar in row.bars for edge in (bar.begin, bar.end)})
+    some = every = 0.0
+    for left, right in pairwise(edges):
+        running = [any(bar.kind in _RUNS and bar.begin <= left < bar.end for bar in row.bars) for row in rows]
+        some += (right - left) * any(running)
+        every += (right - left) * all(running)
+    whole = (end - begin) or 1.0
+    return f"At least one replica ran for {some / whole:.1%} of the time, all {len(rows)} for {every / whole:.1%}."
+
+
+def _sum(found: Sequence[Spent]) -> Spent:
+    return Spent(
+        training=sum(one.training for one in found),
+        lost_progress=sum(one.lost_progress for one in found),
+        start_up=sum(one.start_up for one in found),
+        recovery=sum(one.recovery for one in found),
+        suspended=sum(one.suspended for one in found),
+        pending=sum(one.pending for one in found),
+        held=sum(one.held for one in found),
+    )
