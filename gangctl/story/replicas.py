@@ -30,7 +30,7 @@ def group_story(group: str, found: Sequence[Story]) -> Story:
         begin=begin,
         end=end,
         complete=all(one.complete for one in found),
-        sentences=(*(f"{one.name}: {one.sentences[0]}" for one in found), _ran(rows, begin, end)),
+        sentences=(*(f"{one.name}: {one.sentences[0]}" for one in found), _ran(rows)),
         goodput=goodput(spent),
         spent=spent,
         attempts=(),
@@ -45,16 +45,21 @@ def _row(one: Story, begin: float, end: float) -> Row:
     return replace(gang, name=one.name, bars=merged(tuple(bar for bar in bars if bar.seconds > 0)))
 
 
-def _ran(rows: Sequence[Row], begin: float, end: float) -> str:
-    """How long at least one gang ran, and how long all did."""
+def _ran(rows: Sequence[Row]) -> str:
+    """How long at least one gang ran, and how long all did, of the time since the first of them ran."""
     edges = sorted({edge for row in rows for bar in row.bars for edge in (bar.begin, bar.end)})
-    some = every = 0.0
-    for left, right in pairwise(edges):
-        running = [any(bar.kind in _RUNS and bar.begin <= left < bar.end for bar in row.bars) for row in rows]
-        some += (right - left) * any(running)
-        every += (right - left) * all(running)
-    whole = (end - begin) or 1.0
-    return f"At least one replica ran for {some / whole:.1%} of the time, all {len(rows)} for {every / whole:.1%}."
+    slices = [(right - left, [_runs(row, left) for row in rows]) for left, right in pairwise(edges)]
+    since = next((at for at, (_, running) in enumerate(slices) if any(running)), None)
+    if since is None:
+        return "No replica has run."
+    whole = sum(seconds for seconds, _ in slices[since:])
+    some = sum(seconds for seconds, running in slices if any(running)) / whole
+    every = sum(seconds for seconds, running in slices if all(running)) / whole
+    return f"Since the first one ran: at least one replica {some:.1%} of the time, all {len(rows)} {every:.1%}."
+
+
+def _runs(row: Row, time: float) -> bool:
+    return any(bar.kind in _RUNS and bar.begin <= time < bar.end for bar in row.bars)
 
 
 def _sum(found: Sequence[Spent]) -> Spent:

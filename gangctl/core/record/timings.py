@@ -335,7 +335,13 @@ MOST_SELDOM: Final = 1000
 
 
 def count_lost_steps(gang: Gang, point: RestorePoint | None) -> int | None:
-    """Count the steps that the attempt which ran last had made beyond the restore point; None: unknown."""
+    """Count the steps that the attempt which ran last had made beyond the restore point; None: unknown.
+
+    A replica that restarts takes the steps of those that went on, so what its own checkpoint lacks need not be lost.
+    """
+    group = gang.spec.replica_group
+    if group is not None and group.count is not None:
+        return None
     if point is None and (gang.spec.checkpoint is None or not gang.spec.checkpoint.tiers):
         return None
     made = highest_step(gang, gang.status.started_attempt)
