@@ -42,7 +42,7 @@ def steps(log: str) -> list[Step]:
 
 def together(log: Callable[[], str], since: int = 0) -> int:
     """Wait until two replicas have made some steps together beyond this one; return the last of these."""
-    made = partial(lambda: [one.number for one in steps(log()) if one.replicas == 2 and one.number > since])  # noqa: PLR2004
+    made = partial(lambda: [one.number for one in steps(log()) if one.replicas == 2 and one.number > since])
     return until("steps of both replicas", lambda: found if len(found := made()) >= ENOUGH else None, SECONDS)[-1]
 
 
@@ -110,17 +110,17 @@ def test_torchft_goes_on(
         else:
             gangs.append(submit(on_the_cluster(one, namespace, shared_dir)))
     other, killed = gangs
-    for one in gangs:
-        one.runs(1, SECONDS)
+    for gang in gangs:
+        gang.runs(1, SECONDS)
     together(lambda: other.log("worker-0"))
     process_faults.kill(process_faults.worker(killed.uids()["worker-1"]))
     at = steps(killed.log("worker-0"))[-1].number
     killed.runs(2, SECONDS)
     together(lambda: other.log("worker-0"), at)
-    logs = [one.log("worker-0") for one in gangs if one.ends("Succeeded", SECONDS)]
+    first, second = (gang.log("worker-0") for gang in gangs if gang.ends("Succeeded", SECONDS))
     assert (other.status["attempt"], killed.status["attempt"]) == (1, 2)
     alone = yaml.safe_dump(on_the_cluster(documents(RUNS)[-1], namespace, shared_dir))
     alone = alone.replace("torchft-1", "alone").replace("/checkpoints/1", "/checkpoints/2")
     submit(yaml.safe_load(alone)).ends("Succeeded", SECONDS)
     with capsys.disabled():
-        print(f"\n  {check(*logs, at, [shared_dir / name / 'result.json' for name in '012'])}", end="")
+        print(f"\n  {check(first, second, at, [shared_dir / name / 'result.json' for name in '012'])}", end="")

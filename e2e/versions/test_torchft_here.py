@@ -25,7 +25,16 @@ def lighthouse() -> Iterator[str]:
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
-    words = ["--bind", f"[::]:{port}", "--min_replicas", "1", "--heartbeat_timeout_ms", "1000", "--join_timeout_ms", "1000"]
+    words = [
+        "--bind",
+        f"[::]:{port}",
+        "--min_replicas",
+        "1",
+        "--heartbeat_timeout_ms",
+        "1000",
+        "--join_timeout_ms",
+        "1000",
+    ]
     child = subprocess.Popen([python("torchft"), python("torchft").with_name("torchft_lighthouse"), *words])
     yield f"http://localhost:{port}"
     child.kill()
@@ -63,7 +72,9 @@ def test_a_replica_goes_on_while_another_restarts(
         assert run.child.wait(SECONDS) == 0, run.said
         attempts = [GangStore(one.state.gang(f"torchft-{n}")).read().status.attempt for n in (0, 1)]
         assert attempts == [1, 2]
-        figures = check(log(one, "torchft-0"), log(one, "torchft-1"), at, [kept / n / "result.json" for n in ("0", "1")])
+        figures = check(
+            log(one, "torchft-0"), log(one, "torchft-1"), at, [kept / n / "result.json" for n in ("0", "1")]
+        )
         drawn = one.gangctl("timeline", "--group", "torchft").stdout
     assert "at least one replica 100.0% of the time" in drawn
     with capsys.disabled():

@@ -59,7 +59,9 @@ def load_gangjobs(text: str, filename: str, overrides: Sequence[Override] = ()) 
         job = _load(one, filename, overrides)
         if job.metadata.name in jobs:
             path = ("metadata", "name")
-            problem = Problem(path_of(path), job.metadata.name, "another name for each GangJob", line=one.lines.get(path))
+            problem = Problem(
+                path_of(path), job.metadata.name, "another name for each GangJob", line=one.lines.get(path)
+            )
             raise ManifestError(filename, [problem])
         jobs[job.metadata.name] = job
     return tuple(jobs.values())

@@ -50,7 +50,9 @@ def test_a_replica_that_fails_restarts_alone_and_all_end_together(tmp_path: Path
         assert [each["status"]["phase"] for each in ended] == ["Succeeded", "Succeeded"]
         assert "g-0: incident to attempt 2" in run.said
         drawn = one.gangctl("timeline", "--group", "g").stdout
-        assert re.search(r"Since the first one ran: at least one replica [\d.]+% of the time, all 2 [\d.]+%", drawn), drawn
+        assert re.search(r"Since the first one ran: at least one replica [\d.]+% of the time, all 2 [\d.]+%", drawn), (
+            drawn
+        )
         assert re.search(r"^g-0 .*\n^g-1 ", drawn, re.MULTILINE), drawn
         why = one.gangctl("why", "--group", "g").stdout
         assert re.search(r"^g-0: Succeeded.*^g-1: Succeeded", why, re.MULTILINE | re.DOTALL), why

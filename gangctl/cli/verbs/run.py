@@ -149,8 +149,8 @@ def _run_gangs(arguments: argparse.Namespace, state: StateDirectory, jobs: Seque
         page = _page(state) if arguments.ui else None
         runs: list[LocalRun] = []
         try:
-            for job in jobs:
-                runs.append(_prepare(arguments, state, job, directory, page, alone=len(jobs) == 1))
+            alone = len(jobs) == 1
+            runs.extend(_prepare(arguments, state, job, directory, page, alone=alone) for job in jobs)
             code = asyncio.run(run_gangs(state, page, runs))
         finally:
             for one in runs:
