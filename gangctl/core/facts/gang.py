@@ -78,6 +78,16 @@ class Gang:
         return roles_of(self.spec, self.status)
 
     @cached_property
+    def is_elastic(self) -> bool:
+        """Whether its attempts may have fewer members than are wanted."""
+        return any(role.min_replicas is not None for role in self.spec.roles)
+
+    @property
+    def is_smaller(self) -> bool:
+        """Whether the attempt that was started last has fewer members than are wanted."""
+        return self.roles is not self.spec.roles
+
+    @cached_property
     def members(self) -> Mapping[str, Member]:
         """All members by name, in the order of roles and indexes; spares come last in their role."""
         return layout(self.roles).members

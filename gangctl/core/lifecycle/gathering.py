@@ -137,7 +137,9 @@ def _wait(
     warned, due = degraded(gang, refreshed.phase), due_at(gang, found)
     must, is_due = refreshed is not gang.status or is_news(gang, warned), is_told and gang.now >= due
     details = known_of_waiting(gang, found) if is_told and (must or is_due) else Known()
-    warning = warned[1] if warned else (size.outlook(gang) if missing and not blocking else None) or ""
+    warning = (
+        warned[1] if warned else (size.outlook(gang) if gang.is_elastic and missing and not blocking else None) or ""
+    )
     if ending is None:
         attempt, awaited = gang.status.attempt, found.members
         because = waits.attempt_waits(attempt, awaited, details.texts, details.others, details.trouble, warning)
@@ -154,7 +156,7 @@ def _wait(
         deadline,
         timeout,
         due if is_told and not is_due else None,
-        size.waits_to_shrink_until(gang),
+        size.waits_to_shrink_until(gang) if gang.is_elastic else None,
         admission.gives_up_at(gang),
         barrier.next_release(gang),
         pods.next_creation(gang, gang.status),

@@ -58,7 +58,7 @@ def decide_running(gang: Gang) -> Plan:
         return plan_restart(gang, found)
     if requests.is_new(gang.spec, gang.status) and not requests.waits_for(gang):
         return restart_by_hand(gang)
-    if growth.grows(gang):
+    if gang.is_smaller and growth.grows(gang):
         return _grow(gang)
     if (turn := _turn(gang)) is not None:
         return turn
@@ -166,9 +166,9 @@ def note(gang: Gang, hung: Fault | None) -> Plan:
         None if waits is None else waits.until,
         pods.next_creation(gang, status),
         *requests.looks_again_at(gang),
-        growth.looks_at(gang),
+        growth.looks_at(gang) if gang.is_smaller else None,
     ]
-    scan = growth.scan_due(gang)
+    scan = growth.scan_due(gang) if gang.is_smaller else None
     return wait(gang, text, times, (*pods.actions(gang, status), *(() if scan is None else (plan.AskScan(*scan),))))
 
 

@@ -58,7 +58,7 @@ def plan_start(gang: Gang, status: Status, settlement: Settlement | None, assign
     status = changed(
         status,
         verified_steps=checkpoints.up_to(remembered.verified_steps, step),
-        size=size_of_attempt(gang, assignment),
+        size=size_of_attempt(gang, assignment) if gang.is_elastic else status.size,
     )
     status = transitions.start(
         gang,

@@ -38,7 +38,6 @@ from gangctl.core.facts.faults import corrupt_since
 from gangctl.core.facts.gang import Gang, once, raised_incarnations
 from gangctl.core.facts.layout import number_places
 from gangctl.core.facts.world import Heard, RankPart
-from gangctl.core.policy.size import same_since
 from gangsidecar.wire import MAX_VERIFIED
 
 # Registered checkpoints
@@ -161,7 +160,7 @@ def _complete(gang: Gang, tier: Tier, sources: _Sources) -> list[RecordedStep]:
     """The steps of which every rank has its part, newest first."""
     name = tier.name
     kinds = _kinds_among_peers(gang, tier, sources) if tier.scope == "Peers" else _kinds(gang, tier, sources)
-    line, since = gang.status.lineage, same_since(gang.status)
+    line, since = gang.status.lineage, 0 if gang.status.size is None else gang.status.size.attempt
     found = dict[int, int]()  # Step -> the newest attempt of its parts.
     for number, kind in enumerate(kinds):
         having = {

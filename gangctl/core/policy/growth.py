@@ -40,7 +40,7 @@ def grows(gang: Gang) -> bool:
 @once
 def could_grow(gang: Gang) -> bool:
     """Whether enough members are ready beside those that run for a larger size that is allowed."""
-    if not size.is_smaller(gang):
+    if not gang.is_smaller:
         return False
     present, idle = size.present_sizes(gang), ready(gang) - gang.holding
     free = Counter(gang.members[name].role.name for name in idle)
@@ -74,7 +74,7 @@ def scan_due(gang: Gang) -> tuple[str, Scan] | None:
 def smaller(gang: Gang) -> Message | None:
     """Return that the gang runs with fewer members than are wanted, and when it will grow; None if it doesn't."""
     known = gang.status.size
-    if known is None or not size.is_smaller(gang):
+    if known is None or not gang.is_smaller:
         return None
     due = size.grows_at(gang)
     then = "Members" if not could_grow(gang) else "Checkpoint" if gang.now >= due else "Time"

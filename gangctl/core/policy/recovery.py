@@ -505,7 +505,7 @@ def assign(gang: Gang) -> Mapping[str, str | None]:
 
     A holder that is only slow is waited for; one whose pod is new or missing gives its place to a ready spare.
     """
-    those_ready, sizes = ready(gang), coming_sizes(gang)
+    those_ready, sizes = ready(gang), coming_sizes(gang) if gang.is_elastic else {}
     holders = _holders_at(gang, sizes) if sizes else gang.holders
     given = {place: holder if holder in those_ready else None for place, holder in holders.items()}
     lacking = [place for place, holder in given.items() if holder is None]
@@ -514,7 +514,7 @@ def assign(gang: Gang) -> Mapping[str, str | None]:
         return given
     free: dict[str, Iterator[str]] = {}
     room = MAX_TAKEN - sum(place != holder for place, holder in holders.items())
-    is_late = gang.now >= shrinks_at(gang)
+    is_late = bool(sizes) and gang.now >= shrinks_at(gang)
     for place in lacking:
         holder, role = holders[place], gang.members[place].role.name
         waits = not (is_late and role in sizes) and place in gang.holders

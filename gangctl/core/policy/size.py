@@ -33,7 +33,6 @@ from gangctl.api.roles import ListedSizes
 from gangctl.api.status import RoleSize, Size, Status
 from gangctl.core.facts.fitness import ready
 from gangctl.core.facts.gang import Gang
-from gangctl.core.facts.layout import roles_of
 from gangctl.words.decisions import starts_smaller
 from gangctl.words.message import Message
 from gangctl.words.waits import starts_smaller_at, too_small
@@ -66,8 +65,6 @@ def present_sizes(gang: Gang) -> dict[str, int]:
 def coming_sizes(gang: Gang) -> Mapping[str, int]:
     """Elastic role -> the size of the coming attempt, or its present size while that is waited for."""
     elastic = elastic_roles(gang.spec)
-    if not elastic:
-        return {}
     there = Counter(gang.members[name].role.name for name in ready(gang))
     sizes, is_late, grows = present_sizes(gang), gang.now >= shrinks_at(gang), _may_grow(gang)
     for role in elastic:
@@ -95,7 +92,7 @@ def shrinks_at(gang: Gang) -> float:
 def waits_to_shrink_until(gang: Gang) -> float | None:
     """The same, if a smaller size may start then."""
     at = shrinks_at(gang)
-    return at if gang.now < at and elastic_roles(gang.spec) else None
+    return at if gang.now < at else None
 
 
 def outlook(gang: Gang) -> Message | None:
@@ -148,13 +145,3 @@ def size_of_attempt(gang: Gang, assignment: Mapping[str, str]) -> Size | None:
 def started_anew(status: Status) -> Size | None:
     """The size of a gang that is resumed, with all members; what it saved at another size is known as that."""
     return None if status.size is None else Size(attempt=status.attempt + 1)
-
-
-def same_since(status: Status) -> int:
-    """The first attempt that had the size of the newest one: parts of a checkpoint that are older are of another."""
-    return 0 if status.size is None else status.size.attempt
-
-
-def is_smaller(gang: Gang) -> bool:
-    """Whether the newest attempt has fewer members than are wanted."""
-    return roles_of(gang.spec, gang.status) is not gang.spec.roles

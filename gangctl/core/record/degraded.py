@@ -106,7 +106,7 @@ def _rolling(gang: Gang) -> Warned | None:
 
 def _smaller(gang: Gang) -> Warned | None:
     """Fewer members than are wanted."""
-    text = growth.smaller(gang)
+    text = growth.smaller(gang) if gang.is_smaller else None
     if text is None:
         return None
     return Reason.SMALLER, text
