@@ -149,7 +149,7 @@ def test_a_default_is_reached_from_an_empty_spec() -> None:
     # deadline that follows the steps.
     of_a_group = [f"spec.rolling.{name}" for name in ("maxUnavailable", "minReadySeconds", "progressDeadlineSeconds")]
     of_checkpoints = [f"spec.checkpoint.{name}" for name in ("fallbackAfter", "restore", "restore.trust")]
-    absent = [*of_a_group, *of_checkpoints, "spec.progress.adaptive.factor"]
+    absent = ["spec.replicaGroup.index", *of_a_group, *of_checkpoints, "spec.progress.adaptive.factor"]
     assert unreached(spec, "spec", reached=True) == absent
 
 
