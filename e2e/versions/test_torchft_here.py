@@ -35,7 +35,11 @@ def lighthouse() -> Iterator[str]:
         "--join_timeout_ms",
         "1000",
     ]
-    child = subprocess.Popen([python("torchft"), python("torchft").with_name("torchft_lighthouse"), *words])
+    child = subprocess.Popen(
+        [python("torchft"), python("torchft").with_name("torchft_lighthouse"), *words],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     yield f"http://localhost:{port}"
     child.kill()
     child.wait()
