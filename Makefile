@@ -126,7 +126,7 @@ e2e-jobsets: $(VENV)/.dev ## JobSets with the real JobSet, Kueue and Kubeflow Tr
 e2e-frameworks: $(VENV)/.dev ## The examples of frameworks with their real packages, above Debian's PyTorch
 	@$(BIN)/pytest e2e/frameworks --timeout 600 $(E2E)
 
-e2e-versions: $(VENV)/.dev ## The same examples with the oldest and the newest packages, on this machine (10 GB, no root)
+e2e-versions: $(VENV)/.dev ## The same examples with the oldest and the newest packages, on this machine (15 GB, no root)
 	@$(BIN)/pytest e2e/versions --timeout 900 $(E2E)
 
 e2e-up: $(VENV)/.ready ## Start a cluster that stays, for make e2e and for manual tests (see e2e/README.md)
