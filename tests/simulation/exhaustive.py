@@ -289,7 +289,6 @@ QUICK = (
     Search("duo", (SUSPENDED, ASKED), fresh=True),
     Search("duo", (LOST, KILLED), jumps=(35_000,)),
     Search("pair", (KILLED, "train", LED)),
-    Search("elastic pair", (LOST,), jumps=(35_000, 35_000)),
 )
 """What is searched completely: the first LONG at night, the others with every test run."""
 LONG = 7
@@ -314,5 +313,6 @@ DEEP = (
     Search("trio", (KILLED, LED, USURPED), count=2),
     Search("trio", (DELETED,), states=400_000),
     Search("pair", (KILLED, "train", CRASHED, LED), count=2),
+    Search("elastic pair", (LOST,), jumps=(35_000, 35_000)),
 )
 """Minutes, and some gigabytes of memory."""
