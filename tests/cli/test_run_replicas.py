@@ -79,3 +79,15 @@ def test_an_interrupt_ends_all_gangs(tmp_path: Path) -> None:
         run.signal(signal.SIGINT)
         assert run.wait() == 130
         assert all(f"no process of g-{at} is left" in run.said for at in range(2))
+
+
+def test_if_one_gang_of_a_file_cannot_run_here_none_is_stored(tmp_path: Path) -> None:
+    with here(tmp_path) as one:
+        first, second = yaml.safe_load_all(replicas(2))
+        container = second["spec"]["roles"][0]["template"]["spec"]["containers"][0]
+        container["command"], container["workingDir"] = ["true"], "/nowhere"
+        one.write(f"{yaml.safe_dump(first)}---\n{yaml.safe_dump(second)}")
+        run = one.run("--plain")
+        assert run.wait() == 2
+        assert "can't be run on this machine" in run.said
+        assert not any(one.state.gangs.glob("*/job*")), run.said

@@ -88,16 +88,22 @@ class Submission:
     """Parts of the manifest that have no effect here."""
 
 
-def submit_gang(state: StateDirectory, job: GangJob, working_directory: Path) -> Submission:
-    """Store the gang of a manifest, or take over the stored one; UserError if it can't run here or doesn't fit."""
-    store = GangStore(state.gang(job.metadata.name))
-    notes = (*ignored_fields(job), *unknown_field_texts(job))
+def stored_if_runnable(store: GangStore, job: GangJob, working_directory: Path) -> GangJob | None:
+    """The stored gang of this name, if there is one; UserError if the gang of the manifest can't run here."""
     old = None if store.stamp() is None else store.read()
     is_taken_over = old is not None and old.status.phase not in ENDED
     wrong = run_obstacles(job, None if is_taken_over else working_directory)
     if wrong:
         raise UserError("the manifest can't be run on this machine:\n" + "\n".join(f"  {text}" for text in wrong))
-    if old is not None and is_taken_over:
+    return old
+
+
+def submit_gang(state: StateDirectory, job: GangJob, working_directory: Path) -> Submission:
+    """Store the gang of a manifest, or take over the stored one; UserError if it can't run here or doesn't fit."""
+    store = GangStore(state.gang(job.metadata.name))
+    notes = (*ignored_fields(job), *unknown_field_texts(job))
+    old = stored_if_runnable(store, job, working_directory)
+    if old is not None and old.status.phase not in ENDED:
         return Submission(store, _take_over(store, old, job.spec), notes)
     has_logs = _put_aside(state, store)
     store.create(job, working_directory)

@@ -16,13 +16,14 @@ from gangctl.api.status import ENDED, GangPhase
 from gangctl.cli.errors import UserError
 from gangctl.cli.local import gangs as local_gangs
 from gangctl.cli.local.controller_process import only_run
-from gangctl.cli.local.gangs import submit_gang
+from gangctl.cli.local.gangs import stored_if_runnable, submit_gang
 from gangctl.cli.local.session import LocalRun, run_gangs
 from gangctl.cli.manifests import configure_overrides, load_manifests
 from gangctl.cli.printers.displays import Display, LiveDisplay, PlainOutput
 from gangctl.cli.printers.output import as_json, console, is_terminal, print_err, print_out
 from gangctl.cli.targets import selection
 from gangctl.cli.verbs.requests import print_done
+from gangctl.cluster.local.gang_store import GangStore
 from gangctl.cluster.local.layout import DEFAULT_STATE_DIRECTORY, StateDirectory
 
 if TYPE_CHECKING:
@@ -150,6 +151,8 @@ def _run_gangs(arguments: argparse.Namespace, state: StateDirectory, jobs: Seque
         runs: list[LocalRun] = []
         try:
             alone = len(jobs) == 1
+            for job in () if alone else jobs:  # All or none of them are stored.
+                stored_if_runnable(GangStore(state.gang(job.metadata.name)), job, directory)
             runs.extend(_prepare(arguments, state, job, directory, page, alone=alone) for job in jobs)
             code = asyncio.run(run_gangs(state, page, runs))
         finally:
