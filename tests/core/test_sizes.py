@@ -10,6 +10,7 @@ from gangctl.api.status import FirstStep, GangPhase, RoleSize, RoleStatus, Size,
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.layout import layout, number_places, with_sizes
 from gangctl.core.facts.world import Observed
+from gangctl.core.policy.growth import stopped_to_grow
 from gangctl.core.policy.size import HOUR_SECONDS, MAX_STOPS, allowed_sizes, grows_at
 from gangctl.core.record.conditions import goodput, spent_until
 from tests.core.world import MANIFEST, START
@@ -64,6 +65,13 @@ def test_a_node_that_comes_and_goes_stops_the_gang_four_times_an_hour_at_most() 
         assert sum(one > now - HOUR_SECONDS for one in stops) <= MAX_STOPS
     assert stops[0] == START + 60
     assert stops[1] - stops[0] == 120
+
+
+def test_each_stop_to_grow_is_remembered_for_an_hour() -> None:
+    before = gang(Size(stops=(START - HOUR_SECONDS - 1, START - 60)))
+    after = stopped_to_grow(before, before.status).size
+    assert after is not None
+    assert (after.stops, after.growing_attempt) == ((START - 60, START), 1)
 
 
 def test_training_with_three_of_four_members_counts_three_quarters() -> None:
