@@ -343,7 +343,9 @@ def picture(path: Path, known: Mapping[str, Mapping[Kind, Sequence[float]]], see
     intervals = [(f"{seconds / 60:g}", seconds) for seconds in (60, 300, 600, 1_800, 3_600)]
     colours = ("#888888", "#444444", "#c96", "#2a7", "#17b", "#71c")
     parts = [
-        '<svg xmlns="http://www.w3.org/2000/svg" width="900" height="420" font-family="sans-serif" font-size="12">'
+        '<svg xmlns="http://www.w3.org/2000/svg" width="900" height="420" font-family="sans-serif" font-size="12">',
+        "<title>Goodput by the rate of faults and by the checkpoint interval</title>",
+        '<rect width="900" height="420" fill="#fff"/>',
     ]
     for left, title, points in ((60, "the rate of faults", rates), (500, "minutes between checkpoints", intervals)):
         parts.append(f'<text x="{left}" y="20">goodput by {title}</text>')
@@ -351,8 +353,8 @@ def picture(path: Path, known: Mapping[str, Mapping[Kind, Sequence[float]]], see
             parts.append(
                 f'<text x="{left + at * 330 / (len(points) - 1):.0f}" y="285" text-anchor="middle">{label}</text>'
             )
-        for share in (0.0, 0.25, 0.5, 0.75, 1.0):
-            y = 260 - 220 * share
+        for share in (0.5, 0.6, 0.7, 0.8, 0.9, 1.0):
+            y = 480 - 440 * share
             parts.append(
                 f'<path d="M{left} {y:.0f}h330" stroke="#ddd"/><text x="{left - 34}" y="{y + 4:.0f}">{share:.0%}</text>'
             )
@@ -362,7 +364,7 @@ def picture(path: Path, known: Mapping[str, Mapping[Kind, Sequence[float]]], see
                 every = IN_MEMORY_EVERY if policy.memory else (value if points is intervals else STORED_EVERY)
                 rate = A_DAY * (value if points is rates else 1)
                 share = by_outages(list(faults(seed, rate, days)), known[policy.name], every).goodput(days * DAY)
-                line.append(f"{left + at * 330 / (len(points) - 1):.0f},{260 - 220 * share:.1f}")
+                line.append(f"{left + at * 330 / (len(points) - 1):.0f},{480 - 440 * max(0.5, share):.1f}")
             parts.append(f'<polyline points="{" ".join(line)}" fill="none" stroke="{colour}" stroke-width="2"/>')
     for at, (policy, colour) in enumerate(zip(POLICIES, colours, strict=True)):
         parts.append(f'<text x="60" y="{310 + 18 * at}" fill="{colour}">{policy.name}</text>')
