@@ -31,8 +31,6 @@ ONLY = "x-gangctl-only"
 """On a field of a union: the kind that it belongs to, as a sentence."""
 REFUSED_KEY = "x-gangctl-refused"
 """On a field: values that are rejected with a specific reason."""
-RESERVED = "x-gangctl-reserved"
-"""On a field: it is reserved, with the message."""
 RULES = "x-kubernetes-validations"
 
 _TEMPLATE = "spec.roles[].template"
@@ -53,11 +51,6 @@ def gangjob_schema() -> Schema:
     """The schema of the whole object. Callers must not change it."""
     raw = GangJob.model_json_schema(by_alias=True)
     return _Builder(raw.get("$defs", {})).node(raw, "")
-
-
-def reserved_message(name: str, what: str) -> str:
-    """Why a reserved field is rejected."""
-    return f"{name} is not yet supported: it is reserved for {what}"
 
 
 class _Builder:
@@ -130,9 +123,6 @@ class _Builder:
         if raw.get("additionalProperties") is True:
             node["x-kubernetes-preserve-unknown-fields"] = True
         rules = [_rule(one, node["properties"]) for one in raw.get("x-constraints", ())]
-        for name, reserved in raw.get("x-reserved", {}).items():
-            node["properties"][name] = _reserved(name, reserved)
-            rules.append({"rule": f"!has(self.{name})", "message": reserved_message(name, reserved["message"])})
         return {**node, RULES: rules} if rules else node
 
     def _field(self, raw: Schema, path: str, *, required: bool) -> Schema:
@@ -172,7 +162,7 @@ class _Builder:
         for one in kinds:
             mine = list(_tags(one["properties"][tag]))
             is_mine = " || ".join(f"self.{tag} == '{value}'" for value in mine)
-            object_ = self._object({**one, "x-reserved": {}}, path)
+            object_ = self._object(one, path)
             for name, node in object_["properties"].items():
                 if name == tag:
                     continue
@@ -220,14 +210,6 @@ def _rule(constraint: Mapping[str, Any], properties: Mapping[str, Schema]) -> Sc
             return rule
         node = node["properties"][part]
     return {**rule, "fieldPath": f".{first}"}
-
-
-def _reserved(name: str, reserved: Mapping[str, Any]) -> Schema:
-    return {
-        "description": f"Not yet supported: reserved for {reserved['message']}.",
-        **reserved["schema"],
-        RESERVED: reserved_message(name, reserved["message"]),
-    }
 
 
 def _shown(default: Any) -> str:

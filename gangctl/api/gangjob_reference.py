@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import Final
 
-from gangctl.api.crd import ONLY, RESERVED, RULES, Schema, gangjob_schema
+from gangctl.api.crd import ONLY, RULES, Schema, gangjob_schema
 from gangctl.api.model import docstrings
 from gangctl.api.names import API_VERSION, KIND
 from gangctl.api.problems import allowed_values
@@ -76,7 +76,7 @@ def _objects(node: Schema, path: str) -> Iterator[tuple[str, Schema]]:
     elif "properties" in node:
         yield path, node
         for name, field in node["properties"].items():
-            if RESERVED not in field and not (path.startswith("status") and name in KEPT):
+            if not (path.startswith("status") and name in KEPT):
                 yield from _objects(field, f"{path}.{name}")
 
 
@@ -92,9 +92,8 @@ def _section(path: str, node: Schema) -> str:
         lines.append(f"| `{name}`{mark} | {_cell(text)} |")
     if node.get("x-kubernetes-preserve-unknown-fields"):
         lines.append("| ... | All other Kubernetes fields are kept as written. |")
-    said = {f"!has(self.{name})" for name, field in node["properties"].items() if RESERVED in field}
-    said |= {field[ONLY] for field in node["properties"].values() if ONLY in field}
-    rules = [rule["message"] for rule in node.get(RULES, ()) if not said & {rule["rule"], rule["message"]}]
+    said = {field[ONLY] for field in node["properties"].values() if ONLY in field}
+    rules = [rule["message"] for rule in node.get(RULES, ()) if rule["message"] not in said]
     if rules:
         lines += ["", "Rules:", "", *(f"- {_rule(rule)}." for rule in rules)]
     return "\n".join([*lines, ""])

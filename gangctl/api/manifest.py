@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from gangctl.api.crd import KINDS_KEY, ONLY, REFUSED_KEY, RESERVED, Schema, gangjob_schema
+from gangctl.api.crd import KINDS_KEY, ONLY, REFUSED_KEY, Schema, gangjob_schema
 from gangctl.api.gangjob import GangJob
 from gangctl.api.model import CONSTRAINT_ERROR, SUBMITTED, Constraint
 from gangctl.api.names import KIND
@@ -181,10 +181,8 @@ class _Check:
 
     def _add_unknown(self, location: Location, node: Schema, parent: Schema) -> None:
         name = str(location[-1])
-        known = [one for one, field in parent.get("properties", {}).items() if RESERVED not in field]
-        if RESERVED in node:
-            self._add(location, "a reserved field", why=node[RESERVED])
-        elif name in known:
+        known = list(parent.get("properties", {}))
+        if name in known:
             self._add(location, "a field of another kind", why=node[ONLY])
         else:
             near = get_close_matches(name, known, 1, cutoff=0.5) or [one for one in known if flat(one) == flat(name)]

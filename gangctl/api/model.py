@@ -76,14 +76,6 @@ class Constraint:
 
 
 @dataclass(frozen=True, slots=True)
-class Reserved:
-    """A reserved field: declared, so that the API server rejects it instead of dropping it silently."""
-
-    json_schema: Mapping[str, Any]
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
 class Refused:
     """Values that Kubernetes users expect but that are not allowed here, each with the reason."""
 
@@ -106,7 +98,6 @@ class Model(BaseModel):
     )
 
     constraints: ClassVar[tuple[Constraint, ...]] = ()
-    reserved: ClassVar[Mapping[str, Reserved]] = {}
 
     @model_validator(mode="after")
     def _constraints_hold(self, info: ValidationInfo) -> Self:
@@ -119,7 +110,7 @@ class Model(BaseModel):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """The schema of the type, extended by descriptions, constraints and reserved fields."""
+        """The schema of the type, extended by descriptions and constraints."""
         made = handler(core_schema)
         schema = handler.resolve_ref_schema(made)
         for name, text in _descriptions(cls).items():
@@ -127,9 +118,6 @@ class Model(BaseModel):
         schema["x-constraints"] = [
             {"rule": one.cel, "message": one.message, "fields": list(one.fields)} for one in cls.constraints if one.cel
         ]
-        schema["x-reserved"] = {
-            name: {"schema": dict(one.json_schema), "message": one.message} for name, one in cls.reserved.items()
-        }
         return made
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Final
 
-from gangctl.api.crd import RESERVED, Schema, gangjob_schema
+from gangctl.api.crd import Schema, gangjob_schema
 from gangctl.api.problems import Problem, allowed_values, path_of, shorten_value
 from gangctl.api.yaml_documents import Location, UnreadableError, YamlDocument, read
 
@@ -118,16 +118,15 @@ def _below(node: Schema | None, part: str | int) -> Schema | str | None:
     properties = node.get("properties", {})
     if part in properties:
         found: Schema = properties[part]
-        return str(found[RESERVED]) if RESERVED in found else found
+        return found
     if _OPEN in node:
         return None
     if node.get("type") == "array":
         return f"it is a list: give an index, such as [0].{part}"
-    known = [name for name, field in properties.items() if RESERVED not in field]
-    if not known:
+    if not properties:
         return "the field has no fields of its own"
-    near = get_close_matches(part, known, 1, cutoff=0.5)
-    return f"did you mean {near[0]}?" if near else f"the fields here are {', '.join(sorted(known))}"
+    near = get_close_matches(part, properties, 1, cutoff=0.5)
+    return f"did you mean {near[0]}?" if near else f"the fields here are {', '.join(sorted(properties))}"
 
 
 @dataclass(frozen=True, slots=True)
