@@ -99,7 +99,7 @@ def _result(gang: Gang, turn: Turn) -> CheckResult:
             member=name,
             incarnation=gang.incarnation(name),
             node=gang.pods[name].node,
-            detail=": ".join(filter(None, _seen(turn, name))),
+            detail=_told(turn, name),
         )
         for name in bad[:NAMED]
     )

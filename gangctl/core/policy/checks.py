@@ -32,10 +32,8 @@ from gangctl.core.facts.evidence import default
 from gangctl.core.facts.gang import Gang
 from gangctl.core.policy import pairs
 from gangctl.core.policy.recovery import is_failure, suspected_member
-from gangsidecar.wire import Check, Checked
+from gangsidecar.wire import CHECK_CANT_TELL, Check, Checked
 
-CANT_TELL: Final = 3
-"""Exit code of a check that can't tell here. It counts as passed."""
 FINAL: Final = frozenset({"Undecided", "CheckFaulty"})
 """Results after which a check isn't repeated in the attempt, whatever pods are new."""
 PARTNERS: Final = 2
@@ -71,7 +69,7 @@ def is_unclear(cause: Cause) -> bool:
 
 def passed(checked: Checked) -> bool:
     """Whether a member has passed."""
-    return checked.exit_code in {0, CANT_TELL}
+    return checked.exit_code in {0, CHECK_CANT_TELL}
 
 
 @dataclass(frozen=True)
@@ -208,7 +206,7 @@ class Turn:
     def note(self) -> str:
         """Why the check can't tell, as the first member says for which that is so."""
         ends = (self.last_end(name) for name in self.members)
-        return next((one.detail for one in ends if one is not None and one.exit_code == CANT_TELL), "")
+        return next((one.detail for one in ends if one is not None and one.exit_code == CHECK_CANT_TELL), "")
 
     def asks(self) -> Iterator[AskCheck]:
         """What the members are asked that haven't told their result."""

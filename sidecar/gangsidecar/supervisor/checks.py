@@ -20,8 +20,6 @@ from gangsidecar.supervisor.settings import SupervisorSettings
 
 KEPT = 4_096
 """Bytes at the end of its standard output that are kept."""
-UNTOLD = 3
-"""Exit code of a check that can't tell here."""
 BUILTIN = r"""
 import sys
 sys.path.insert(0, sys.argv.pop(1))
@@ -44,7 +42,7 @@ class Checks:
         env = self._environment(check)
         command = launch.expand_command(check.command, env) or self._builtin(check, env)
         if not command:
-            return CheckEnded(check.turn, UNTOLD, detail="no Python was found to run it with")
+            return CheckEnded(check.turn, wire.CHECK_CANT_TELL, detail="no Python was found to run it with")
         pipe, output = os.pipe()
         os.set_blocking(pipe, False)
         try:

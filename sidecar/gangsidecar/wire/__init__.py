@@ -38,6 +38,7 @@ from gangsidecar.wire.coding import (
     to_words,
 )
 from gangsidecar.wire.messages import (
+    CHECK_CANT_TELL,
     CHECK_DETAIL,
     LOG_LINE,
     LOG_PATTERN,

@@ -22,6 +22,8 @@ MAX_FOUND = 64
 """At most so many newest complete steps of a tier are listed: no restart goes further back."""
 MAX_CHECKED = 32
 """So many newest results of checks of one attempt are reported."""
+CHECK_CANT_TELL = 3
+"""Exit code of a check that can't tell here. It counts as passed."""
 CHECK_DETAIL = 300
 """Characters of what a check says that are reported."""
 
