@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.simulation import invariants, moves
@@ -169,6 +169,8 @@ def _rest(work: _Searching, node: _Node) -> None:
     end = _Node(node.universe.copy(), 0, (), node.depth + 1, node, "no more faults")
 
     def rest() -> None:
+        # What a status says is kept here: a wait that is not known to be told would be told again, every 4 s.
+        end.universe.engine = replace(work.engine, stored=lambda status: status)
         heal(end.universe)
         settle(Run(end.universe))
 

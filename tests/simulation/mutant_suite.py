@@ -10,6 +10,7 @@ import ast
 import contextlib
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -58,7 +59,9 @@ WITH_PYTEST = {
     SUPERVISOR: ("tests/sidecar/supervisor", SUPERVISOR_TESTS.split(), "any_moment"),
 }
 """Kind -> folder and files of tests with real sockets and processes, and those with this in their name are left out."""
-PYTEST = ("-x", "-q", "-p", "no:cacheprovider", "--tb=short", "-W", "ignore::pytest.PytestAssertRewriteWarning")
+PYTEST = ("-x", "-q", "-p", "no:cacheprovider", "-p", "no:hypothesispytest", "--tb=short")
+PYTEST += ("-W", "ignore::pytest.PytestAssertRewriteWarning")
+"""Hypothesis' plugin objects to strategies that were used before it, as they are here."""
 LIVES = 300
 MAX_AWAITED = barrier.MAX_AWAITED
 SCENARIOS = "scenarios"
@@ -211,6 +214,8 @@ def _test(test: str, seconds: float) -> None:
     failures = _Failures()
     with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
         code = pytest.main([*PYTEST, "--rootdir", str(ROOT), f"--timeout={seconds:.0f}", str(ROOT / test)], [failures])
+    if code == pytest.ExitCode.INTERNAL_ERROR:
+        sys.exit(f"pytest itself fails on {test}")  # No objection: it says nothing of the mutant.
     if code != pytest.ExitCode.OK:
         raise CheckFailedError(next(iter(failures.said), str(code)))
 

@@ -179,3 +179,25 @@ def test_a_collected_pod_whose_node_is_back_is_lost_once_nothing_but_a_stuck_pro
     assert is_in(u, GangPhase.RUNNING, 2)
     assert u.boxes[X].link is None
     assert u.boxes[X].procs, "SIGKILL does not end them, and no timer can"
+
+
+def test_a_pod_that_only_a_deposed_leader_hears_is_waited_for_whatever_the_grace() -> None:
+    """Of policies that were drawn: a grace of 0. The pod vanishes as the leader changes, and its worker runs on."""
+    found = (
+        Injection(1, "a pod is deleted by force", 47, rested=True),
+        Injection(8, "a pod is garbage collected", 45),
+        Injection(0, "a device is unhealthy", 13, rested=True),
+        Injection(5, "a supervisor crashes", 45),
+        Injection(2, "a pod is evicted", 45),
+        Injection(3, "a worker is killed", 49),
+        Injection(0, "a worker is killed", 35),
+        Injection(1, "a worker exits with 1", 20, rested=True),
+        Injection(20, "a framework verifies a checkpoint", 45),
+        Injection(5, "a worker is killed", 45, rested=True),
+        Injection(3, "a worker ignores SIGTERM", 63),
+        Injection(13, "a pod is deleted by force", 45),
+        Injection(0, "another controller leads", 63),
+        Injection(0, "a pod is evicted", 63),
+        Injection(1, "a worker is killed", 63, rested=True),
+    )
+    Life("roles", 22000247, found, 2, warm=False, policies=22000247).run()

@@ -15,7 +15,8 @@ Target: attempt N starts as soon as that is certain, and with a ready member in 
                   unless that report says that a process has outlived SIGKILL
     lost(p)       fenced(p), or silent(p) and vanished(p), the latter for lostPodGraceSeconds
 
-Both waits run while this leader listens: in a new term they begin again, since its clock is another one. What a pod was
+Both waits run while this leader listens: in a new term they begin again, since its clock is another one, and a pod that
+it never heard has 30 s to connect to it, whatever the grace. What a pod was
 told counts, and not what the spec says today: a pod that is cut off has not heard of it.
 
     blocking    = {p in P : older(p) and not (stopped(p) or terminated(p) or lost(p))}
@@ -45,7 +46,7 @@ from typing import Final, NamedTuple
 
 from gangctl.api.changes import changed
 from gangctl.api.status import Awaited, AwaitedAll, GangPhase, Status
-from gangctl.core.facts.fitness import next_loss, on_lost_node
+from gangctl.core.facts.fitness import NODE_GRACE_SECONDS, next_loss, on_lost_node
 from gangctl.core.facts.gang import Gang, once
 from gangctl.core.facts.layout import number_places
 from gangctl.core.facts.world import Heard, Pod
@@ -286,10 +287,16 @@ def _is_grace_over(gang: Gang, entry: Awaited | AwaitedAll) -> bool:
 
 
 def _grace_ends(gang: Gang, entry: Awaited | AwaitedAll) -> float | None:
-    """When the pods of an entry have been missed for the whole grace by this leader; None = they are not missed."""
+    """When the pods of an entry have been missed for the whole grace by this leader; None = they are not missed.
+
+    A pod that this leader never heard has time to connect to it, whatever the grace: a deposed one may hear it yet.
+    """
     if entry.vanished_time is None:
         return None
-    return max(entry.vanished_time, gang.watching_since) + gang.spec.recovery.lost_pod_grace_seconds
+    grace = gang.spec.recovery.lost_pod_grace_seconds
+    heard = isinstance(entry, Awaited) and entry.pod in gang.heard
+    since = max(entry.vanished_time, gang.watching_since)
+    return since + grace if heard else max(since + grace, gang.watching_since + NODE_GRACE_SECONDS)
 
 
 def _timed(gang: Gang, p: Suspect) -> Awaited:
