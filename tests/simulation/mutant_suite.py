@@ -59,7 +59,7 @@ WITH_PYTEST = {
     SUPERVISOR: ("tests/sidecar/supervisor", SUPERVISOR_TESTS.split(), "any_moment"),
 }
 """Kind -> folder and files of tests with real sockets and processes, and those with this in their name are left out."""
-PYTEST = ("-x", "-q", "-p", "no:cacheprovider", "-p", "no:hypothesispytest", "--tb=short")
+PYTEST: tuple[str, ...] = ("-x", "-q", "-p", "no:cacheprovider", "-p", "no:hypothesispytest", "--tb=short")
 PYTEST += ("-W", "ignore::pytest.PytestAssertRewriteWarning")
 """Hypothesis' plugin objects to strategies that were used before it, as they are here."""
 LIVES = 300
