@@ -21,7 +21,7 @@ ANNEXES := $(wildcard tests/annexes/[a-z]*)
 BASE = $(or $(shell git merge-base HEAD origin/main 2>/dev/null),HEAD)
 CHANGED = $(shell git diff --name-only $(BASE); git ls-files --others --exclude-standard)
 CHANGED_ANNEXES = $(if $(CI),$(ANNEXES),$(foreach one,$(notdir $(ANNEXES)),$(if $(findstring annexes/$(one)/,$(CHANGED)),tests/annexes/$(one))))
-NIGHTLY := nightly-tests nightly-e2e e2e-1.36 e2e-queues e2e-jobsets e2e-frameworks e2e-versions mutants simulate
+NIGHTLY := nightly-tests nightly-e2e e2e-1.36 e2e-1.34 e2e-queues e2e-jobsets e2e-frameworks e2e-versions mutants simulate
 
 # Run a command, and say how long it took, however it ended.
 define timed
@@ -97,7 +97,7 @@ e2e: ## The acceptance tests on real Kubernetes (root; or any cluster: KUBECONFI
 on-a-cluster: $(VENV)/.dev
 	@$(BIN)/pytest e2e --ignore e2e/queues --ignore e2e/jobsets --ignore e2e/frameworks --ignore e2e/versions -n auto --dist loadfile $(or $(E2E),-m "not nightly")
 
-nightly: ## All else, for hours: large cases, the rest of e2e, Kubernetes 1.36, queues, frameworks, versions, mutants, simulation; a table of times
+nightly: ## All else, for hours: large cases, the rest of e2e, Kubernetes 1.36 and 1.34, queues, frameworks, versions, mutants, simulation; a table of times
 	@table=; code=0; for job in $(NIGHTLY); do \
 	  began=$$(date +%s); ended=passed; \
 	  $(MAKE) --no-print-directory $$job SECONDS=$(or $(SECONDS),1800) || { ended=FAILED; code=1; }; \
@@ -116,6 +116,10 @@ e2e-1.36: export GANGCTL_E2E_KUBERNETES := 1.36.3
 e2e-1.36: $(VENV)/.dev ## The acceptance tests, and PodGroups, on the release of Kubernetes before ours
 	@$(MAKE) --no-print-directory on-a-cluster
 	@$(BIN)/pytest e2e/test_gang_scheduling.py
+
+e2e-1.34: export GANGCTL_E2E_KUBERNETES := 1.34.4
+e2e-1.34: $(VENV)/.dev ## The acceptance tests on the oldest release of Kubernetes that we test
+	@$(MAKE) --no-print-directory on-a-cluster
 
 e2e-queues: $(VENV)/.dev ## Gangs with real queues and schedulers, built first (see e2e/README.md): make e2e-queues E2E="-k kueue"
 	@$(BIN)/pytest e2e/queues --timeout 600 $(E2E)

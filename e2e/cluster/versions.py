@@ -13,7 +13,7 @@ GO = "1.26.8"
 """Fetched through the Go module proxy where neither this version nor a newer one is installed."""
 
 KUBERNETES = os.environ.get("GANGCTL_E2E_KUBERNETES") or "1.37.2"
-"""`make e2e-1.36` takes 1.36.3."""
+"""`make e2e-1.36` takes 1.36.3, `make e2e-1.34` 1.34.4."""
 KUBERNETES_PROGRAMS = (
     "kube-apiserver",
     "kube-controller-manager",
