@@ -35,7 +35,7 @@ from gangctl.core.facts.fitness import on_lost_node
 from gangctl.core.facts.gang import Gang
 from gangctl.core.lifecycle import transitions
 from gangctl.core.lifecycle.plan import DeleteGang, Plan, plan_write, wait
-from gangctl.core.policy import admission, checkpoints, pods, requests
+from gangctl.core.policy import admission, checkpoints, pods, quota, requests
 from gangctl.core.policy.cause import manual_cause
 from gangctl.core.policy.deadlines import hold_timeout
 from gangctl.core.record import incidents, timings
@@ -54,8 +54,9 @@ def new(gang: Gang) -> Plan:
     if not admission.is_admitted(gang):
         status = transitions.submit_suspended(gang, gang.status)
         return plan_write(gang, status, Reason.QUEUED, admission.queue_wait(gang))
-    status = transitions.submit(gang, gang.status)
-    return plan_write(gang, status, Reason.SUBMITTED, decisions.submitted(status.attempt, len(gang.members)))
+    status = quota.admitted(gang, transitions.submit(gang, gang.status))
+    pods_needed = len(gang.members) - sum(one.without_quota for one in status.replaced)
+    return plan_write(gang, status, Reason.SUBMITTED, decisions.submitted(status.attempt, pods_needed))
 
 
 # Suspended
@@ -128,6 +129,7 @@ def decide_suspended(gang: Gang) -> Plan:
         return wait(gang, because, times, deletions)
     newest = max([status.base_incarnation, *(entry.incarnation for entry in status.replaced)])
     status = transitions.resume(gang, status, base_incarnation=newest + 1 if status.attempt else 0)
+    status = quota.admitted(gang, status)
     attempt = status.attempt
     if attempt > 1:
         point = status.restore_point

@@ -19,7 +19,7 @@ from gangctl.cluster.kube.workload import (
     status_change,
     workload_name,
 )
-from gangctl.core.policy.admission import QueueVerb
+from gangctl.core.policy.admission import QueueVerb, TellQueue
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 EVICTED: list[dict[str, Any]] = [
@@ -104,7 +104,7 @@ def test_the_priority_is_written_as_the_version_has_it(version: str, expected: d
 
 
 def test_quota_is_given_back_once_and_only_if_the_queue_wants_it() -> None:
-    change = status_change(stored(EVICTED), QueueVerb.RELEASE, "it waits", NOW)
+    change = status_change(stored(EVICTED), TellQueue(QueueVerb.RELEASE, "it waits"), NOW)
     assert change is not None
     assert change["metadata"] == {"resourceVersion": "7"}
     assert change["status"]["admission"] is None
@@ -116,13 +116,13 @@ def test_quota_is_given_back_once_and_only_if_the_queue_wants_it() -> None:
         "Evicted": "True",
         "Requeued": "True",
     }
-    assert status_change(stored(change["status"]["conditions"]), QueueVerb.RELEASE, "it waits", NOW) is None
-    assert status_change(stored(EVICTED[:2]), QueueVerb.RELEASE, "it waits", NOW) is None
+    assert status_change(stored(change["status"]["conditions"]), TellQueue(QueueVerb.RELEASE, "it waits"), NOW) is None
+    assert status_change(stored(EVICTED[:2]), TellQueue(QueueVerb.RELEASE, "it waits"), NOW) is None
 
 
 def test_a_gang_that_was_evicted_for_another_reason_is_queued_again_when_the_queue_says_so() -> None:
     deactivated = [*EVICTED[:3], {**EVICTED[3], "reason": "Deactivated"}]
-    change = status_change(stored(deactivated), QueueVerb.RELEASE, "it waits", NOW)
+    change = status_change(stored(deactivated), TellQueue(QueueVerb.RELEASE, "it waits"), NOW)
     assert change is not None
     (requeued,) = (one for one in change["status"]["conditions"] if one["type"] == "Requeued")
     assert (requeued["status"], requeued["reason"]) == ("False", "Deactivated")
@@ -130,11 +130,11 @@ def test_a_gang_that_was_evicted_for_another_reason_is_queued_again_when_the_que
 
 @pytest.mark.parametrize("verb", [QueueVerb.SUCCEED, QueueVerb.FAIL, QueueVerb.READY])
 def test_what_was_told_is_not_told_again(verb: QueueVerb) -> None:
-    change = status_change(stored([]), verb, "x" * 2000, NOW)
+    change = status_change(stored([]), TellQueue(verb, "x" * 2000), NOW)
     assert change is not None
     (one,) = change["status"]["conditions"]
     assert len(one["message"]) == 1024
-    assert status_change(stored([one]), verb, "x", NOW) is None
+    assert status_change(stored([one]), TellQueue(verb, "x"), NOW) is None
 
 
 def test_a_pod_gets_the_nodes_of_its_flavors_and_what_checks_add() -> None:
