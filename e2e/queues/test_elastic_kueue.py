@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from e2e.clusters import Cluster
-from e2e.installation import Installed
 from e2e.queues.kueue import LABEL_QUEUE, pooled, queue
 from e2e.queues.test_kueue import MEMBER, Queues, Submit, end, holds, waits, workers
 from e2e.test_elastic import begun, elastic, steps
@@ -79,13 +78,9 @@ def test_a_gang_that_shrinks_gives_its_quota_to_another_and_grows_when_that_has_
             assert numbers.count(last["restoredStep"] + 1) == 1  # Growing has cost no step.
 
 
-@pytest.mark.usefixtures("third_node")
+@pytest.mark.usefixtures("kueue_installed", "third_node")
 def test_a_gang_that_is_admitted_partially_starts_with_an_allowed_size_and_gives_the_rest_back(
-    cluster: Cluster,
-    kueue_installed: Installed,
-    namespace: str,
-    submit: Submit,
-    shared_dir: Path,  # noqa: ARG001
+    cluster: Cluster, namespace: str, submit: Submit, shared_dir: Path
 ) -> None:
     with queue(cluster.kubectl, namespace, QUOTA, ["node-1", "node-2", "node-3"]) as name:
         queues = Queues(name, namespace, cluster.kubectl)
