@@ -85,7 +85,7 @@ def test_a_gang_that_is_admitted_partially_starts_with_an_allowed_size_and_gives
     with queue(cluster.kubectl, namespace, QUOTA, ["node-1", "node-2", "node-3"]) as name:
         queues = Queues(name, namespace, cluster.kubectl)
         gang = submit(document(shared_dir, name, replicas=4, minReplicas=2, sizes={"type": "Step", "step": 2}))
-        status = gang.runs(1)
+        status = gang.until("it runs", lambda one: one if one["phase"] == "Running" else None)
         assert status["size"]["roles"] == [{"name": "worker", "members": 2}]
         (asked,) = queues.workloads("elastic")
         assert asked["spec"]["podSets"][0]["minCount"] == 2

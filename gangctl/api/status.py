@@ -321,8 +321,8 @@ class Replaced(Model):
     """Whether the pod must avoid the nodes."""
     failures: int = 0
     """Number of consecutive replacements that failed, for the back-off."""
-    without_quota: bool = False
-    """Whether it has no pod because its queue gives no quota for it, or has it back."""
+    without_quota: bool | None = None
+    """True if it has no pod because its queue gives no quota for it, or has it back; else absent."""
 
 
 class Recreated(Model):

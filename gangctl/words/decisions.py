@@ -122,7 +122,7 @@ def quota_given(queue: str, members: Sequence[str]) -> str:
 
 @message
 def quota_not_needed(members: Sequence[str]) -> str:
-    return f"the gang names no queue any more, so {listed(members)} needs no quota; {_their_pods(members)} created"
+    return f"the gang names no queue any more; {_their_pods(members)} created: {listed(members)}"
 
 
 @message

@@ -72,7 +72,7 @@ def _started(u: Universe, leader: Leader, new: Status, sizes: dict[str, int], be
 
 def without_quota(status: Status, role: str) -> int:
     """How many members of the role have no pod for want of quota."""
-    return sum(one.without_quota and one.member.rpartition("-")[0] == role for one in status.replaced)
+    return sum(one.without_quota is True and one.member.rpartition("-")[0] == role for one in status.replaced)
 
 
 def _grows(u: Universe, leader: Leader, old: Status) -> None:

@@ -53,7 +53,9 @@ def decide(now: float, job: GangJob, observed: Observed) -> Plan:
     if plan.status is not None or status is not gang.status:
         plan = replace(plan, status=with_size_limited(with_time_accounted(gang, status)))
     query = conditions.output_query(gang, status)
-    asked = admission.queue_actions(gang, status) or quota.queue_actions(gang, status)
+    asked = admission.queue_actions(gang, status)
+    if not asked and (gang.is_elastic or gang.observed.queue.more):
+        asked = quota.queue_actions(gang, status)
     more = (*asked, *(() if query is None else (query,)))
     return replace(plan, actions=(*plan.actions, *more)) if more else plan
 

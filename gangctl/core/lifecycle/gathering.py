@@ -61,7 +61,7 @@ def decide_gathering(gang: Gang) -> Plan:
         patience = max(settlement.not_before, recovery.stopped_by(gang)) + pods.ENDING_MARGIN_SECONDS
         if gang.now >= settlement.not_before and (not blocking or gang.now >= patience):
             return _end(gang, settlement)
-    if not blocking and (change := quota.taken(gang)) is not None:
+    if gang.is_elastic and not blocking and (change := quota.taken(gang)) is not None:
         return plan_write(gang, change.status, Reason.QUOTA_CHANGED, change.because, requeue_after=1.0)
     refreshed = pods.forget_gone_pods(gang, gang.status)
     assignment = assign(gang)

@@ -55,7 +55,7 @@ def new(gang: Gang) -> Plan:
         status = transitions.submit_suspended(gang, gang.status)
         return plan_write(gang, status, Reason.QUEUED, admission.queue_wait(gang))
     status = quota.admitted(gang, transitions.submit(gang, gang.status))
-    pods_needed = len(gang.members) - sum(one.without_quota for one in status.replaced)
+    pods_needed = len(gang.members) - sum(one.without_quota is True for one in status.replaced)
     return plan_write(gang, status, Reason.SUBMITTED, decisions.submitted(status.attempt, pods_needed))
 
 

@@ -214,7 +214,7 @@ def replace_members(gang: Gang, status: Status, members: Mapping[str, Defect]) -
             avoid=avoid,
             required=required,
             failures=_failures(old if old is not None and _is_row(gang, old) else again),
-            without_quota=name in gang.without_quota,
+            without_quota=(name in gang.without_quota) or None,
         )
     status = await_pods(status, [awaits(gang, name) for name in members])
     return changed(status, replaced=_avoiding_few(gang, entries.values()))

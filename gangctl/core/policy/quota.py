@@ -32,7 +32,7 @@ from gangctl.api.status import GangPhase, Replaced, Size, Status
 from gangctl.core.facts.fitness import Defect, on_lost_node, ready
 from gangctl.core.facts.gang import Gang, coming_attempt
 from gangctl.core.facts.layout import members_of
-from gangctl.core.facts.world import Workload
+from gangctl.core.facts.world import Pod, Workload
 from gangctl.core.policy import admission, growth, pods, size
 from gangctl.core.policy.admission import PodsAsked, QueueVerb, TellQueue
 from gangctl.words import decisions, warnings
@@ -251,7 +251,7 @@ def _with_quota(gang: Gang, status: Status, names: Collection[str]) -> Status:
     """The status in which these members get their pod."""
     attempt = coming_attempt(status)
     entries = [
-        changed(one, without_quota=False, attempt=attempt, time=gang.now) if one.member in names else one
+        changed(one, without_quota=None, attempt=attempt, time=gang.now) if one.member in names else one
         for one in status.replaced
     ]
     return changed(status, replaced=tuple(entries))
@@ -263,7 +263,7 @@ def _with_quota(gang: Gang, status: Status, names: Collection[str]) -> Status:
 def queue_actions(gang: Gang, status: Status) -> tuple[TellQueue, ...]:
     """What the queue is told of members by which the gang grows or has shrunk, once ``status`` is stored."""
     queue = gang.observed.queue
-    if not queue.known or not (queue.more or gang.is_elastic):
+    if not queue.known:
         return ()
     told = gang.with_status(status)
     wanted = follows(told) and status.phase not in {GangPhase.SUSPENDED, GangPhase.SUCCEEDED, GangPhase.FAILED}
@@ -272,15 +272,21 @@ def queue_actions(gang: Gang, status: Status) -> tuple[TellQueue, ...]:
         return tuple([TellQueue(QueueVerb.LEAVE, workload=one.name) for one in queue.more if is_free][:1])
     pending = [one for one in queue.more if not one.gives and not one.evicted and not one.ended]
     if status.size is not None and status.size.asked_time:
-        return () if pending else (TellQueue(QueueVerb.GROW, pods=_asked_to_grow(told)),)
+        has_it = any(excess > 0 for excess in _excess(told).values())
+        back = _to_give_back(told)  # Only what was evicted: it makes room for the next.
+        return () if pending or has_it else back or (TellQueue(QueueVerb.GROW, pods=_asked_to_grow(told)),)
     return tuple([TellQueue(QueueVerb.LEAVE, workload=one.name) for one in pending][:1]) or _to_give_back(told)
+
+
+def _excess(gang: Gang) -> dict[str, int]:
+    """Elastic role -> for how many more pods there is quota than the gang keeps."""
+    return {one.name: granted(gang, one) - size.with_quota(gang, one) for one in size.elastic_roles(gang.spec)}
 
 
 def _to_give_back(gang: Gang) -> tuple[TellQueue, ...]:
     """The first of the gang's Workloads that has more quota than the gang keeps, the newest first."""
-    roles, queue = size.elastic_roles(gang.spec), gang.observed.queue
-    there = Counter(pod.member.rpartition("-")[0] for pod in gang.observed.pods if _counts(gang, pod.uid))
-    excess = {role.name: granted(gang, role) - size.with_quota(gang, role) for role in roles}
+    roles, queue, excess = size.elastic_roles(gang.spec), gang.observed.queue, _excess(gang)
+    there = Counter(pod.member.rpartition("-")[0] for pod in gang.observed.pods if _counts(gang, pod))
     if any(one < 0 for one in excess.values()) or any(there[one.name] > size.with_quota(gang, one) for one in roles):
         return ()
     for one in reversed(queue.more):
@@ -297,6 +303,5 @@ def _give(one: Workload, excess: Mapping[str, int]) -> TellQueue:
     return TellQueue(QueueVerb.GIVE, workload=one.name, pods=tuple(kept))
 
 
-def _counts(gang: Gang, uid: str) -> bool:
-    pod = next(one for one in gang.observed.pods if one.uid == uid)
+def _counts(gang: Gang, pod: Pod) -> bool:
     return not pod.terminated and not (pod.deleting and on_lost_node(gang, pod))
