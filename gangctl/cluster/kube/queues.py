@@ -275,12 +275,12 @@ class Queues:
 
     def _workload(self, gang: KubeGang) -> KubeWorkload | None:
         """What asks for the gang. Of several, the newest: the others are left from before its roles were changed."""
-        found = [one for one in self._all(gang) if not one.grows]
+        found = [one for one in self._all(gang) if one.grows is None]
         return max(found, key=lambda one: int(one.resource_version or 0), default=None)
 
     def _more(self, gang: KubeGang) -> list[KubeWorkload]:
         """What asks for members by which the gang grows, the oldest first."""
-        return sorted([one for one in self._all(gang) if one.grows], key=lambda one: one.grows)
+        return sorted([one for one in self._all(gang) if one.grows is not None], key=lambda one: one.grows or 0)
 
     def _all(self, gang: KubeGang) -> list[KubeWorkload]:
         return [

@@ -56,8 +56,8 @@ class KubeWorkload:
     workload: Workload
     places: Mapping[str, PodSetPlace] = field(default_factory=dict)
     """By role."""
-    grows: int = 0
-    """The attempt that asks by it for members by which the gang grows; 0 = it asks for the gang."""
+    grows: int | None = None
+    """The attempt that asks by it for members by which the gang grows; None = it asks for the gang."""
     deleting: bool = False
     resource_version: str = field(default="", compare=False)
 
@@ -108,7 +108,7 @@ def _workload(raw: dict[str, Any]) -> KubeWorkload:
             places_pods=any(one.topology for one in places.values()),
         ),
         places=places,
-        grows=int(grows) if (grows := str(annotations.get(ANNOTATION_GROWS, ""))).isdecimal() else 0,
+        grows=int(grows) if (grows := str(annotations.get(ANNOTATION_GROWS, ""))).isdecimal() else None,
         deleting=metadata.deletion_timestamp is not None,
         resource_version=metadata.resource_version,
     )
