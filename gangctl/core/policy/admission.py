@@ -33,7 +33,7 @@ from gangctl.api.status import ENDED, Condition, ConditionType, GangPhase, Statu
 from gangctl.api.stored import roles_hash
 from gangctl.core.facts.fitness import on_lost_node, reason_text, start_advice
 from gangctl.core.facts.gang import Gang, once, raised_incarnations
-from gangctl.core.facts.world import Workload
+from gangctl.core.facts.world import Pod, Workload
 from gangctl.core.policy import recovery
 from gangctl.words.message import Message
 from gangctl.words.waits import cannot_start, pods_refused, queue_awaited, queue_calls_back, refused_while
@@ -231,8 +231,13 @@ def _asks_for_something_else(gang: Gang, one: Workload) -> bool:
 
 
 def uses_quota(gang: Gang) -> bool:
-    """Whether a pod is there that has not ended; one on a lost node that is being deleted stays until the node is."""
-    return any(not pod.terminated and not (pod.deleting and on_lost_node(gang, pod)) for pod in gang.observed.pods)
+    """Whether a pod of the gang takes any of its quota."""
+    return any(takes_quota(gang, pod) for pod in gang.observed.pods)
+
+
+def takes_quota(gang: Gang, pod: Pod) -> bool:
+    """Whether the pod has not ended; one on a lost node that is being deleted stays until the node is back."""
+    return not pod.terminated and not (pod.deleting and on_lost_node(gang, pod))
 
 
 # Scheduling

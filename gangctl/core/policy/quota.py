@@ -29,10 +29,10 @@ from gangctl.api.gangjob import Role, Spec
 from gangctl.api.names import member_name
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase, Replaced, Size, Status
-from gangctl.core.facts.fitness import Defect, on_lost_node, ready
+from gangctl.core.facts.fitness import Defect, ready
 from gangctl.core.facts.gang import Gang, coming_attempt
 from gangctl.core.facts.layout import members_of
-from gangctl.core.facts.world import Pod, Workload
+from gangctl.core.facts.world import Workload
 from gangctl.core.policy import admission, growth, pods, size
 from gangctl.core.policy.admission import PodsAsked, QueueVerb, TellQueue
 from gangctl.words import decisions, warnings
@@ -286,7 +286,7 @@ def _excess(gang: Gang) -> dict[str, int]:
 def _to_give_back(gang: Gang) -> tuple[TellQueue, ...]:
     """The first of the gang's Workloads that has more quota than the gang keeps, the newest first."""
     roles, queue, excess = size.elastic_roles(gang.spec), gang.observed.queue, _excess(gang)
-    there = Counter(pod.member.rpartition("-")[0] for pod in gang.observed.pods if _counts(gang, pod))
+    there = Counter(pod.member.rpartition("-")[0] for pod in gang.observed.pods if admission.takes_quota(gang, pod))
     if any(one < 0 for one in excess.values()) or any(there[one.name] > size.with_quota(gang, one) for one in roles):
         return ()
     for one in reversed(queue.more):
@@ -301,7 +301,3 @@ def _to_give_back(gang: Gang) -> tuple[TellQueue, ...]:
 def _give(one: Workload, excess: Mapping[str, int]) -> TellQueue:
     kept = [PodsAsked(name, number - min(number, excess.get(name, 0))) for name, number in one.pods.items()]
     return TellQueue(QueueVerb.GIVE, workload=one.name, pods=tuple(kept))
-
-
-def _counts(gang: Gang, pod: Pod) -> bool:
-    return not pod.terminated and not (pod.deleting and on_lost_node(gang, pod))
