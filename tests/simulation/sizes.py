@@ -39,7 +39,8 @@ def stored(u: Universe, leader: Leader, old: Status, new: Status) -> None:
     )
     if starts:
         _started(u, leader, new, sizes, before)
-    if new.attempt > old.attempt and new.incidents and new.incidents[0].cause.reason == Reason.GROWING:
+    opened = new.incidents[:1] if new.attempt > old.attempt else ()
+    if any((one.attempt, one.cause.reason) == (new.attempt, Reason.GROWING) for one in opened):
         _grows(u, leader, old)
 
 
