@@ -30,9 +30,10 @@ def gangs_fail_together(reason: str) -> str:
 
 @message
 def runs_smaller(size: str, then: str, at: float = 0.0, queue: str = "", words: str = "") -> str:
-    """``then``: what it waits for to grow: Members, Time, Checkpoint, or of its queue Asking or Quota."""
+    """``then``: what it waits for to grow: Members, Time, Checkpoint, or of its queue Asking, Quota or Resume."""
     grows = {
         "Asking": f"when queue {queue} gives it quota for more, for which it asks after {moment(at)}",
+        "Resume": f"only when it was suspended and is resumed, since queue {queue} places its pods",
         "Quota": f"when queue {queue} gives it quota for more{quoted(words)}",
         "Members": "as soon as more members are ready",
         "Time": f"after {moment(at)}, when the next checkpoint is complete",

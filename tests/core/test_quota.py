@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gangctl.api.gangjob import GangJob
@@ -77,3 +79,13 @@ def test_fewer_are_enough_only_as_far_as_the_status_can_name_the_others() -> Non
     assert ask(replicas=4, spares=1) == [(5, 5)]
     assert ask(replicas=4, spares=1, minReplicas=2) == [(5, 3)]
     assert ask(replicas=1000, minReplicas=10) == [(1000, 1000 - MAX_REPLACED)]
+
+
+def test_a_gang_whose_pods_the_queue_places_says_that_it_grows_only_when_it_is_resumed() -> None:
+    world = lived("the queue admits the gang with 3 pods of worker", "the gang runs", "600 s pass")
+    assert world.queue.workload is not None
+    world.queue = replace(world.queue, workload=replace(world.queue.workload, places_pods=True))
+    sentence(world, "decide")
+    said = next(one.message for one in world.job.status.conditions if one.type == "Degraded")
+    assert "it grows only when it was suspended and is resumed" in said
+    assert not world.queue.more

@@ -196,6 +196,8 @@ def smaller(gang: Gang) -> Message | None:
     queue, known = gang.observed.queue, gang.status.size
     if known is None or known.given_time or not gang.without_quota or not queue.name:
         return None
+    if queue.workload is not None and queue.workload.places_pods:
+        return warnings.runs_smaller(known.reason, "Resume", queue=queue.name)
     if not known.asked_time:
         return warnings.runs_smaller(known.reason, "Asking", size.grows_at(gang), queue.name)
     said = next((one.said for one in queue.more if not one.gives), "")
