@@ -60,6 +60,7 @@ EVENTS: Final[Mapping[Reason, Told]] = MappingProxyType(
         Reason.RESTARTED: Told("StartWorkers", "Nothing. The note has the step and the charge."),
         Reason.SUSPENDED: Told("DeletePods", "Set `spec.suspend` to false to continue."),
         Reason.QUEUED: Told("AwaitQueue", "Nothing. If it lasts, check `kubectl describe workload` and the queue."),
+        Reason.QUOTA_CHANGED: Told("FollowQueue", "Nothing. `kubectl describe workload` shows what it waits for."),
         Reason.RESUMED: Told("CreatePods", _NOTHING),
         Reason.POD_REPLACED: Told("ReplacePod", "Nothing. If a node or device recurs, check it."),
         Reason.GANG_RECREATED: Told("ReplacePods", _LOOK, is_warning=True),

@@ -72,6 +72,8 @@ class Reason(StrEnum):
     GROWING = "Growing"
     """More members are ready than the attempt has: it stops after a checkpoint, as planned, so that the next one has
     them."""
+    QUOTA_RECLAIMED = "QuotaReclaimed"
+    """The queue takes the quota of some members back: the attempt stops, as planned, and the next one has fewer."""
 
     # How a gang goes on.
     SUBMITTED = "Submitted"
@@ -106,6 +108,8 @@ class Reason(StrEnum):
     QUEUED = "Queued"
     """The gang has no pods because its queue has not admitted it or has taken its quota back. Attempt and restore point
     are kept."""
+    QUOTA_CHANGED = "QuotaChanged"
+    """The gang asks its queue for the quota of more members, gets it, or gives it back."""
     RESUMED = "Resumed"
     """`spec.suspend` was set back to false, or the queue admitted the gang: one new attempt starts, which is not
     charged."""

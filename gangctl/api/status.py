@@ -321,6 +321,8 @@ class Replaced(Model):
     """Whether the pod must avoid the nodes."""
     failures: int = 0
     """Number of consecutive replacements that failed, for the back-off."""
+    without_quota: bool | None = None
+    """True if it has no pod because its queue gives no quota for it, or has it back; else absent."""
 
 
 class Recreated(Model):
@@ -390,7 +392,11 @@ class Size(Model):
     growing_attempt: int = 0
     """Newest attempt for which the gang was stopped to grow."""
     stops: Annotated[tuple[Timestamp, ...], Field(max_length=8)] = ()
-    """Times of such stops within the last hour."""
+    """Times of such stops within the last hour, and of quota that was asked for to grow and not used."""
+    asked_time: Timestamp = 0.0
+    """Time when the queue was asked for the quota of more members; 0 if it isn't asked."""
+    given_time: Timestamp = 0.0
+    """Time when the queue gave that, for members that have not joined an attempt yet; 0 if there are none."""
 
 
 class Checks(Model):

@@ -7,7 +7,7 @@ from typing import Final
 
 from gangctl.api.model import sentence
 from gangctl.words.message import message
-from gangctl.words.text import counted, listed
+from gangctl.words.text import counted, listed, quoted
 
 _STAYS: Final = "attempt and restore point stay"
 _HOW_ON: Final = "change restartToken, or set suspend to true and back, to go on"
@@ -111,6 +111,43 @@ def all_replaced(because: str = "", members: Sequence[str] = (), cause: str = ""
 
 
 @message
+def quota_asked(queue: str, members: int) -> str:
+    return f"queue {queue} is asked for the quota of {counted(members, 'more member')}, so that the gang can grow"
+
+
+@message
+def quota_given(queue: str, members: Sequence[str]) -> str:
+    return f"queue {queue} gives quota for {listed(members)}, so that the gang can grow; {_their_pods(members)} created"
+
+
+@message
+def quota_not_needed(members: Sequence[str]) -> str:
+    return f"the gang names no queue any more; {_their_pods(members)} created: {listed(members)}"
+
+
+@message
+def quota_not_used(queue: str, members: Sequence[str], seconds: int) -> str:
+    return (
+        f"the quota that queue {queue} gave for {listed(members)} is given back: no more members were ready within "
+        f"{seconds} s; {_their_pods(members)} deleted"
+    )
+
+
+@message
+def quota_reclaimed(queue: str, words: str = "") -> str:
+    return f"queue {queue} takes back quota by which the gang has grown{quoted(words)}"
+
+
+@message
+def members_without_quota(members: Sequence[str], because: str) -> str:
+    return f"{because}; {_their_pods(members)} deleted: {listed(members)}"
+
+
+def _their_pods(members: Sequence[str]) -> str:
+    return "its pod is" if len(members) == 1 else "their pods are"
+
+
+@message
 def earlier_pod_gone() -> str:
     return "an earlier pod, which may have run a worker, is gone"
 
@@ -163,8 +200,10 @@ def attempt_starts(
 
 
 @message
-def starts_smaller(role: str, members: int, wanted: int, waited: int = 0) -> str:
+def starts_smaller(role: str, members: int, wanted: int, waited: int = 0, queue: str = "") -> str:
     text = f"{members} of {wanted} members of {role}"
+    if queue:
+        return f"{text}, because queue {queue} gives quota for no more"
     return f"{text}, because no more were ready {waited} s after the attempt before had ended" if waited else text
 
 

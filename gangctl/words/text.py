@@ -30,3 +30,8 @@ def clock_time(seconds: float) -> str:
     """The time of the day, as ``13:46:40.8 UTC``. ``seconds``: since the epoch."""
     tenths = round(seconds * 10)
     return f"{datetime.fromtimestamp(tenths // 10, UTC):%H:%M:%S}.{tenths % 10} UTC"
+
+
+def quoted(words: str) -> str:
+    """The words of others in brackets, behind what they are about."""
+    return f" ({words.rstrip('.')})" if words else ""

@@ -9,7 +9,7 @@ from typing import Final
 
 from gangctl.api.said import Said
 from gangctl.words.message import message
-from gangctl.words.text import clock_time, counted, listed, moment
+from gangctl.words.text import clock_time, counted, listed, moment, quoted
 
 
 class WaitState(StrEnum):
@@ -225,18 +225,14 @@ def queue_awaited(queue: str, words: str = "", known: bool = True) -> str:
             f"it waits for admission by queue {queue}: Kueue's Workloads can't be read now; its pods are created "
             "when they can and the queue admits it"
         )
-    return f"it waits for admission by queue {queue}{_quoted(words)}; its pods are created when the queue admits it"
+    return f"it waits for admission by queue {queue}{quoted(words)}; its pods are created when the queue admits it"
 
 
 @message
 def queue_calls_back(queue: str, words: str | None) -> str:
     if words is None:
         return f"queue {queue} has no Workload of the gang"
-    return f"queue {queue} no longer admits it{_quoted(words)}"
-
-
-def _quoted(words: str) -> str:
-    return f" ({words.rstrip('.')})" if words else ""
+    return f"queue {queue} no longer admits it{quoted(words)}"
 
 
 @message

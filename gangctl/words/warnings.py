@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gangctl.words.message import message
-from gangctl.words.text import listed, moment
+from gangctl.words.text import listed, moment, quoted
 
 
 @message
@@ -29,9 +29,12 @@ def gangs_fail_together(reason: str) -> str:
 
 
 @message
-def runs_smaller(size: str, then: str, at: float = 0.0) -> str:
-    """``then``: what it waits for to grow: Members, Time or Checkpoint."""
+def runs_smaller(size: str, then: str, at: float = 0.0, queue: str = "", words: str = "") -> str:
+    """``then``: what it waits for to grow: Members, Time, Checkpoint, or of its queue Asking, Quota or Resume."""
     grows = {
+        "Asking": f"when queue {queue} gives it quota for more, for which it asks after {moment(at)}",
+        "Resume": f"only when it was suspended and is resumed, since queue {queue} places its pods",
+        "Quota": f"when queue {queue} gives it quota for more{quoted(words)}",
         "Members": "as soon as more members are ready",
         "Time": f"after {moment(at)}, when the next checkpoint is complete",
         "Checkpoint": "when the next checkpoint is complete",

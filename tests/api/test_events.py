@@ -61,6 +61,7 @@ STABLE = {
         "Pending",
         "PodReplaced",
         "Queued",
+        "QuotaChanged",
         "RestartWaits",
         "RolesWait",
         "Restarted",

@@ -43,10 +43,20 @@ STABLE = {
     "Requested": ("Count", "Process"),
     "RestartRequested": ("Ignore", "Process"),
     "Growing": ("Ignore", "Process"),
+    "QuotaReclaimed": ("Ignore", "Process"),
 }
 """Reason -> action and level without a rule."""
 WEAKEST_FIRST = (
-    {"Stuck", "RestorePointMissing", "Hang", "DeviceDegraded", "Requested", "RestartRequested", "Growing"},
+    {
+        "Stuck",
+        "RestorePointMissing",
+        "Hang",
+        "DeviceDegraded",
+        "Requested",
+        "RestartRequested",
+        "Growing",
+        "QuotaReclaimed",
+    },
     {"ExitCode", "ExitCodeHidden", "Signal", "OOMKilled", "StartFailed"},
     {"PodFailed", "ContainerRestarted"},
     {"NodeDrained", "DeviceTainted", "Evicted", "StorageExceeded", "Preempted", "Disrupted", "PodDeleted"},

@@ -44,8 +44,12 @@ def show(before: Status, plan: Plan) -> list[str]:
                 lines.append(f"  delete {uid}")
             case DeleteGang():
                 lines.append("  delete the gang")
-            case TellQueue(verb):
-                lines.append(f"  tell the queue: {verb}")
+            case TellQueue(verb, _, workload, asked):
+                which = f" of {workload}" if workload else ""
+                amounts = [
+                    f" {one.pods} of {one.role}{f', at least {one.least}' if one.least else ''}" for one in asked
+                ]
+                lines.append(f"  tell the queue: {verb}{which}{','.join(amounts)}")
             case AskCheck(pod, check):
                 among = f", {check.rank} of {check.size} at {check.host}:{check.port}" if check.size > 1 else ""
                 lines.append(f"  turn {check.turn}: {pod} runs {check.name}{among}")

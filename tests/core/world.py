@@ -222,8 +222,8 @@ class World:
                         del self.pods[uid]
                     else:
                         self.pods[uid] = replace(self.pods[uid], deleting=True)
-                case TellQueue(verb):
-                    queues.told(self, verb)
+                case TellQueue() as tell:
+                    queues.told(self, tell)
                 case DeleteGang() | AskScan():
                     pass
         self.publish()

@@ -48,6 +48,6 @@ def heal(u: Universe) -> None:
         for proc in stuck:
             moves.kill_process(u, uid, replace(proc, stuck=False))
     u.signals, u.sick, u.checks_fail = frozenset(), frozenset(), False
-    u.queue = replace(u.queue, known=True)
+    u.queue, u.scarce = replace(u.queue, known=True), False
     if u.spec.suspend:
         u.change_spec(suspend=False)

@@ -23,7 +23,7 @@ from gangsidecar.supervisor import machine
 from gangsidecar.wire import Directive, End, Phase, Verb
 from tests.core.edges import is_allowed
 from tests.core.storing import stored_again
-from tests.simulation import restored, sizes, truth
+from tests.simulation import queues, restored, sizes, truth
 from tests.simulation.setups import FATAL_CODE
 from tests.simulation.values import Box, Leader, seconds
 from tests.simulation.violations import require
@@ -208,8 +208,13 @@ def stored(u: Universe, leader: Leader, old: Status, new: Status) -> None:
     if old.phase is GangPhase.RUNNING and new.phase in {GangPhase.GATHERING, GangPhase.PENDING}:
         require(new.attempt == old.attempt + 1, 2, "a fault did not open a new attempt")
         if not u.engine.searching and leader.number == u.newest_leader:
-            asked = new.incidents[:1] and new.incidents[0].cause.reason == Reason.GROWING
-            why = sizes.why_grows(u, leader, old) if asked else truth.fault(u, leader, old)
+            match new.incidents[0].cause.reason if new.incidents else "":
+                case Reason.GROWING:
+                    why = sizes.why_grows(u, leader, old)
+                case Reason.QUOTA_RECLAIMED:
+                    why = queues.takes_back(leader)
+                case _:
+                    why = truth.fault(u, leader, old)
             require(why, 9, f"a healthy gang is restarted: {new.message}")
     if new.phase is GangPhase.RUNNING and old.phase is not GangPhase.RUNNING:
         require(new.attempt == old.attempt, 2, "an attempt starts for which no members gathered")
@@ -243,7 +248,8 @@ def _replaced(u: Universe, leader: Leader, old: Status, new: Status) -> None:
         return
     for name in layout(leader.spec.roles).members:
         if incarnation(new, name) > incarnation(old, name):
-            why = truth.unfit(u, leader, old, new, name)
+            gives = any(one.member == name and one.without_quota for one in new.replaced)
+            why = gives or truth.unfit(u, leader, old, new, name)
             require(why, 9, f"the healthy pod of {name} is replaced: {new.message}")
 
 

@@ -32,7 +32,7 @@ MACHINE = "any_order checks directives ends framework parked parked_searched par
 CHECKED = "granted dead_containers requeues"
 ORACLES = f"oracles {CHECKED} restart_backoff ties brake checkpoint_oracle failed_starts log_lines rolling"
 CORE = "bounds stored_times degradation node_signals directives older_step suspects held_up evictions checks"
-CORE += " first_checkpoint sizes"
+CORE += " first_checkpoint sizes quota"
 CALLED = {
     "regression": (
         *(f"tests.core.test_{name}" for name in CORE.split()),

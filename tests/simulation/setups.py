@@ -16,7 +16,7 @@ STORE = {"name": "store", "scope": "Shared", "source": {"type": "API"}}
 FATAL_CODE = 2
 LARGE = "crowd"
 """More members than a status names."""
-QUEUED = "queued"
+QUEUED, QUEUED_ELASTIC = "queued", "queued elastic"
 """It has lives of its own: test_queues.py."""
 CHECKED = "checked"
 """As well: test_checks.py."""
@@ -205,6 +205,20 @@ def setups() -> dict[str, Setup]:
             ),
         ),
         Setup(
+            QUEUED_ELASTIC,
+            _job(
+                [{"name": "worker", "replicas": 4, "minReplicas": 2, "sizes": {"type": "Step", "step": 2}}],
+                checkpoint={"tiers": [{**SHARED, "reshardable": True}]},
+                recovery={
+                    "budget": {"type": "Unlimited"},
+                    "barrierTimeoutSeconds": 120,
+                    "shrinkAfterSeconds": 30,
+                    "growAfterSeconds": 60,
+                },
+            ),
+            queue=Queue("team"),
+        ),
+        Setup(
             "elastic pair",
             _job(
                 [{"name": "worker", "replicas": 2, "minReplicas": 1}],
@@ -222,5 +236,7 @@ def setups() -> dict[str, Setup]:
     return {setup.name: setup for setup in found}
 
 
-SMALL = tuple(name for name in setups() if name not in {LARGE, QUEUED, CHECKED, ELASTIC, "elastic pair"})
+SMALL = tuple(
+    name for name in setups() if name not in {LARGE, QUEUED, QUEUED_ELASTIC, CHECKED, ELASTIC, "elastic pair"}
+)
 """Their lives are cheap."""

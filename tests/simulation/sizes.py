@@ -16,7 +16,7 @@ from gangctl.core.facts.gang import holders, incarnation
 from gangctl.core.facts.layout import layout, number_places, roles_of
 from gangsidecar.supervisor import machine
 from gangsidecar.wire import Phase
-from tests.simulation import disks
+from tests.simulation import disks, queues
 from tests.simulation.values import Box, Leader
 from tests.simulation.violations import require
 
@@ -33,10 +33,14 @@ def stored(u: Universe, leader: Leader, old: Status, new: Status) -> None:
     before = {role.name: role.replicas for role in roles_of(u.spec, old)}
     starts = new.phase is GangPhase.RUNNING and old.phase is not GangPhase.RUNNING
     resumes = new.resumed_attempt > old.resumed_attempt
-    require(starts or resumes or sizes == before, 18, f"the size changes from {before} to {sizes} in an attempt")
+    is_new = old.phase is GangPhase.NEW
+    require(
+        starts or resumes or is_new or sizes == before, 18, f"the size changes from {before} to {sizes} in an attempt"
+    )
     if starts:
         _started(u, leader, new, sizes, before)
-    if new.attempt > old.attempt and new.incidents and new.incidents[0].cause.reason == Reason.GROWING:
+    opened = new.incidents[:1] if new.attempt > old.attempt else ()
+    if any((one.attempt, one.cause.reason) == (new.attempt, Reason.GROWING) for one in opened):
         _grows(u, leader, old)
 
 
@@ -48,7 +52,12 @@ def _started(u: Universe, leader: Leader, new: Status, sizes: dict[str, int], be
     known = u.phase_skew == leader.skew or u.phase_at <= leader.began
     waited = (u.now - max(u.phase_at, leader.began)) / 1000
     seconds = leader.spec.recovery.shrink_after_seconds
-    require(not (smaller and known) or waited >= seconds, 18, f"it shrinks after {waited} s")
+    kept = {role.name: role.replicas + role.spares - without_quota(new, role.name) for role in leader.spec.roles}
+    taken = any(kept[name] < before[name] for name in sizes if without_quota(u.status, name))
+    require(not (smaller and known) or taken or waited >= seconds, 18, f"it shrinks after {waited} s")
+    for role in leader.spec.roles if leader.queue.name and leader.queue.known else ():
+        has = queues.granted(leader.queue, role, held=True)
+        require(sizes[role.name] <= has, 18, f"{role.name} starts with {sizes[role.name]} members, and quota for {has}")
     if smaller or sizes != before:
         u.power["an attempt is smaller" if smaller else "an attempt is larger"] += 1
     places = len(layout(roles_of(leader.spec, new)).places)
@@ -60,6 +69,11 @@ def _started(u: Universe, leader: Leader, new: Status, sizes: dict[str, int], be
         files = disks.loadable(u, new, tier, point.step).values()
         wrote = {known_sizes[one.attempt] for one in files if one is not None and one.line}
         require(wrote <= {places}, 18, f"{places} members load step {point.step} of {tier.name}, which {wrote} wrote")
+
+
+def without_quota(status: Status, role: str) -> int:
+    """How many members of the role have no pod for want of quota."""
+    return sum(one.without_quota is True and one.member.rpartition("-")[0] == role for one in status.replaced)
 
 
 def _grows(u: Universe, leader: Leader, old: Status) -> None:

@@ -78,6 +78,8 @@ class Universe:
     checks_fail: bool = False
     """Every check fails."""
     queue: Queue = NO_QUEUE
+    scarce: bool = False
+    """The queue gives as little quota as it may."""
 
     def copy(self) -> Universe:
         """A universe that goes its own way from here."""

@@ -38,7 +38,7 @@ from gangctl.cluster.kube.workload import (
     workload_name,
 )
 from gangctl.core.facts.world import NO_QUEUE, Queue
-from gangctl.core.policy.admission import QueueVerb, TellQueue
+from gangctl.core.policy.admission import PodsAsked, QueueVerb, TellQueue
 from gangctl.core.policy.pods import CreatePod
 
 log = logging.getLogger(__name__)
@@ -164,13 +164,14 @@ class Queues:
     def queue(self, gang: KubeGang) -> Queue:
         """Return what the queue says that the gang names."""
         found = self._workload(gang)
-        if not gang.queue and found is None:
+        if not gang.queue and found is None and not self._more(gang):
             return NO_QUEUE
         if not self._can_be_read():
             self._known_since = None  # So that the next look wakes all gangs, however soon it is known again.
         since = self._known_since
         known, moment = since is not None, 0.0 if since is None else clock.time_of(since)
-        return Queue(gang.queue, gang.priority_class, known, moment, None if found is None else found.workload)
+        first, more = None if found is None else found.workload, tuple([one.workload for one in self._more(gang)])
+        return Queue(gang.queue, gang.priority_class, known, moment, first, more)
 
     def place_pod(self, gang: KubeGang, role: str, pod: dict[str, Any]) -> dict[str, Any]:
         """Put the pod on the nodes of the gang's quota; unchanged if it names no queue, or its quota is for any nodes.
@@ -202,9 +203,11 @@ class Queues:
         if self._workloads is None:
             raise Retryable(NO_KUEUE)
         found = self._workload(gang)
+        if tell.workload:
+            found = next((one for one in self._all(gang) if one.name == tell.workload), None)
         try:
-            if tell.verb is QueueVerb.JOIN:
-                await self._join(gang, job)
+            if tell.verb in {QueueVerb.JOIN, QueueVerb.GROW}:
+                await self._join(gang, job, tell.pods)
             elif found is not None and tell.verb is QueueVerb.LEAVE:
                 await self._leave(found)
             elif found is not None:
@@ -212,10 +215,12 @@ class Queues:
         except Conflict as error:
             raise Retryable(f"the Workload has changed meanwhile: {error}") from error
 
-    async def _join(self, gang: KubeGang, job: GangJob) -> None:
+    async def _join(self, gang: KubeGang, job: GangJob, more: tuple[PodsAsked, ...]) -> None:
         pods = {role.name: self._pod_of(job, CreatePod(member_name(role.name, 0), 0)) for role in job.spec.roles}
+        if more:  # On the nodes that the gang has: its pods don't know which of its Workloads they are for.
+            pods = {role: self.place_pod(gang, role, {**pod}) for role, pod in pods.items()}
         priority = await self._priority(gang, pods)
-        body = new_workload(job, self._version, gang.queue, priority, pods)
+        body = new_workload(job, self._version, gang.queue, priority, pods, more)
         answer, existed = await create_owned(self._client, job, self._path(job.metadata.namespace), body)
         found = WORKLOADS.item(answer) if existed else None
         if found is not None and found.deleting:
@@ -239,7 +244,7 @@ class Queues:
         try:
             answer = await self._client.request("GET", path)
             stored = json.loads(answer)
-            change = status_change(stored, tell.verb, tell.text, datetime.now(UTC))
+            change = status_change(stored, tell, datetime.now(UTC))
             if stored["metadata"].get("uid") != found.uid or change is None:
                 self._put(answer)
                 return
@@ -269,15 +274,22 @@ class Queues:
         return f"/apis/{KUEUE_GROUP}/{self._version}/namespaces/{namespace}/workloads"
 
     def _workload(self, gang: KubeGang) -> KubeWorkload | None:
-        """The gang's Workload. Of several, the newest: the others are left from before its roles were changed."""
-        found = [
+        """What asks for the gang. Of several, the newest: the others are left from before its roles were changed."""
+        found = [one for one in self._all(gang) if one.grows is None]
+        return max(found, key=lambda one: int(one.resource_version or 0), default=None)
+
+    def _more(self, gang: KubeGang) -> list[KubeWorkload]:
+        """What asks for members by which the gang grows, the oldest first."""
+        return sorted([one for one in self._all(gang) if one.grows is not None], key=lambda one: one.grows or 0)
+
+    def _all(self, gang: KubeGang) -> list[KubeWorkload]:
+        return [
             one
             for one in self._of_gang.get(gang.uid, {}).values()
             if (one.owner, one.namespace) == (gang.uid, gang.namespace)
             and not one.deleting
             and one.uid not in self._left
         ]
-        return max(found, key=lambda one: int(one.resource_version or 0), default=None)
 
     def _flavor(self, name: str) -> KubeFlavor | None:
         items = {} if self._flavors is None else self._flavors.items

@@ -17,13 +17,14 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from gangctl.api.gangjob import GangJob
-from gangctl.api.names import ANNOTATION_ROLES_HASH, KIND, LABEL_INDEX, LABEL_UID, gang_selector
+from gangctl.api.names import ANNOTATION_GROWS, ANNOTATION_ROLES_HASH, KIND, LABEL_INDEX, LABEL_UID, gang_selector
 from gangctl.api.stored import roles_hash
 from gangctl.cluster.kube.decoding import WatchDecoder
 from gangctl.cluster.kube.owned import owner_reference
 from gangctl.cluster.kube.projections import LABEL_PRIORITY_CLASS
 from gangctl.core.facts.world import Workload
-from gangctl.core.policy.admission import QueueVerb
+from gangctl.core.policy.admission import PodsAsked, QueueVerb, TellQueue
+from gangctl.core.policy.quota import asked_at_first
 from gangctl.kubernetes.schema import RawMetadata
 
 WORKLOAD_PRIORITY_CLASS: Final = "WorkloadPriorityClass"
@@ -55,6 +56,8 @@ class KubeWorkload:
     workload: Workload
     places: Mapping[str, PodSetPlace] = field(default_factory=dict)
     """By role."""
+    grows: int | None = None
+    """The attempt that asks by it for members by which the gang grows; None = it asks for the gang."""
     deleting: bool = False
     resource_version: str = field(default="", compare=False)
 
@@ -82,6 +85,7 @@ def _workload(raw: dict[str, Any]) -> KubeWorkload:
     why = "" if admitted else _message(conditions, "Evicted" if evicted and reserved else "QuotaReserved")
     if not admitted and not evicted and reserved:
         why = _message(conditions, "Admitted") or "quota is reserved, and not all of its admission checks have passed"
+    places = _places(metadata.name, status)
     owner = next((one.uid for one in metadata.owner_references if one.controller and one.kind == KIND), "")
     return KubeWorkload(
         uid=metadata.uid,
@@ -99,8 +103,12 @@ def _workload(raw: dict[str, Any]) -> KubeWorkload:
             ready=is_true(conditions, "PodsReady"),
             ended=is_true(conditions, "Finished"),
             said=why,
+            name=metadata.name,
+            pods=_granted(spec, status),
+            places_pods=any(one.topology for one in places.values()),
         ),
-        places=_places(metadata.name, status),
+        places=places,
+        grows=int(grows) if (grows := str(annotations.get(ANNOTATION_GROWS, ""))).isdecimal() else None,
         deleting=metadata.deletion_timestamp is not None,
         resource_version=metadata.resource_version,
     )
@@ -127,6 +135,15 @@ def _places(name: str, status: Mapping[str, Any]) -> dict[str, PodSetPlace]:
         )
         for one in assigned
     }
+
+
+def _granted(spec: Mapping[str, Any], status: Mapping[str, Any]) -> dict[str, int]:
+    """For how many pods of each role it has quota, as Kueue counts: of those admitted, as many as aren't given back."""
+    counts = {one["name"]: one.get("count", 1) for one in spec.get("podSets") or ()}
+    back = {one["name"]: one["count"] for one in status.get("reclaimablePods") or ()}
+    assigned = (status.get("admission") or {}).get("podSetAssignments") or ()
+    taken = {one["name"]: one.get("count", counts.get(one["name"], 0)) for one in assigned}
+    return {name: min(taken.get(name, count), count - back.get(name, 0)) for name, count in counts.items()}
 
 
 def _flavor(raw: dict[str, Any]) -> KubeFlavor:
@@ -196,10 +213,24 @@ def workload_name(job: GangJob) -> str:
 
 
 def new_workload(
-    job: GangJob, version: str, queue: str, priority: Priority | None, pods: Mapping[str, Mapping[str, Any]]
+    job: GangJob,
+    version: str,
+    queue: str,
+    priority: Priority | None,
+    pods: Mapping[str, Mapping[str, Any]],
+    more: tuple[PodsAsked, ...] = (),
 ) -> dict[str, Any]:
-    """The object to create, as JSON values. ``pods``: the pod of a member of each role."""
-    gang = job.metadata
+    """The object to create, as JSON values.
+
+    Args:
+        job: the gang.
+        version: of Kueue's API.
+        queue: that it names.
+        priority: in its queue.
+        pods: the pod of a member of each role.
+        more: the members that it asks for so that the gang grows; empty = it asks for the gang.
+    """
+    gang, attempt = job.metadata, str(job.status.attempt)
     labels = {**gang_selector(gang.uid), f"{KUEUE_GROUP}/job-uid": gang.uid}
     if priority is not None and priority.kind == WORKLOAD_PRIORITY_CLASS:
         labels[LABEL_PRIORITY_CLASS] = priority.name
@@ -207,26 +238,27 @@ def new_workload(
         "apiVersion": f"{KUEUE_GROUP}/{version}",
         "kind": "Workload",
         "metadata": {
-            "name": workload_name(job),
+            "name": f"{workload_name(job)}-{attempt}" if more else workload_name(job),
             "namespace": gang.namespace,
             "labels": labels,
-            "annotations": {ANNOTATION_ROLES_HASH: roles_hash(job.spec.roles)},
+            "annotations": {
+                ANNOTATION_ROLES_HASH: roles_hash(job.spec.roles),
+                **({ANNOTATION_GROWS: attempt} if more else {}),
+            },
             "ownerReferences": [owner_reference(job)],
         },
         "spec": {
             "queueName": queue,
-            "podSets": [
-                {
-                    "name": role.name,
-                    "count": role.replicas + role.spares,
-                    "template": {"spec": _asked(pods[role.name]["spec"])},
-                    **_topology_request(pods[role.name]["metadata"].get("annotations") or {}),
-                }
-                for role in job.spec.roles
-            ],
+            "podSets": [_pod_set(one, pods[one.role]) for one in more or asked_at_first(job.spec)],
             **({} if priority is None else _priority(version, priority)),
         },
     }
+
+
+def _pod_set(asked: PodsAsked, pod: Mapping[str, Any]) -> dict[str, Any]:
+    topology = _topology_request(pod["metadata"].get("annotations") or {})
+    fewer = {"minCount": asked.least} if asked.least < asked.pods and not topology else {}
+    return {"name": asked.role, "count": asked.pods, **fewer, "template": {"spec": _asked(pod["spec"])}, **topology}
 
 
 def _topology_request(annotations: Mapping[str, str]) -> dict[str, Any]:
@@ -260,8 +292,13 @@ def _priority(version: str, one: Priority) -> dict[str, Any]:
     return {"priorityClassRef": {"group": group, "kind": one.kind, "name": one.name}, "priority": one.value}
 
 
-def status_change(stored: Mapping[str, Any], verb: QueueVerb, text: str, now: datetime) -> dict[str, Any] | None:
+def status_change(stored: Mapping[str, Any], tell: TellQueue, now: datetime) -> dict[str, Any] | None:
     """The merge patch of the status of a stored Workload; None if nothing is to be changed."""
+    verb, text = tell.verb, tell.text
+    version = {"resourceVersion": stored["metadata"]["resourceVersion"]}
+    if verb is QueueVerb.GIVE:
+        old, given = (stored.get("status") or {}).get("reclaimablePods") or [], _reclaimable(stored["spec"], tell.pods)
+        return {"metadata": version, "status": {"reclaimablePods": given}} if given != old else None
     conditions = {one["type"]: dict(one) for one in (stored.get("status") or {}).get("conditions") or ()}
     metadata, admission = stored["metadata"], {}
     generation = metadata.get("generation", 0)
@@ -288,13 +325,18 @@ def status_change(stored: Mapping[str, Any], verb: QueueVerb, text: str, now: da
             put("QuotaReserved", "Pending", evicted.get("message") or "", state=False)
             put("Admitted", "NoReservation", "The workload has no reservation", state=False)
             put("PodsReady", "WaitForStart", text, state=False)
-            admission = {"admission": None}
+            admission = {"admission": None, "reclaimablePods": None}
         case QueueVerb.SUCCEED | QueueVerb.FAIL if not is_true(conditions, "Finished"):
             put("Finished", "Succeeded" if verb is QueueVerb.SUCCEED else "Failed", text, state=True)
         case _:
             return None
-    version = {"resourceVersion": metadata["resourceVersion"]}
     return {"metadata": version, "status": {"conditions": list(conditions.values()), **admission}}
+
+
+def _reclaimable(spec: Mapping[str, Any], kept: Iterable[PodsAsked]) -> list[dict[str, Any]]:
+    counts = {one["name"]: one.get("count", 1) for one in spec.get("podSets") or ()}
+    back = [(one.role, counts.get(one.role, 0) - one.pods) for one in kept]
+    return [{"name": role, "count": count} for role, count in back if count > 0]
 
 
 def _rfc3339(at: datetime) -> str:

@@ -103,6 +103,7 @@ DEFAULTS: Final[Mapping[str, Default]] = MappingProxyType(
         Reason.REQUESTED: Default(unclear=True),
         Reason.RESTART_REQUESTED: Default(charged=False),
         Reason.GROWING: Default(charged=False),
+        Reason.QUOTA_RECLAIMED: Default(charged=False),
     }
 )
 """Each reason that a fault can have. A newer release may have others: they count as the end of a process."""

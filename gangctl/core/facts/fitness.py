@@ -112,7 +112,7 @@ def ready(gang: Gang) -> frozenset[str]:
 def defect(gang: Gang, member: str) -> Defect | None:
     """Why the member's current pod can't go on; None if it can, or if it isn't created yet."""
     pod, report = gang.pods.get(member), gang.report(member)
-    if pod is None and not gang.is_fresh(member):
+    if pod is None and not gang.is_fresh(member) and member not in gang.without_quota:
         return Defect(Reason.POD_DELETED, faults.pod_gone())
     if gang.unseen and has_twin(gang, member):
         return Defect(Reason.POD_DELETED, faults.pod_has_twin())

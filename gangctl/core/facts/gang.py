@@ -241,6 +241,11 @@ class Gang:
         return {entry.member: entry for entry in self.status.replaced}
 
     @cached_property
+    def without_quota(self) -> frozenset[str]:
+        """The members that have no pod because the gang has no quota for them (``policy/quota.py``)."""
+        return frozenset([entry.member for entry in self.status.replaced if entry.without_quota])
+
+    @cached_property
     def raised(self) -> dict[str, int]:
         """Member -> its incarnation, where that isn't ``base_incarnation``."""
         return raised_incarnations(self.status)
@@ -414,7 +419,15 @@ def _believed(status: Status, now: float, since: float) -> Status:
                 for one in status.replaced
             ]
         ),
-        size=None if size is None else changed(size, time=past(size.time), stops=tuple(map(past, size.stops))),
+        size=None
+        if size is None
+        else changed(
+            size,
+            time=past(size.time),
+            stops=tuple(map(past, size.stops)),
+            asked_time=past(size.asked_time),
+            given_time=past(size.given_time),
+        ),
         checks=None if checks is None else changed(checks, time=past(checks.time), turn_time=past(checks.turn_time)),
         recreated=None if again is None else changed(again, time=past(again.time), since=past(again.since)),
         awaited=tuple(

@@ -103,6 +103,16 @@ class Workload:
     """Whether the queue was told that the gang has ended."""
     said: str = ""
     """Why it isn't admitted, in the queue's words."""
+    name: str = ""
+    pods: Mapping[str, int] = field(default_factory=dict)
+    """Role -> for how many pods it has quota once it is admitted; a role that isn't named has it for all."""
+    places_pods: bool = False
+    """Whether the queue says for each pod in which domain of its topology it is placed."""
+
+    @property
+    def gives(self) -> bool:
+        """Whether its quota may be used."""
+        return self.admitted and not self.ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +129,8 @@ class Queue:
     """Since when, in seconds since the epoch."""
     workload: Workload | None = None
     """None = the queue wasn't asked."""
+    more: tuple[Workload, ...] = ()
+    """What was asked later, for members by which the gang grows, the oldest first (``policy/quota.py``)."""
 
 
 NO_QUEUE: Final = Queue()

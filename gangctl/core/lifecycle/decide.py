@@ -32,7 +32,7 @@ from gangctl.core.lifecycle.gathering import decide_gathering
 from gangctl.core.lifecycle.plan import Event, EventType, Plan, plan_write, with_acceptance, with_finished, with_look_by
 from gangctl.core.lifecycle.running import decide_running
 from gangctl.core.lifecycle.table import ACTIVE
-from gangctl.core.policy import admission, deadlines
+from gangctl.core.policy import admission, deadlines, quota
 from gangctl.core.policy.cause import describe
 from gangctl.core.policy.deadlines import active_deadline
 from gangctl.core.policy.rules import has_succeeded
@@ -53,7 +53,10 @@ def decide(now: float, job: GangJob, observed: Observed) -> Plan:
     if plan.status is not None or status is not gang.status:
         plan = replace(plan, status=with_size_limited(with_time_accounted(gang, status)))
     query = conditions.output_query(gang, status)
-    more = (*admission.queue_actions(gang, status), *(() if query is None else (query,)))
+    asked = admission.queue_actions(gang, status)
+    if not asked and (gang.is_elastic or gang.observed.queue.more):
+        asked = quota.queue_actions(gang, status)
+    more = (*asked, *(() if query is None else (query,)))
     return replace(plan, actions=(*plan.actions, *more)) if more else plan
 
 

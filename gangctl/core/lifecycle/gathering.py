@@ -25,7 +25,7 @@ from gangctl.core.lifecycle.checking import decide_checks
 from gangctl.core.lifecycle.plan import Event, EventType, Plan, plan_write, wait
 from gangctl.core.lifecycle.resting import plan_failure, plan_give_back, plan_hold
 from gangctl.core.lifecycle.starting import plan_start
-from gangctl.core.policy import admission, checkpoints, pods, recovery, requests, restore, size
+from gangctl.core.policy import admission, checkpoints, pods, quota, recovery, requests, restore, size
 from gangctl.core.policy.cause import Settlement, awaits_end_reason, note_cause, settle_cause, strongest
 from gangctl.core.policy.deadlines import barrier_deadline, replacement_timeout
 from gangctl.core.policy.recovery import assign, has_progressed, suspected_member
@@ -53,18 +53,16 @@ def decide_gathering(gang: Gang) -> Plan:
     if unfit:
         return _replace(gang, unfit, create=not ending)
     timeout = replacement_timeout(gang)
-    if timeout is not None and gang.now >= timeout:
-        return _give_up_replacing(gang)
-    place = admission.gives_up_at(gang)
-    if place is not None and gang.now >= place:
-        seconds = gang.spec.recovery.scheduling_timeout_seconds
-        because = waits.unscheduled(seconds or 0, admission.trouble(gang))
-        return _give_up(gang, Reason.UNSCHEDULABLE, because, gang.spec.recovery.on_exhausted)
+    late = _late(gang, timeout)
+    if late is not None:
+        return late
     blocking = barrier.blocking_pods(gang)
     if settlement is not None and ending:
         patience = max(settlement.not_before, recovery.stopped_by(gang)) + pods.ENDING_MARGIN_SECONDS
         if gang.now >= settlement.not_before and (not blocking or gang.now >= patience):
             return _end(gang, settlement)
+    if gang.is_elastic and not blocking and (change := quota.taken(gang)) is not None:
+        return plan_write(gang, change.status, Reason.QUOTA_CHANGED, change.because, requeue_after=1.0)
     refreshed = pods.forget_gone_pods(gang, gang.status)
     assignment = assign(gang)
     missing = [gang.holders.get(place, place) for place, member in assignment.items() if member is None]
@@ -166,6 +164,18 @@ def _wait(
         times += [ending.not_before if gang.now < ending.not_before else gang.now + 1.0]
     times += must_report(gang).values()
     return wait(gang, because, times, pods.actions(gang, gang.status, create=ending is None))
+
+
+def _late(gang: Gang, timeout: float | None) -> Plan | None:
+    """The plan for a pod that isn't replaced or scheduled in time; None if none is late."""
+    if timeout is not None and gang.now >= timeout:
+        return _give_up_replacing(gang)
+    place = admission.gives_up_at(gang)
+    if place is not None and gang.now >= place:
+        seconds = gang.spec.recovery.scheduling_timeout_seconds
+        because = waits.unscheduled(seconds or 0, admission.trouble(gang))
+        return _give_up(gang, Reason.UNSCHEDULABLE, because, gang.spec.recovery.on_exhausted)
+    return None
 
 
 def _give_up_replacing(gang: Gang) -> Plan:

@@ -14,7 +14,8 @@ may run.
 Held: workers are stopped, and pods stay for a look.
 
 The rule: a new ``restartToken`` is the way out, also to another restore point (``restartFrom``); ``holdTimeoutSeconds``
-is the other. A gang that is held must not lose or get a pod: a person can still undo the hold.
+is the other. A gang that is held must not lose or get a pod: a person can still undo the hold. Only its queue takes
+pods, with their quota.
 
 Succeeded and Failed: the gang has ended.
 
@@ -34,8 +35,8 @@ from gangctl.core.facts.barrier import await_pods
 from gangctl.core.facts.fitness import on_lost_node
 from gangctl.core.facts.gang import Gang
 from gangctl.core.lifecycle import transitions
-from gangctl.core.lifecycle.plan import DeleteGang, Plan, plan_write, wait
-from gangctl.core.policy import admission, checkpoints, pods, requests
+from gangctl.core.lifecycle.plan import DeleteGang, Event, EventType, Plan, plan_write, wait
+from gangctl.core.policy import admission, checkpoints, pods, quota, requests
 from gangctl.core.policy.cause import manual_cause
 from gangctl.core.policy.deadlines import hold_timeout
 from gangctl.core.record import incidents, timings
@@ -54,8 +55,9 @@ def new(gang: Gang) -> Plan:
     if not admission.is_admitted(gang):
         status = transitions.submit_suspended(gang, gang.status)
         return plan_write(gang, status, Reason.QUEUED, admission.queue_wait(gang))
-    status = transitions.submit(gang, gang.status)
-    return plan_write(gang, status, Reason.SUBMITTED, decisions.submitted(status.attempt, len(gang.members)))
+    status = quota.admitted(gang, transitions.submit(gang, gang.status))
+    pods_needed = len(gang.members) - sum(one.without_quota is True for one in status.replaced)
+    return plan_write(gang, status, Reason.SUBMITTED, decisions.submitted(status.attempt, pods_needed))
 
 
 # Suspended
@@ -128,6 +130,7 @@ def decide_suspended(gang: Gang) -> Plan:
         return wait(gang, because, times, deletions)
     newest = max([status.base_incarnation, *(entry.incarnation for entry in status.replaced)])
     status = transitions.resume(gang, status, base_incarnation=newest + 1 if status.attempt else 0)
+    status = quota.admitted(gang, status)
     attempt = status.attempt
     if attempt > 1:
         point = status.restore_point
@@ -174,6 +177,9 @@ def decide_held(gang: Gang) -> Plan:
     if end is not None and gang.now >= end:
         because = decisions.hold_timeout_passed(gang.spec.recovery.hold_timeout_seconds or 0)
         return plan_write(gang, transitions.fail_held(gang, status), Reason.HOLD_TIMEOUT, because)
+    if gang.is_elastic and (change := quota.taken(gang)) is not None:  # The message keeps the way out.
+        event = Event(EventType.NORMAL, Reason.QUOTA_CHANGED, change.because)
+        return Plan(change.because, change.status, pods.actions(gang, change.status, create=False), (event,))
     return wait(gang, stored_message(status), [end], pods.actions(gang, status, create=False))
 
 

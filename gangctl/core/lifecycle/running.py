@@ -23,7 +23,7 @@ from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.trace_context import trace_of
 from gangctl.core.lifecycle import plan, transitions
 from gangctl.core.lifecycle.plan import Event, EventType, Plan, plan_write, wait
-from gangctl.core.policy import admission, checkpoints, growth, hangs, pods, requests
+from gangctl.core.policy import admission, checkpoints, growth, hangs, pods, quota, requests
 from gangctl.core.policy.cause import (
     StrongestEvidence,
     describe,
@@ -60,6 +60,8 @@ def decide_running(gang: Gang) -> Plan:
         return restart_by_hand(gang)
     if gang.is_smaller and growth.grows(gang):
         return _grow(gang)
+    if gang.is_elastic and (plan := _follow_queue(gang)) is not None:
+        return plan
     if (turn := _turn(gang)) is not None:
         return turn
     unfit = {name: why for name, why in pods.unfit(gang).items() if name not in gang.holding}
@@ -98,10 +100,24 @@ def restart_by_hand(gang: Gang) -> Plan:
 
 def _grow(gang: Gang) -> Plan:
     """Write 1 because more members are ready: planned, and not charged."""
-    status = checkpoints.remember_steps(gang, record_progress(gang, timings.set_timings(gang, gang.status, more=False)))
-    cause = planned_cause(gang, Reason.GROWING, more_are_ready())
-    opened = incidents.open_incident(gang.with_status(status), cause, IncidentLevel.PROCESS, planned=True)
-    return _gathering(gang, growth.stopped_to_grow(gang, changed(status, incidents=opened)), (), more_are_ready())
+    return _stop_as_planned(gang, growth.stopped_to_grow(gang, gang.status), Reason.GROWING, more_are_ready())
+
+
+def _stop_as_planned(gang: Gang, status: Status, reason: Reason, why: Message) -> Plan:
+    """Write 1 though nothing has failed: planned, and not charged."""
+    status = checkpoints.remember_steps(gang, record_progress(gang, timings.set_timings(gang, status, more=False)))
+    opened = incidents.open_incident(
+        gang.with_status(status), planned_cause(gang, reason, why), IncidentLevel.PROCESS, planned=True
+    )
+    return _gathering(gang, changed(status, incidents=opened), (), why)
+
+
+def _follow_queue(gang: Gang) -> Plan | None:
+    """The plan that goes by the quota of an elastic gang; None if that is as the status has it."""
+    if quota.must_stop(gang):
+        return _stop_as_planned(gang, gang.status, Reason.QUOTA_RECLAIMED, quota.quota_reclaimed(gang))
+    change = quota.taken(gang) or quota.changes(gang)
+    return None if change is None else plan_write(gang, change.status, Reason.QUOTA_CHANGED, change.because)
 
 
 def _turn(gang: Gang) -> Plan | None:
@@ -167,6 +183,7 @@ def note(gang: Gang, hung: Fault | None) -> Plan:
         pods.next_creation(gang, status),
         *requests.looks_again_at(gang),
         growth.looks_at(gang) if gang.is_smaller else None,
+        quota.looks_at(gang) if gang.without_quota or gang.is_smaller else None,
     ]
     scan = growth.scan_due(gang) if gang.is_smaller else None
     return wait(gang, text, times, (*pods.actions(gang, status), *(() if scan is None else (plan.AskScan(*scan),))))

@@ -20,7 +20,7 @@ from gangctl.core.facts.layout import number_places
 from gangctl.core.lifecycle import transitions
 from gangctl.core.lifecycle.plan import AskScan, Event, EventType, Plan, plan_write, wait
 from gangctl.core.lifecycle.resting import plan_hold
-from gangctl.core.policy import checkpoints, pods, restore
+from gangctl.core.policy import checkpoints, pods, quota, restore
 from gangctl.core.policy.cause import Settlement
 from gangctl.core.policy.deadlines import barrier_deadline
 from gangctl.core.policy.recovery import held_ranks
@@ -70,6 +70,8 @@ def plan_start(gang: Gang, status: Status, settlement: Settlement | None, assign
         rejected_steps=rejected,
         recorded_steps=checkpoints.up_to(remembered.recorded_steps, step),
     )
+    if status.size is not gang.status.size:
+        status = quota.given_back(gang, status, frozenset(assignment.values()))
     since = "Requested" if gang.status.restart_from is not None else ""
     if not since and point is None and _is_partial(gang):
         since = "Incomplete"

@@ -33,7 +33,7 @@ from gangctl.api.status import ENDED, Condition, ConditionType, GangPhase, Statu
 from gangctl.api.stored import roles_hash
 from gangctl.core.facts.fitness import on_lost_node, reason_text, start_advice
 from gangctl.core.facts.gang import Gang, once, raised_incarnations
-from gangctl.core.facts.world import Workload
+from gangctl.core.facts.world import Pod, Workload
 from gangctl.core.policy import recovery
 from gangctl.words.message import Message
 from gangctl.words.waits import cannot_start, pods_refused, queue_awaited, queue_calls_back, refused_while
@@ -120,28 +120,45 @@ class QueueVerb(StrEnum):
 
     JOIN = "Join"
     """Ask the queue for the gang's pods."""
+    GROW = "Grow"
+    """Ask for more, by another Workload (``quota.py``)."""
+    GIVE = "Give"
+    """Give the quota of some pods back."""
     READY = "Ready"
     """Tell the queue that all pods run: it may take the quota back from a gang that never starts."""
     RELEASE = "Release"
     """Give the quota back that the queue asks for; the gang waits in the queue again."""
     LEAVE = "Leave"
-    """Ask for nothing any more."""
+    """Ask for nothing any more; or not for more."""
     SUCCEED = "Succeed"
     """Tell the queue that the gang has succeeded."""
     FAIL = "Fail"
     """Tell the queue that the gang has failed."""
 
 
-GIVES_BACK: Final = frozenset({QueueVerb.RELEASE, QueueVerb.LEAVE, QueueVerb.SUCCEED, QueueVerb.FAIL})
+GIVES_BACK: Final = frozenset({QueueVerb.GIVE, QueueVerb.RELEASE, QueueVerb.LEAVE, QueueVerb.SUCCEED, QueueVerb.FAIL})
 """What frees quota: not while a pod is there, or may be in a moment."""
 
 
+class PodsAsked(NamedTuple):
+    """Pods of a role in a Workload: how many it asks for, or keeps."""
+
+    role: str
+    pods: int
+    least: int = 0
+    """So many are enough."""
+
+
 class TellQueue(NamedTuple):
-    """Bring the gang's Workload to what the status says. Doing it twice does no harm."""
+    """Bring a Workload of the gang to what the status says. Doing it twice does no harm."""
 
     verb: QueueVerb
     text: str = ""
     """The gang's message, for people who look at the queue."""
+    workload: str = ""
+    """Name of the Workload; empty = the one that asks for the gang."""
+    pods: tuple[PodsAsked, ...] = ()
+    """With Grow and Give."""
 
 
 def is_admitted(gang: Gang) -> bool:
@@ -156,12 +173,7 @@ def is_called_back(gang: Gang) -> bool:
 
 
 def _admits(gang: Gang, workload: Workload | None) -> bool:
-    return (
-        workload is not None
-        and workload.admitted
-        and not workload.ended
-        and workload.roles_hash == roles_hash(gang.spec.roles)
-    )
+    return workload is not None and workload.gives and workload.roles_hash == roles_hash(gang.spec.roles)
 
 
 def queue_wait(gang: Gang) -> Message:
@@ -193,7 +205,7 @@ def queue_actions(gang: Gang, status: Status) -> tuple[TellQueue, ...]:
     one = queue.workload
     if one is None:
         return (TellQueue(QueueVerb.JOIN),) if wanted else ()
-    if queue.name and _uses_quota(gang):
+    if queue.name and uses_quota(gang):
         starts = status.phase is GangPhase.RUNNING and one.admitted and not one.ready
         return (TellQueue(QueueVerb.READY, status.message),) if starts else ()
     if not wanted or one.ended or _asks_for_something_else(gang, one):
@@ -205,7 +217,7 @@ def queue_actions(gang: Gang, status: Status) -> tuple[TellQueue, ...]:
 
 def _at_the_end(gang: Gang, status: Status) -> tuple[TellQueue, ...]:
     one = gang.observed.queue.workload
-    if one is None or one.ended or _uses_quota(gang):
+    if one is None or one.ended or uses_quota(gang):
         return ()
     verb = QueueVerb.SUCCEED if status.phase is GangPhase.SUCCEEDED else QueueVerb.FAIL
     return (TellQueue(verb, status.message),)
@@ -218,9 +230,14 @@ def _asks_for_something_else(gang: Gang, one: Workload) -> bool:
     return one.roles_hash != roles_hash(gang.spec.roles) or (differs and not one.reserved)
 
 
-def _uses_quota(gang: Gang) -> bool:
-    """Whether a pod is there that has not ended; one on a lost node that is being deleted stays until the node is."""
-    return any(not pod.terminated and not (pod.deleting and on_lost_node(gang, pod)) for pod in gang.observed.pods)
+def uses_quota(gang: Gang) -> bool:
+    """Whether a pod of the gang takes any of its quota."""
+    return any(takes_quota(gang, pod) for pod in gang.observed.pods)
+
+
+def takes_quota(gang: Gang, pod: Pod) -> bool:
+    """Whether the pod has not ended; one on a lost node that is being deleted stays until the node is back."""
+    return not pod.terminated and not (pod.deleting and on_lost_node(gang, pod))
 
 
 # Scheduling

@@ -42,8 +42,10 @@ CALM_SECONDS: Final = 30.0
 WAVE_SECONDS: Final = 60.0
 MIN_SILENT: Final = 3
 BRAKE_SHARE: Final = 0.2
-_OWN: Final = frozenset({Reason.STUCK, Reason.POD_FAILED, Reason.RESTART_REQUESTED, Reason.GROWING})
-"""Reasons of weak evidence that are a pod's or a user's own."""
+_OWN: Final = frozenset(
+    {Reason.STUCK, Reason.POD_FAILED, Reason.RESTART_REQUESTED, Reason.GROWING, Reason.QUOTA_RECLAIMED}
+)
+"""Reasons of weak evidence that are a pod's, a user's or a queue's own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,6 +94,7 @@ def actions(gang: Gang, status: Status, *, create: bool = True) -> tuple[CreateP
             for name in gang.members
             if name not in present
             and name not in workers
+            and not (name in entries and entries[name].without_quota)
             and gang.now >= creatable_at(entries.get(name, status.recreated))
         )
         made += islice(missing, MAX_CREATED)
@@ -213,6 +214,7 @@ def replace_members(gang: Gang, status: Status, members: Mapping[str, Defect]) -
             avoid=avoid,
             required=required,
             failures=_failures(old if old is not None and _is_row(gang, old) else again),
+            without_quota=(name in gang.without_quota) or None,
         )
     status = await_pods(status, [awaits(gang, name) for name in members])
     return changed(status, replaced=_avoiding_few(gang, entries.values()))
@@ -237,6 +239,12 @@ def recreate_members(gang: Gang, status: Status, members: Mapping[str, Defect]) 
         for name, why in islice(members.items(), MAX_AVOIDED)
         for avoid, required in (_avoid(gang, name, why),)
     )
+    without = {
+        one.member: changed(one, incarnation=base, attempt=coming_attempt(status))
+        for one in status.replaced
+        if one.without_quota
+    }
+    avoiding = (*(one for one in avoiding if one.member not in without), *without.values())
     status = await_pods(status, [awaits(gang, name) for name in gang.members])
     return changed(status, base_incarnation=base, replaced=avoiding, ranks=(), recreated=told)
 
@@ -273,7 +281,7 @@ def _avoiding_few(gang: Gang, entries: Iterable[Replaced]) -> tuple[Replaced, ..
     by_time = sorted(entries, key=lambda one: one.time)
     for entry in reversed(by_time):
         left -= len(entry.avoid)
-        if entry.incarnation != base or entry.attempt >= coming or entry.time > until:
+        if entry.incarnation != base or entry.attempt >= coming or entry.time > until or entry.without_quota:
             kept.append(entry if left >= 0 else changed(entry, avoid=(), required=False))
     return tuple(reversed(kept))
 

@@ -4,7 +4,8 @@ An elastic role has ``minReplicas``. Its size belongs to the attempt: write 2 fi
 write 2. A smaller role has fewer places; the members without a place are spares (``facts/layout.py``).
 
     allowed(r) = replicas and minReplicas, and what ``sizes`` has between them
-    present(r) = the size of the newest attempt that was started; replicas at first
+    present(r) = the size of the newest attempt that was started; at first what the queue admits, or replicas; and where
+                 the queue takes quota back meanwhile (``quota.py``), what is left fits
     top(r)     = replicas, where the gang may grow; present(r) else
     fits(r)    = the largest allowed size <= min(top(r), ready members of r, spares among them)
     size(r)    = fits(r)      if fits(r) >= present(r), or shrinkAfterSeconds are over since the attempt gathers, and
@@ -23,7 +24,7 @@ is not allowed; more than ``MAX_STOPS`` stops an hour to grow, however often a n
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from gangctl.api.changes import changed
@@ -69,6 +70,7 @@ def coming_sizes(gang: Gang) -> Mapping[str, int]:
     sizes, is_late, grows = present_sizes(gang), gang.now >= shrinks_at(gang), _may_grow(gang)
     for role in elastic:
         present = sizes[role.name]
+        present = min(present, largest_fit(role, with_quota(gang, role)) or present)  # The queue may take some back.
         fits = largest_fit(role, min(role.replicas if grows else present, there[role.name]))
         sizes[role.name] = fits if fits >= present or (fits > 0 and is_late) else present
     return sizes
@@ -77,6 +79,11 @@ def coming_sizes(gang: Gang) -> Mapping[str, int]:
 def largest_fit(role: Role, most: int) -> int:
     """The largest allowed size up to ``most``; 0 if none is."""
     return next((one for one in allowed_sizes(role) if one <= most), 0)
+
+
+def with_quota(gang: Gang, role: Role) -> int:
+    """How many members of the role may have a pod, spares included."""
+    return role.replicas + role.spares - sum(gang.members[name].role.name == role.name for name in gang.without_quota)
 
 
 def shrinks_at(gang: Gang) -> float:
@@ -131,15 +138,21 @@ def size_of_attempt(gang: Gang, assignment: Mapping[str, str]) -> Size | None:
     coming = Counter(gang.members[place].role.name for place in assignment)
     if all(coming[name] == size for name, size in present.items()):
         return before
-    small = [role for role in elastic_roles(gang.spec) if coming[role.name] < role.replicas]
-    waited = gang.spec.recovery.shrink_after_seconds if any(coming[name] < present[name] for name in present) else 0
-    return changed(
-        before or Size(),
-        attempt=gang.status.attempt,
-        time=gang.now,
-        roles=tuple(RoleSize(name=role.name, members=coming[role.name]) for role in small),
-        reason=", ".join(str(starts_smaller(one.name, coming[one.name], one.replicas, waited)) for one in small),
-    )
+    elastic = elastic_roles(gang.spec)
+    small = [role for role in elastic if coming[role.name] < role.replicas]
+    taken = any(with_quota(gang, role) < present[role.name] for role in elastic)
+    lost = not taken and any(coming[name] < present[name] for name in present)
+    waited, queue = gang.spec.recovery.shrink_after_seconds if lost else 0, gang.observed.queue.name if taken else ""
+    return smaller_size(gang, changed(before or Size(), asked_time=0.0, given_time=0.0), small, coming, waited, queue)
+
+
+def smaller_size(
+    gang: Gang, before: Size, small: Iterable[Role], sizes: Mapping[str, int], waited: int = 0, queue: str = ""
+) -> Size:
+    """The size from this attempt on. ``waited``: seconds for more members; ``queue``: the one that gives no more."""
+    roles = tuple([RoleSize(name=role.name, members=sizes[role.name]) for role in small])
+    texts = [str(starts_smaller(role.name, sizes[role.name], role.replicas, waited, queue)) for role in small]
+    return changed(before, attempt=gang.status.attempt, time=gang.now, roles=roles, reason=", ".join(texts))
 
 
 def started_anew(status: Status) -> Size | None:

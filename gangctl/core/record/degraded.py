@@ -26,7 +26,7 @@ from gangctl.core.facts import fitness, progress
 from gangctl.core.facts.evidence import Fault
 from gangctl.core.facts.fitness import counts_since, silent
 from gangctl.core.facts.gang import Gang
-from gangctl.core.policy import growth, pods, requests
+from gangctl.core.policy import growth, pods, quota, requests
 from gangctl.core.policy.cause import describe
 from gangctl.core.record.conditions import Warned, warned_of, warning
 from gangctl.words import warnings
@@ -106,7 +106,7 @@ def _rolling(gang: Gang) -> Warned | None:
 
 def _smaller(gang: Gang) -> Warned | None:
     """Fewer members than are wanted."""
-    text = growth.smaller(gang) if gang.is_smaller else None
+    text = (quota.smaller(gang) or growth.smaller(gang)) if gang.is_smaller else None
     if text is None:
         return None
     return Reason.SMALLER, text

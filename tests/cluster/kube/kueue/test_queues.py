@@ -14,7 +14,7 @@ from aiohttp import web
 from gangctl.cluster.errors import Retryable
 from gangctl.cluster.kube import queues
 from gangctl.core.facts.world import Queue
-from gangctl.core.policy.admission import QueueVerb, TellQueue
+from gangctl.core.policy.admission import PodsAsked, QueueVerb, TellQueue
 from tests.cluster.kube.fakeapi import FakeApi, serving, status
 from tests.cluster.kube.livecluster import FIRST, NODE, SETTINGS, LiveCluster
 from tests.cluster.kube.objects import UID, gang
@@ -196,3 +196,26 @@ async def test_a_gang_that_was_decided_about_while_nothing_was_known_is_woken(mo
         one.live.notified.clear()
         await until_async("the gang is woken", lambda: UID in one.live.notified)
         assert one.queue.known_since > since
+
+
+async def test_what_a_gang_grows_by_is_asked_for_on_its_own_nodes_and_given_back_alone() -> None:
+    async with kueue() as one:
+        flavor = {"metadata": {"uid": "f", "name": "pool-a"}, "spec": {"nodeLabels": {"pool": "a"}}}
+        await one.live.api.put("resourceflavors", flavor)
+        assigned = [{"name": "worker", "count": 2, "flavors": {"cpu": "pool-a"}}]
+        await one.admit(admission={"podSetAssignments": assigned})
+        first = one.queue.workload
+        assert first is not None
+        more = TellQueue(QueueVerb.GROW, pods=(PodsAsked("worker", 1, 1),))
+
+        async def ask() -> None:
+            await one.live.cluster.tell_queue(one.live.job, more)
+
+        await ask()
+        await ask()
+        (asked,) = one.queue.more
+        stored = next(found for (_, _, name), found in one.live.api.objects.items() if name == asked.name)
+        assert stored["spec"]["podSets"][0]["template"]["spec"]["nodeSelector"] == {"pool": "a"}
+        assert one.queue.workload == first
+        await one.live.cluster.tell_queue(one.live.job, TellQueue(QueueVerb.LEAVE, workload=asked.name))
+        assert (one.queue.workload, one.queue.more) == (first, ())

@@ -19,7 +19,7 @@ from gangctl.cluster.kube.workload import (
     status_change,
     workload_name,
 )
-from gangctl.core.policy.admission import QueueVerb
+from gangctl.core.policy.admission import PodsAsked, QueueVerb, TellQueue
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 EVICTED: list[dict[str, Any]] = [
@@ -104,7 +104,7 @@ def test_the_priority_is_written_as_the_version_has_it(version: str, expected: d
 
 
 def test_quota_is_given_back_once_and_only_if_the_queue_wants_it() -> None:
-    change = status_change(stored(EVICTED), QueueVerb.RELEASE, "it waits", NOW)
+    change = status_change(stored(EVICTED), TellQueue(QueueVerb.RELEASE, "it waits"), NOW)
     assert change is not None
     assert change["metadata"] == {"resourceVersion": "7"}
     assert change["status"]["admission"] is None
@@ -116,13 +116,13 @@ def test_quota_is_given_back_once_and_only_if_the_queue_wants_it() -> None:
         "Evicted": "True",
         "Requeued": "True",
     }
-    assert status_change(stored(change["status"]["conditions"]), QueueVerb.RELEASE, "it waits", NOW) is None
-    assert status_change(stored(EVICTED[:2]), QueueVerb.RELEASE, "it waits", NOW) is None
+    assert status_change(stored(change["status"]["conditions"]), TellQueue(QueueVerb.RELEASE, "it waits"), NOW) is None
+    assert status_change(stored(EVICTED[:2]), TellQueue(QueueVerb.RELEASE, "it waits"), NOW) is None
 
 
 def test_a_gang_that_was_evicted_for_another_reason_is_queued_again_when_the_queue_says_so() -> None:
     deactivated = [*EVICTED[:3], {**EVICTED[3], "reason": "Deactivated"}]
-    change = status_change(stored(deactivated), QueueVerb.RELEASE, "it waits", NOW)
+    change = status_change(stored(deactivated), TellQueue(QueueVerb.RELEASE, "it waits"), NOW)
     assert change is not None
     (requeued,) = (one for one in change["status"]["conditions"] if one["type"] == "Requeued")
     assert (requeued["status"], requeued["reason"]) == ("False", "Deactivated")
@@ -130,11 +130,11 @@ def test_a_gang_that_was_evicted_for_another_reason_is_queued_again_when_the_que
 
 @pytest.mark.parametrize("verb", [QueueVerb.SUCCEED, QueueVerb.FAIL, QueueVerb.READY])
 def test_what_was_told_is_not_told_again(verb: QueueVerb) -> None:
-    change = status_change(stored([]), verb, "x" * 2000, NOW)
+    change = status_change(stored([]), TellQueue(verb, "x" * 2000), NOW)
     assert change is not None
     (one,) = change["status"]["conditions"]
     assert len(one["message"]) == 1024
-    assert status_change(stored([one]), verb, "x", NOW) is None
+    assert status_change(stored([one]), TellQueue(verb, "x"), NOW) is None
 
 
 def test_a_pod_gets_the_nodes_of_its_flavors_and_what_checks_add() -> None:
@@ -189,3 +189,65 @@ def test_an_evicted_workload_admits_nothing_though_its_condition_says_so() -> No
     one = item.workload
     assert (one.admitted, one.reserved, one.evicted, one.ready, one.said) == (False, True, True, True, "to make room")
     assert item.owner == ""
+
+
+ELASTIC = {"replicas": 4, "spares": 1, "minReplicas": 2}
+KEEPS_THREE = TellQueue(QueueVerb.GIVE, pods=(PodsAsked("worker", 3),))
+
+
+def elastic() -> GangJob:
+    made = job()
+    tier = {"name": "s", "scope": "Shared", "reshardable": True, "source": {"type": "API"}}
+    roles = [{**made.spec.roles[0].model_dump(by_alias=True, exclude_none=True), **ELASTIC}]
+    spec = {"roles": roles, "checkpoint": {"tiers": [tier]}}
+    return GangJob.model_validate({**made.model_dump(by_alias=True, exclude_none=True), "spec": spec})
+
+
+def test_fewer_pods_are_enough_for_an_elastic_gang_unless_it_asks_for_a_topology() -> None:
+    (podset,) = new_workload(elastic(), "v1beta2", "q", None, {"worker": POD})["spec"]["podSets"]
+    assert (podset["count"], podset["minCount"]) == (5, 3)
+    annotations = {"kueue.x-k8s.io/podset-required-topology": "rack"}
+    pod = {**POD, "metadata": {**POD["metadata"], "annotations": annotations}}
+    (podset,) = new_workload(elastic(), "v1beta2", "q", None, {"worker": pod})["spec"]["podSets"]
+    assert "minCount" not in podset
+
+
+def test_what_a_gang_grows_by_is_asked_for_by_another_workload() -> None:
+    more = (PodsAsked("worker", 2, 1),)
+    made = new_workload(elastic(), "v1beta2", "q", None, {"worker": POD}, more)
+    (podset,) = made["spec"]["podSets"]
+    assert (podset["count"], podset["minCount"]) == (2, 1)
+    assert made["metadata"]["name"] == f"{workload_name(elastic())}-0"
+    item = WORKLOADS.item(json.dumps({**made, "metadata": {**made["metadata"], "uid": "w"}}).encode())
+    assert item is not None
+    assert item.workload.pods == {"worker": 2}
+
+
+def admitted(back: int = 0) -> dict[str, Any]:
+    """A Workload of five pods, of which Kueue has admitted four."""
+    assigned = [{"name": "worker", "count": 4, "flavors": {"cpu": "f"}}]
+    body = stored(EVICTED[:2])
+    body["spec"] = {"podSets": [{"name": "worker", "count": 5}]}
+    given = {"reclaimablePods": [{"name": "worker", "count": back}]} if back else {}
+    body["status"] |= {"admission": {"podSetAssignments": assigned}, **given}
+    return body
+
+
+@pytest.mark.parametrize(("back", "left"), [(0, 4), (1, 4), (2, 3)])
+def test_quota_counts_as_kueue_counts_it(back: int, left: int) -> None:
+    """Kueue takes what is given back off what was asked for, not off what was admitted."""
+    item = WORKLOADS.item(json.dumps(admitted(back)).encode())
+    assert item is not None
+    assert item.workload.pods == {"worker": left}
+
+
+def test_what_a_gang_keeps_is_told_once_as_what_it_gives_back() -> None:
+    change = status_change(admitted(), KEEPS_THREE, NOW)
+    assert change == {
+        "metadata": {"resourceVersion": "7"},
+        "status": {"reclaimablePods": [{"name": "worker", "count": 2}]},
+    }
+    assert status_change(admitted(2), KEEPS_THREE, NOW) is None
+    released = status_change(stored(EVICTED), TellQueue(QueueVerb.RELEASE), NOW)
+    assert released is not None
+    assert released["status"]["reclaimablePods"] is None, "it asks for all again"
