@@ -10,7 +10,7 @@ started anew and gets the state from a survivor. The final loss is the same to t
 import os
 import time
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -20,14 +20,14 @@ from train_torch import batch, options, save, say
 import gangclient.pytorch
 
 
-def new_state() -> Dict[str, Any]:
+def new_state() -> dict[str, Any]:
     """Make the state of the beginning."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(2, 32), nn.Tanh(), nn.Linear(32, 1))
     return {"model": model, "optimizer": torch.optim.Adam(model.parameters(), lr=3e-3)}
 
 
-def load(state: Dict[str, Any], restore: gangclient.Restore) -> None:
+def load(state: dict[str, Any], restore: gangclient.Restore) -> None:
     """Load a checkpoint."""
     saved = torch.load(Path(restore.path) / "state.pt", weights_only=True)
     for name, one in state.items():

@@ -1,7 +1,7 @@
 """Decide which state a process holds whole, and who gives it to whom. Pure.
 
-The rule: ``step`` is that of the whole state, and None while the state changes. A process offers it as it parks, and only
-if it belongs to this attempt's history::
+The rule: ``step`` is that of the whole state, and None while the state changes. A process offers it as it parks, and
+only if it belongs to this attempt's history::
 
     offered  <=>  the state is whole, and this attempt has begun from it or restores just this step from processes
 

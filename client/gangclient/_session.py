@@ -41,6 +41,7 @@ _log = logging.getLogger("gangclient")
 Callback = Union[Callable[[Event], object], Iterable[Callable[[Event], object]]]
 Hook = Union[Callable[[], object], Iterable[Callable[[], object]]]
 
+
 class Kept(Protocol):
     """State that survives a stop."""
 

@@ -1,4 +1,4 @@
-"""For a training loop in PyTorch: checkpoints by torch.distributed.checkpoint, state that survives, no waiting for peers.
+"""For a training loop in PyTorch: checkpoints, state that survives a restart, and no waiting for a lost peer.
 
 The parts of a loop::
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,9 +16,12 @@ from e2e.frameworks.examples import EXAMPLES
 from e2e.versions.test_versions import CLIENT, SECONDS, python
 from gangctl.cluster.local import process
 from tests.cli.here import Here, Running, here, manifest
+from tests.ports import free_port
 from tests.wait import until
 
 STEPS = 400
+PATIENT = {"stopGracePeriodSeconds": 60}
+"""A rank leaves a collective when the next one has closed its group; on a machine that is busy that takes a second."""
 TIERS = [
     {"name": "live", "scope": "Process", "source": {"type": "API"}},
     {
@@ -25,6 +30,24 @@ TIERS = [
         "source": {"type": "Directory", "layout": "Pattern", "pattern": "step-{step}", "complete": "DONE"},
     },
 ]
+COLLECTIVE = """
+import datetime, os, sys, threading, time
+import torch.distributed as dist, torch
+rank, ends, aborts = int(os.environ["RANK"]), sys.argv[1] == "ends", sys.argv[1] == "aborts"
+dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=60 if ends else 8))
+dist.barrier()
+if rank == 1:
+    print("waits", flush=True)
+    sys.stdin.read()
+    os._exit(9)
+began = time.monotonic()
+if aborts:
+    threading.Timer(0.5, dist.distributed_c10d._get_default_group().abort).start()
+try:
+    dist.all_reduce(torch.ones(1))
+except RuntimeError as error:
+    print("Connection closed" if "closed by peer" in str(error) else "Timed out" if "Timed out" in str(error) else error)
+"""
 MIXED = f"""
 import os, runpy, sys
 from contextlib import contextmanager
@@ -55,7 +78,7 @@ def training(folder: Path, script: tuple[str, ...]) -> Iterator[tuple[Here, Runn
     checkpoints = str(folder / "checkpoints")
     tiers: list[dict[str, Any]] = [TIERS[0], {**TIERS[1], "source": {**TIERS[1]["source"], "directory": checkpoints}}]
     flags = ("--steps", str(STEPS), "--save-every", "50", "--directory", checkpoints)
-    document = manifest((str(python("torchft")), *script, *flags), checkpoint={"tiers": tiers})
+    document = manifest((str(python("torchft")), *script, *flags), checkpoint={"tiers": tiers}, recovery=PATIENT)
     container = document["spec"]["roles"][0]["template"]["spec"]["containers"][0]
     container["env"] = [{"name": "PYTHONPATH", "value": str(CLIENT)}]
     with here(folder) as one:
@@ -99,3 +122,26 @@ def test_a_step_that_only_one_rank_has_applied_is_given_to_the_others(undisturbe
     assert point is not None
     assert (point.tier, point.step) == ("live", 60)
     assert loss(run) == undisturbed
+
+
+@pytest.mark.parametrize(
+    ("way", "words"), [("ends", "Connection closed"), ("hangs", "Timed out"), ("aborts", "Timed out")]
+)
+def test_a_collective_of_gloo_ends_by_a_dead_peer_or_its_timeout_and_not_by_abort(way: str, words: str) -> None:
+    ranks = []
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
+    for rank in range(2):
+        command = [str(python("torchft")), "-c", COLLECTIVE, way]
+        environment = {**os.environ, **shared, "RANK": str(rank)}
+        ranks.append(
+            subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        )
+    waiting, peer = ranks
+    if way == "ends":
+        assert peer.stdout is not None
+        assert peer.stdout.readline() == "waits\n"
+        peer.kill()
+    said, _ = waiting.communicate(timeout=SECONDS)
+    peer.kill()
+    peer.communicate()
+    assert said.strip() == words

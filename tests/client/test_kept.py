@@ -1,4 +1,4 @@
-"""Ranks that keep their states, against an adversary: it chooses who applies a step, who dies, and where each is stopped.
+"""Ranks that keep their states, against an adversary: it chooses who applies a step, who dies, who is stopped where.
 
 A state is the list of the attempts that made its steps, so two states are equal only if their whole histories are. The
 controller is the core's rule: the newest step that a rank offered as it left the attempt that ran last.
