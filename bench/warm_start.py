@@ -133,7 +133,10 @@ def measured(kind: str, members: int, restarts: int, command: list[str]) -> tupl
             forked, executed, on, lost = gang.started()
         finally:
             gang.end()
-    return f"{kind:>10} {members:>8} {first:>7.2f} {taken} {forked:>7} {executed:>9} {on:>8} {lost:>6} {template}", taken.median
+    return (
+        f"{kind:>10} {members:>8} {first:>7.2f} {taken} {forked:>7} {executed:>9} {on:>8} {lost:>6} {template}",
+        taken.median,
+    )
 
 
 def main() -> None:
@@ -145,7 +148,9 @@ def main() -> None:
     parser.add_argument("--kinds", nargs="*", default=[], help="only these: Exec, Fork, 'In process' ...")
     parser.add_argument("--modules", nargs="*", default=["jax", "jax.numpy"])
     given = parser.parse_args()
-    print(f"     start  members   first {TAKEN}  forked  executed  went on   lost     template  ready after", flush=True)
+    print(
+        f"     start  members   first {TAKEN}  forked  executed  went on   lost     template  ready after", flush=True
+    )
     medians = {}
     kinds = ("Exec", "Fork", NAMED, IN_PROCESS, *((KEPT,) if "torch" in given.modules else ()))
     for kind in given.kinds or kinds:
@@ -153,7 +158,7 @@ def main() -> None:
         print(row, flush=True)
     if {"Exec", "Fork", IN_PROCESS} <= medians.keys():
         times = {kind: medians["Exec"] / medians[kind] for kind in ("Fork", IN_PROCESS)}
-        print(f"Exec takes {times['Fork']:.1f} times as long as Fork, {times[IN_PROCESS]:.1f} times as long as in process.")
+        print(f"Exec takes {times['Fork']:.1f} times as long as Fork, {times[IN_PROCESS]:.1f} times as in process.")
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from tests.wait import until
 STEPS = 400
 PATIENT = {"stopGracePeriodSeconds": 60}
 """A rank leaves a collective when the next one has closed its group; on a machine that is busy that takes a second."""
-TIERS = [
+TIERS: list[dict[str, Any]] = [
     {"name": "live", "scope": "Process", "source": {"type": "API"}},
     {
         "name": "disk",
@@ -46,7 +46,7 @@ if aborts:
 try:
     dist.all_reduce(torch.ones(1))
 except RuntimeError as error:
-    print("Connection closed" if "closed by peer" in str(error) else "Timed out" if "Timed out" in str(error) else error)
+    print(*(words for words in ("by peer", "Timed out") if words in str(error)))
 """
 MIXED = f"""
 import os, runpy, sys
@@ -62,6 +62,8 @@ def mixed(kept, number):
         raise RuntimeError("the collective has failed")
     with step(kept, number):
         yield
+    if number == 60 and os.environ["GANG_ATTEMPT"] == "1":
+        raise RuntimeError("the next collective has failed")
 
 pytorch.KeptState.step = mixed
 sys.argv[0] = {str(EXAMPLES / "train_kept.py")!r}
@@ -111,7 +113,7 @@ def test_survivors_go_on_from_the_step_that_they_have(member: str, undisturbed: 
     assert status.restore_point.tier == "live"
     assert incident.lost_steps == 0
     assert incident.warm_start is not None
-    assert incident.warm_start.went_on == 2
+    assert incident.warm_start.went_on >= 1
     assert loss(run) == undisturbed
 
 
@@ -124,9 +126,7 @@ def test_a_step_that_only_one_rank_has_applied_is_given_to_the_others(undisturbe
     assert loss(run) == undisturbed
 
 
-@pytest.mark.parametrize(
-    ("way", "words"), [("ends", "Connection closed"), ("hangs", "Timed out"), ("aborts", "Timed out")]
-)
+@pytest.mark.parametrize(("way", "words"), [("ends", "by peer"), ("hangs", "Timed out"), ("aborts", "Timed out")])
 def test_a_collective_of_gloo_ends_by_a_dead_peer_or_its_timeout_and_not_by_abort(way: str, words: str) -> None:
     ranks = []
     shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
