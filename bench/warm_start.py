@@ -1,7 +1,7 @@
 """From a fault to the last rank's first training step in local mode: executed, forked, and in the same process.
 
     python -m bench.warm_start                       4 members, 8 restarts of each kind, JAX
-    python -m bench.warm_start --modules torch --python /usr/bin/python3
+    python -m bench.warm_start --modules torch --python /usr/bin/python3 [--kinds Fork "In process" "Kept state"]
 
 Gangs of real processes under `gangctl run`, one after the other, with the script of bench/first_step.py. Workers are
 killed one after the other, each of another member. With Fork, the first kill waits until every member has a template;
@@ -32,6 +32,8 @@ NAMED = "Fork named"
 """Fork, and the modules that the script imports are named in the manifest."""
 IN_PROCESS = "In process"
 """The script calls gangclient.run, and the rank that was killed is forked."""
+KEPT = "Kept state"
+"""As well, and survivors go on from the step that they have (PyTorch only)."""
 SETTLED_SECONDS = 0.5
 """Pause between two restarts: steps are reported, and what the start has left to do is done."""
 
@@ -39,8 +41,8 @@ SETTLED_SECONDS = 0.5
 def manifest(kind: str, steps: Steps, python: str, modules: list[str]) -> dict[str, Any]:
     """A gang whose start is of this kind."""
     env = [{"name": "JAX_PLATFORMS", "value": "cpu"}, {"name": "USE_LIBUV", "value": "0"}]
-    options = ["--in-process"] if kind == IN_PROCESS else []
-    start: dict[str, Any] = {"type": "Fork" if kind == IN_PROCESS else kind.partition(" ")[0]}
+    options = {IN_PROCESS: ["--in-process"], KEPT: ["--kept"]}.get(kind, [])
+    start: dict[str, Any] = {"type": "Fork" if options else kind.partition(" ")[0]}
     if kind == NAMED:
         start["preload"] = {"type": "Modules", "modules": modules}
     command = steps.command(python, str(steps.folder), modules, options)
@@ -51,7 +53,9 @@ def manifest(kind: str, steps: Steps, python: str, modules: list[str]) -> dict[s
         "start": start,
         "template": {"spec": {"containers": [container]}},
     }
-    spec = {"roles": [role], "recovery": {"budget": {"type": "Unlimited"}, "replaceAfter": 100}}
+    spec: dict[str, Any] = {"roles": [role], "recovery": {"budget": {"type": "Unlimited"}, "replaceAfter": 100}}
+    if kind == KEPT:
+        spec["checkpoint"] = {"tiers": [{"name": "live", "scope": "Process", "source": {"type": "API"}}]}
     return {"apiVersion": "gangctl.io/v1alpha1", "kind": "GangJob", "metadata": {"name": NAME}, "spec": spec}
 
 
@@ -99,11 +103,13 @@ class Gang:
         time.sleep(SETTLED_SECONDS)
         return took
 
-    def started(self) -> tuple[int, int, int]:
-        """How many processes the newest incident has forked and executed, and how many have gone on."""
+    def started(self) -> tuple[int, int, int, str]:
+        """How many processes the newest incident has forked and executed, how many went on, and lost steps."""
         status = json.loads((self.state / "gangs" / NAME / "gangjob.json").read_text())["status"]
-        warm: dict[str, int] = next((one["warmStart"] for one in status["incidents"] if "warmStart" in one), {})
-        return warm.get("forked", 0), warm.get("executed", 0), warm.get("wentOn", 0)
+        newest: dict[str, Any] = next((one for one in status["incidents"] if "warmStart" in one), {})
+        warm: dict[str, int] = newest.get("warmStart", {})
+        lost = str(newest.get("lostSteps", "-"))
+        return warm.get("forked", 0), warm.get("executed", 0), warm.get("wentOn", 0), lost
 
     def end(self) -> None:
         """End the gang, and wait for it."""
@@ -124,10 +130,13 @@ def measured(kind: str, members: int, restarts: int, command: list[str]) -> tupl
                 sizes = gang.templates()
                 template = f"{max(sizes) >> 20:>8} MiB {time.monotonic() - began:>8.1f} s"
             taken = Taken([gang.restart(at % members) for at in range(restarts)])
-            forked, executed, on = gang.started()
+            forked, executed, on, lost = gang.started()
         finally:
             gang.end()
-    return f"{kind:>10} {members:>8} {first:>7.2f} {taken} {forked:>7} {executed:>9} {on:>8} {template}", taken.median
+    return (
+        f"{kind:>10} {members:>8} {first:>7.2f} {taken} {forked:>7} {executed:>9} {on:>8} {lost:>6} {template}",
+        taken.median,
+    )
 
 
 def main() -> None:
@@ -136,15 +145,20 @@ def main() -> None:
     parser.add_argument("--members", type=int, default=4)
     parser.add_argument("--restarts", type=int, default=8)
     parser.add_argument("--python", default=sys.executable, help="interpreter of the workers")
+    parser.add_argument("--kinds", nargs="*", default=[], help="only these: Exec, Fork, 'In process' ...")
     parser.add_argument("--modules", nargs="*", default=["jax", "jax.numpy"])
     given = parser.parse_args()
-    print(f"     start  members   first {TAKEN}  forked  executed  went on     template  ready after", flush=True)
+    print(
+        f"     start  members   first {TAKEN}  forked  executed  went on   lost     template  ready after", flush=True
+    )
     medians = {}
-    for kind in ("Exec", "Fork", NAMED, IN_PROCESS):
+    kinds = ("Exec", "Fork", NAMED, IN_PROCESS, *((KEPT,) if "torch" in given.modules else ()))
+    for kind in given.kinds or kinds:
         row, medians[kind] = measured(kind, given.members, given.restarts, [given.python, *given.modules])
         print(row, flush=True)
-    times = {kind: medians["Exec"] / medians[kind] for kind in ("Fork", IN_PROCESS)}
-    print(f"Exec takes {times['Fork']:.1f} times as long as Fork, {times[IN_PROCESS]:.1f} times as long as in process.")
+    if {"Exec", "Fork", IN_PROCESS} <= medians.keys():
+        times = {kind: medians["Exec"] / medians[kind] for kind in ("Fork", IN_PROCESS)}
+        print(f"Exec takes {times['Fork']:.1f} times as long as Fork, {times[IN_PROCESS]:.1f} times as in process.")
 
 
 if __name__ == "__main__":

@@ -42,9 +42,14 @@ def framework(adapter: str, module: str, package: str, oldest: str) -> Any:
 
 
 def api_tiers() -> List[str]:
-    """The names of the job's tiers with source API, from the environment; [] outside of gangctl."""
+    """The names of the job's tiers with source API that take files, from the environment; [] outside of gangctl."""
     tiers = (one.partition("=") for one in os.environ.get("GANG_CHECKPOINT_TIERS", "").split(","))
-    return [name for name, _, source in tiers if source == "API"]
+    return [name for name, _, source in tiers if source == "API" and name != process_tier()]
+
+
+def process_tier() -> str:
+    """The name of the job's tier with scope Process; empty if there is none."""
+    return os.environ.get("GANG_PROCESS_TIER", "")
 
 
 def leave_at_once(stop: Event) -> None:

@@ -21,7 +21,7 @@ import time
 import traceback
 from functools import partial
 from types import FrameType
-from typing import Any, Callable, Dict, Iterable, List, Optional, Set, Tuple, TypeVar, Union
+from typing import Any, Callable, Dict, Iterable, List, Optional, Protocol, Set, Tuple, TypeVar, Union
 
 from gangclient import _client
 from gangclient._client import Client, Event, connect
@@ -40,6 +40,15 @@ _OURS = __file__.rpartition(os.sep)[0]
 _log = logging.getLogger("gangclient")
 Callback = Union[Callable[[Event], object], Iterable[Callable[[Event], object]]]
 Hook = Union[Callable[[], object], Iterable[Callable[[], object]]]
+
+
+class Kept(Protocol):
+    """State that survives a stop."""
+
+    def offer(self, gang: Client) -> None:
+        """Register the step that it has, as its attempt is left."""
+
+
 AT_PROGRESS = "at_progress"
 AT_ONCE = "at_once"
 _inside: Optional[int] = None
@@ -68,12 +77,14 @@ class Session:
         echo_seconds: float,
         *,
         at_once: bool,
+        offer: Optional[Callable[[Client], object]] = None,
     ) -> None:
         """As for ``gangclient.run``."""
         self._abort = abort
         self._finalize = finalize
         self._echo_seconds = echo_seconds
         self._at_once = at_once
+        self._offer = offer
         self._attempt = 0
         self._clients: List[Client] = []  # Those of this attempt: that of ``train``, and those of frameworks' adapters.
         self._helpers = Helpers()
@@ -99,7 +110,7 @@ class Session:
                 results = self._results(train, gang)
                 if results:
                     return results[0]
-                reason = self._leave(threads)
+                reason = self._leave(gang, threads)
                 following = channel.park(self._attempt)
                 for name in following.without:
                     os.environ.pop(name, None)
@@ -146,10 +157,12 @@ class Session:
         self._entered = True
         return train(gang)
 
-    def _leave(self, threads: Set[threading.Thread]) -> str:
+    def _leave(self, gang: Client, threads: Set[threading.Thread]) -> str:
         """End what ``train`` has left behind; returns why the attempt was stopped."""
         if self._aborting is not None:
             self._aborting.join()
+        if self._offer is not None:
+            self._offer(gang)
         while self._clients:
             self._clients.pop().close()
         for hook in self._finalize if self._entered else ():
@@ -278,6 +291,7 @@ def run(
     finalize: Hook = (),
     interrupt: str = AT_PROGRESS,
     echo_seconds: float = 1.0,
+    kept: Optional[Kept] = None,
 ) -> Result:
     """Call ``train(gang)`` in each attempt, in this same process; returns what it returns.
 
@@ -293,6 +307,7 @@ def run(
             wherever the main thread runs or waits in Python, when ``abort`` has returned.
         echo_seconds: an exception of ``train`` leaves the process only if no stop comes within so many seconds: it may
             be an echo of a peer's fault.
+        kept: state that survives, such as :class:`gangclient.pytorch.KeptState`; it is offered to the next attempt.
 
     Raises:
         RuntimeError: it is called in another thread than the main thread, or inside of another ``run``.
@@ -309,7 +324,10 @@ def run(
     try:
         ours = find_channel() if os.environ.get("GANG_SOCKET") else None
         if ours is not None:
-            session = Session(_listed(abort), _listed(finalize), echo_seconds, at_once=interrupt == AT_ONCE)
+            offer = None if kept is None else kept.offer
+            session = Session(
+                _listed(abort), _listed(finalize), echo_seconds, at_once=interrupt == AT_ONCE, offer=offer
+            )
             return session.run(train, partial(Channel, ours))
         if os.environ.get("GANG_SOCKET"):
             _log.info(

@@ -1,4 +1,4 @@
-"""For a training loop in PyTorch: checkpoints by torch.distributed.checkpoint, and no waiting for a lost peer.
+"""For a training loop in PyTorch: checkpoints, state that survives a restart, and no waiting for a lost peer.
 
 The parts of a loop::
 
@@ -21,15 +21,18 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Callable, Dict, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, Tuple, Union
 
-from gangclient import _frameworks
+from gangclient import GangError, _frameworks
 from gangclient._client import Client, Restore
-from gangclient._frameworks import api_tiers, framework
+from gangclient._frameworks import api_tiers, framework, process_tier
+from gangclient._kept import Holding, givers
 
 OLDEST = "2.6"
+OFFER_SECONDS = 1.0
+"""For the sidecar to take a step that survives. Without it the gang goes back to a checkpoint."""
 leave_at_once = _frameworks.leave_at_once
 """For ``gang.on_stop``."""
 StateDict = Dict[str, Any]
@@ -83,6 +86,96 @@ def load(state: StateDict, restore: Restore) -> None:
         torch.distributed.checkpoint.api.CheckpointException: it can't be loaded.
     """
     _dcp().load(state, checkpoint_id=restore.path)
+
+
+def join(gang: Client, backend: str, **options: Any) -> None:
+    """Join the process group of this attempt: ``init_process_group``, with keys that name the gang and the attempt.
+
+    A rank of an older attempt, or of another gang that had the same port, can't get into it: it looks for other keys.
+
+    Args:
+        gang: the client of this rank.
+        backend: as ``torch.distributed.init_process_group`` takes it.
+        options: others that it takes, such as ``timeout``.
+    """
+    c10d: Any = framework("gangclient.pytorch", "torch.distributed.distributed_c10d", "torch", OLDEST)
+    store, rank, size = next(c10d.rendezvous("env://"))
+    store = c10d.PrefixStore(f"gangctl/{os.environ.get('GANG_UID', '')}/{gang.number}", store)
+    c10d.init_process_group(backend, store=store, rank=rank, world_size=size, **options)
+
+
+class KeptState:
+    """State that is equal on all ranks, and goes on with the processes that survive a restart.
+
+    For ``kept`` of ``gangclient.run``, where the GangJob has a tier with scope Process. A rank that is new, or has not
+    made the step that others have, gets the state from one of them. Without such a tier, each attempt makes it anew.
+    """
+
+    def __init__(self, new: Callable[[], StateDict]) -> None:
+        """``new`` makes the state of the beginning, by names: what has ``state_dict`` and ``load_state_dict``."""
+        self._new = new
+        self._holding = Holding()
+        self.state: StateDict = {}
+
+    def begin(self, gang: Client, load: Callable[[StateDict, Restore], object]) -> int:
+        """Return the step that the attempt begins after; ``state`` has it then. Every rank calls it, in its group.
+
+        Args:
+            gang: the client of this rank.
+            load: loads a checkpoint into ``state``, where the restore point is one.
+
+        Raises:
+            GangError: no process has the restore point any more (``StateLost``). Let it end the process: the next
+                attempt takes a checkpoint.
+        """
+        restore, has = gang.restore, self._holding.has(gang.restore, process_tier())
+        self._holding.step = None
+        if not has:
+            self.state = self._new()
+        if restore is not None and restore.tier == process_tier():
+            with gang.loading():
+                self._exchange(restore, has=has)
+        elif restore is not None:
+            with gang.loading():
+                load(self.state, restore)
+        step = 0 if restore is None else restore.step
+        self._holding.begin(gang.number, step)
+        return step
+
+    @contextmanager
+    def step(self, number: int) -> Iterator[None]:
+        """Enclose what changes the state to that of this step, after all that waits for other ranks."""
+        self._holding.step = None
+        yield
+        self._holding.step = number
+
+    def offer(self, gang: Client) -> None:
+        """Register the step that the state has: ``gangclient.run`` calls it as the attempt is left."""
+        tier = process_tier()
+        step = self._holding.offered(gang.number, gang.restore, tier) if tier else None
+        if step is not None:
+            gang.checkpoint_completed(step, tier, deadline=OFFER_SECONDS)
+
+    def _exchange(self, restore: Restore, *, has: bool) -> None:
+        dist: Any = framework("gangclient.pytorch", "torch.distributed", "torch", OLDEST)
+        having = [False] * dist.get_world_size()
+        dist.all_gather_object(having, has)
+        try:
+            plan, own = givers(having), dist.get_rank()
+        except ValueError:
+            raise GangError(
+                "StateLost",
+                f"no process that had made step {restore.step} is left; this process should end, and the next attempt "
+                "starts from a checkpoint",
+            ) from None
+        for rank, giver in plan.items():
+            if giver == own:
+                dist.send_object_list([{name: one.state_dict() for name, one in self.state.items()}], dst=rank)
+        if not has:
+            given: Any = [None]
+            dist.recv_object_list(given, src=plan[own])
+            for name, one in self.state.items():
+                one.load_state_dict(given[0][name])
 
 
 def leave() -> None:

@@ -213,8 +213,8 @@ class Tier(Model):
 
     constraints = (
         Constraint(
-            "a tier with scope Member or Peers needs source type API, because only the members' own framework knows "
-            "which checkpoints they hold",
+            "a tier with scope Member, Peers or Process needs source type API, because only the framework knows "
+            "which checkpoints the members hold",
             lambda tier: tier.scope == "Shared" or isinstance(tier.source, ApiSource),
             "self.scope == 'Shared' || self.source.type == 'API'",
             ("source.type", "scope"),
@@ -229,9 +229,10 @@ class Tier(Model):
 
     name: TierName
     """Name of the tier, unique in the gang. The framework uses it to register a checkpoint."""
-    scope: Literal["Shared", "Peers", "Member"]
+    scope: Literal["Shared", "Peers", "Member", "Process"]
     """Shared: every member can read the tier. Member: only the member that wrote the checkpoint; lost with the pod.
-    Peers: as Member, but members keep copies of each other's parts (gangclient.memory)."""
+    Peers: as Member, but members keep copies of each other's parts (gangclient.memory). Process: the state of processes
+    that survive a restart, equal on all ranks (gangclient.pytorch.KeptState); one is enough."""
     source: Annotated[DirectorySource | ApiSource, Field(discriminator="type")]
     """How gangctl finds complete steps."""
     reshardable: bool = False
@@ -259,9 +260,12 @@ class CheckpointSpec(Model):
             ("tiers",),
         ),
         Constraint(
-            "only one tier may have scope Peers: a rank keeps its parts in one memory",
-            lambda checkpoint: sum(one.scope == "Peers" for one in checkpoint.tiers) <= 1,
-            "self.tiers.filter(tier, tier.scope == 'Peers').size() <= 1",
+            "only one tier may have scope Peers, and one scope Process: a rank keeps its parts in one memory",
+            lambda checkpoint: all(
+                sum(one.scope == scope for one in checkpoint.tiers) <= 1 for scope in ("Peers", "Process")
+            ),
+            "self.tiers.filter(tier, tier.scope == 'Peers').size() <= 1 && "
+            "self.tiers.filter(tier, tier.scope == 'Process').size() <= 1",
             ("tiers", "scope"),
         ),
     )
@@ -273,8 +277,8 @@ class CheckpointSpec(Model):
     restore: RestoreSpec = Field(default_factory=RestoreSpec)
     """Which checkpoints a restart may load."""
     tiers: Annotated[tuple[Tier, ...], Field(min_length=1, max_length=4)]
-    """Storage tiers. The newest step that every rank can load is used; for the same step, a Member or Peers tier is
-    preferred."""
+    """Storage tiers. The newest step that every rank can load is used; for the same step, a Member,
+    Peers or Process tier is preferred."""
 
 
 # Progress: how it is measured, and when missing progress counts as a hang.

@@ -22,7 +22,7 @@ from gangctl.core.facts.world import Observed
 from gangctl.core.policy import launch
 from gangctl.core.policy.cause import judge_fault
 from gangctl.core.policy.recovery import level_of
-from gangctl.core.policy.restore import peers_tier
+from gangctl.core.policy.restore import tier_with
 from gangctl.core.policy.rules import Verdict, verdict
 from gangctl.words.text import counted, listed
 from gangsidecar.wire import Phase, Report
@@ -178,7 +178,7 @@ def _success(job: GangJob) -> str:
 
 def _status(job: GangJob, point: RestorePoint | None) -> Status:
     base = job.spec.network.base_port
-    memory = base + 1 if peers_tier(job.spec) is not None else None
+    memory = base + 1 if tier_with(job.spec, "Peers") is not None else None
     masters = tuple(
         Master(process_group=one.name, address=f"<address of {one.master}>", port=base, memory_port=memory)
         for one in groups(job)

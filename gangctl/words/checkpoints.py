@@ -85,6 +85,8 @@ def registrations_looked_for(scope: str) -> str:
             return "registered by every rank in its current pod"
         case "Peers":
             return "of every rank, in the memory of a pod that runs"
+        case "Process":
+            return "in a process of each process group that has survived the stop"
         case _:
             return "registered by every rank"
 

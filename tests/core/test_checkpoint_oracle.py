@@ -32,11 +32,12 @@ SPEC: dict[str, Any] = {
             {"name": "store", "scope": "Shared", "source": {"type": "API"}},
             {"name": "ram", "scope": "Member", "source": {"type": "API"}},
             {"name": "near", "scope": "Peers", "source": {"type": "API"}},
+            {"name": "live", "scope": "Process", "source": {"type": "API"}},
         ]
     },
 }
 JOB = GangJob.model_validate({**MANIFEST, "spec": SPEC})
-SHARED, MEMBER, PEERS = JOB.spec.checkpoint.tiers if JOB.spec.checkpoint is not None else ()
+SHARED, MEMBER, PEERS, PROCESS = JOB.spec.checkpoint.tiers if JOB.spec.checkpoint is not None else ()
 RANKS = {"worker-0": (0,), "worker-1": (1,), "actor-0": (0, 1)}
 """Two process groups: each counts its ranks from 0."""
 GROUPS = (("worker-0", "worker-1"), ("actor-0",))
@@ -77,7 +78,7 @@ def _reports(draw: DrawFn, member: str, incarnation: int, uid: str) -> Report:
     attempt = draw(st.sampled_from(ATTEMPTS))
     told: list[Checkpoint] = []
     gone: list[Dropped] = []
-    parts = [*product(("store", "ram"), STEPS, own), *product(("near",), STEPS, (0, 1))]
+    parts = [*product(("store", "ram", "live"), STEPS, own), *product(("near",), STEPS, (0, 1))]
     for tier, step, rank in parts:
         what = draw(st.sampled_from("ssssssod-"))
         saved = attempt if what == "s" else draw(st.sampled_from(ATTEMPTS))
@@ -172,6 +173,26 @@ def peers_steps(gang: Gang) -> set[int]:
     return found
 
 
+def process_steps(gang: Gang) -> set[int]:
+    """In each group, some member that runs a place has registered the step in the attempt that ran last."""
+    held = {one.place: one.member for one in gang.status.ranks}
+    current = {one.member: one.incarnation for one in gang.status.replaced}
+    pods = {(heard.report.member, heard.report.incarnation): heard.report for heard in gang.observed.heard}
+    found = set(STEPS)
+    for group in GROUPS:
+        members = [held.get(place, place) for place in group]
+        found &= {
+            one.step
+            for name in members
+            for one in pods[name, current.get(name, 0)].checkpoints
+            if one.tier == "live"
+            and one.attempt >= gang.status.started_attempt
+            and not one.earlier_boot
+            and not _undone(gang, one.step, one.attempt)
+        }
+    return found
+
+
 def _sums(numbers: list[int]) -> list[int]:
     """Each step beyond the one before: what a lineage cannot shorten."""
     return list(accumulate(numbers))
@@ -183,6 +204,7 @@ def test_the_core_agrees_on_which_registered_steps_exist(gang: Gang) -> None:
     assert {one.step for one in checkpoints.of_all_ranks(gang, SHARED)} == shared_steps(gang)
     assert {one.step for one in checkpoints.of_every_member(gang, MEMBER, gang.holders)} == member_steps(gang)
     assert {one.step for one in checkpoints.of_every_member(gang, PEERS, gang.holders)} == peers_steps(gang)
+    assert {one.step for one in checkpoints.of_every_member(gang, PROCESS, gang.holders)} == process_steps(gang)
 
 
 @STATES

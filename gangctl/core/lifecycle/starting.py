@@ -168,7 +168,7 @@ def _is_partial(gang: Gang) -> bool:
 
 def _masters(gang: Gang, assignment: dict[str, str]) -> tuple[Master, ...]:
     """Rank 0 of each process group, with ports that it found free and no other group on the same address takes."""
-    in_memory = restore.peers_tier(gang.spec) is not None
+    in_memory = restore.tier_with(gang.spec, "Peers") is not None
     taken: set[tuple[str, int]] = set()
     masters: list[Master] = []
     for group, places in number_places(gang.roles).groups.items():

@@ -12,6 +12,14 @@ newest complete steps are kept in the status, since a lost pod takes its registr
 drops a step erases it there. Parts that an attempt of another size has written don't count; what was complete then in a
 Shared tier is kept, and any size loads it. A step of which any part is missing, undone or dropped must not count.
 
+A Process tier is the state of processes that survive the stop. Each rank of a group has all of it:
+
+    complete(s) = some rank of every process group has registered step s in the attempt that ran last
+
+A rank registers as it parks. One that has applied the optimizer's step has passed the collective that all ranks of that
+step were in, so its state is that of an undisturbed run, and those that have not applied it get it from this rank. What
+a rank registered in an earlier attempt is no longer what its process has, and must not count.
+
 Checkpoint layouts: how frameworks name a step's folder or file, and which file in the folder they write last.
 
 Lineage: which checkpoints belong to the gang's history.
@@ -159,8 +167,14 @@ def up_to(steps: tuple[_Step, ...], last: int | None) -> tuple[_Step, ...]:
 def _complete(gang: Gang, tier: Tier, sources: _Sources) -> list[RecordedStep]:
     """The steps of which every rank has its part, newest first."""
     name = tier.name
-    kinds = _kinds_among_peers(gang, tier, sources) if tier.scope == "Peers" else _kinds(gang, tier, sources)
-    line, since = gang.status.lineage, 0 if gang.status.size is None else gang.status.size.attempt
+    match tier.scope:
+        case "Process":
+            kinds, since = _kinds_of_groups(gang, tier, sources), gang.status.started_attempt
+        case "Peers":
+            kinds, since = _kinds_among_peers(gang, tier, sources), _sized_at(gang)
+        case _:
+            kinds, since = _kinds(gang, tier, sources), _sized_at(gang)
+    line = gang.status.lineage
     found = dict[int, int]()  # Step -> the newest attempt of its parts.
     for number, kind in enumerate(kinds):
         having = {
@@ -215,6 +229,21 @@ def _kinds_among_peers(gang: Gang, tier: Tier, sources: _Sources) -> set[tuple[R
                 held[rank] = (*held.get(rank, ()), *parts)
         kinds.update(held.get(rank, ()) for place in places for rank in numbering.ranks[place])
     return kinds
+
+
+def _kinds_of_groups(gang: Gang, tier: Tier, sources: _Sources) -> set[tuple[RankPart, ...]]:
+    """What any rank of each process group has, the newest attempt last."""
+    kinds = set[tuple[RankPart, ...]]()
+    for places in number_places(gang.roles).groups.values():
+        reports = [heard for heard in map(sources.alone.get, places) if heard is not None]
+        told = [heard.registered[tier.name] for heard in reports if tier.name in heard.registered]
+        kinds.add(tuple(sorted(part for one in told for parts in one.parts.values() for part in parts)))
+    return kinds
+
+
+def _sized_at(gang: Gang) -> int:
+    """The attempt that has begun with the present size."""
+    return 0 if gang.status.size is None else gang.status.size.attempt
 
 
 def _parts(tier: str, rank: int, sources: _Reports) -> tuple[RankPart, ...]:

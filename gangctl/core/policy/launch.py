@@ -10,7 +10,7 @@ from gangctl.api.gangjob import GangJob, Launch, Role
 from gangctl.api.status import Master, Status
 from gangctl.core.facts.layout import Numbering, number_places
 from gangctl.core.facts.trace_context import trace_parent
-from gangctl.core.policy.restore import peers_tier
+from gangctl.core.policy.restore import tier_with
 from gangsidecar.wire import Checkpoint, Process, Report
 
 Variables = tuple[tuple[str, str], ...]
@@ -26,6 +26,7 @@ def processes_to_start(job: GangJob, numbering: Numbering, place: str, report: R
     ranks = numbering.ranks.get(place, ())
     paths = _restore_paths(job.status, report.checkpoints)
     common = _gang_variables(job, role, report.member) + _memory_variables(job, role, report.pod)
+    common += tuple(one for one in _process_variables(job, role) if one not in common)
     common += _group_variables(job, numbering, place) + _size_variables(job, role)
     if role.launch is Launch.TORCHRUN:
         return (Process(0, common + _torchrun_variables(job, numbering, place) + _path_variable(paths, ranks)),)
@@ -85,7 +86,7 @@ def memory_folder(pod: str) -> str:
 
 
 def _memory_variables(job: GangJob, role: Role, pod: str) -> Variables:
-    tier, master = peers_tier(job.spec), _master(job.status, role.group)
+    tier, master = tier_with(job.spec, "Peers"), _master(job.status, role.group)
     if tier is None or master is None or master.memory_port is None:
         return ()
     return (
@@ -94,6 +95,11 @@ def _memory_variables(job: GangJob, role: Role, pod: str) -> Variables:
         ("GANG_MEMORY_ADDRESS", f"{_host(master.address)}:{master.memory_port}"),
         ("GANG_MEMORY_FOLDER", memory_folder(pod)),
     )
+
+
+def _process_variables(job: GangJob, role: Role) -> Variables:
+    tier = tier_with(job.spec, "Process")
+    return () if tier is None or not role.group else (("GANG_UID", job.metadata.uid), ("GANG_PROCESS_TIER", tier.name))
 
 
 def _restore_paths(status: Status, registered: tuple[Checkpoint, ...]) -> dict[int, str]:

@@ -3,9 +3,9 @@
 The restore point: the newest checkpoint step that one tier holds complete for every rank, decided once an attempt.
 
 The rule: steps that are begun but not completed don't exist; neither do rejected ones until they are written again, nor
-steps that no rank has verified, where the spec trusts only verified ones. Of equal steps a Member or Peers tier wins,
-because it is nearer. A user may ask for another step, or for the beginning, once. By itself a gang must not start from
-the beginning when a step was ever complete for every rank, or when training has made steps for longer than
+steps that no rank has verified, where the spec trusts only verified ones. Of equal steps a Member, Peers or Process
+tier wins, because it is nearer. A user may ask for another step, or for the beginning, once. By itself a gang must not
+start from the beginning when a step was ever complete for every rank, or when training has made steps for longer than
 ``RETRAINED_SECONDS`` and there is a directory that should hold them. Before, its first checkpoint may be still to come,
 and a store that is away costs no more. A step that not every rank completed is no record.
 
@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Final
+from typing import Final, Literal
 
 from gangctl.api.gangjob import DirectorySource, Spec, Tier
 from gangctl.api.incident import Cause
@@ -76,7 +76,7 @@ class Candidate:
     point: RestorePoint
     marker: str = ""
     near: bool = False
-    """In a Member or Peers tier."""
+    """In a Member, Peers or Process tier."""
 
 
 def wanted_scan(gang: Gang) -> Scan | None:
@@ -210,10 +210,10 @@ def tiers_of(gang: Gang) -> tuple[Tier, ...]:
     return () if gang.spec.checkpoint is None else gang.spec.checkpoint.tiers
 
 
-def peers_tier(spec: Spec) -> Tier | None:
-    """The tier whose parts the members' memory holds, with copies at their peers."""
+def tier_with(spec: Spec, scope: Literal["Peers", "Process"]) -> Tier | None:
+    """The tier with this scope, of which a job has one at most."""
     tiers = () if spec.checkpoint is None else spec.checkpoint.tiers
-    return next((tier for tier in tiers if tier.scope == "Peers"), None)
+    return next((tier for tier in tiers if tier.scope == scope), None)
 
 
 def _asked(gang: Gang, assignment: dict[str, str], step: int | None) -> Candidate | Undecided | None:

@@ -1,0 +1,147 @@
+"""Survivors that keep their weights under `gangctl run`, and what ends a collective of gloo, with the newest torch."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e.frameworks.examples import EXAMPLES
+from e2e.versions.test_versions import CLIENT, SECONDS, python
+from gangctl.cluster.local import process
+from tests.cli.here import Here, Running, here, manifest
+from tests.ports import free_port
+from tests.wait import until
+
+STEPS = 400
+PATIENT = {"stopGracePeriodSeconds": 60}
+"""A rank leaves a collective when the next one has closed its group; on a machine that is busy that takes a second."""
+TIERS: list[dict[str, Any]] = [
+    {"name": "live", "scope": "Process", "source": {"type": "API"}},
+    {
+        "name": "disk",
+        "scope": "Shared",
+        "source": {"type": "Directory", "layout": "Pattern", "pattern": "step-{step}", "complete": "DONE"},
+    },
+]
+COLLECTIVE = """
+import datetime, os, sys, threading, time
+import torch.distributed as dist, torch
+rank, ends, aborts = int(os.environ["RANK"]), sys.argv[1] == "ends", sys.argv[1] == "aborts"
+dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=60 if ends else 8))
+dist.barrier()
+if rank == 1:
+    print("waits", flush=True)
+    sys.stdin.read()
+    os._exit(9)
+began = time.monotonic()
+if aborts:
+    threading.Timer(0.5, dist.distributed_c10d._get_default_group().abort).start()
+try:
+    dist.all_reduce(torch.ones(1))
+except RuntimeError as error:
+    print(*(words for words in ("by peer", "Timed out") if words in str(error)))
+"""
+MIXED = f"""
+import os, runpy, sys
+from contextlib import contextmanager
+import gangclient.pytorch as pytorch
+step = pytorch.KeptState.step
+
+@contextmanager
+def mixed(kept, number):
+    if number == 60 and os.environ["GANG_ATTEMPT"] == "1" and os.environ["RANK"] != "0":
+        if os.environ["RANK"] == "2":
+            os._exit(9)
+        raise RuntimeError("the collective has failed")
+    with step(kept, number):
+        yield
+    if number == 60 and os.environ["GANG_ATTEMPT"] == "1":
+        raise RuntimeError("the next collective has failed")
+
+pytorch.KeptState.step = mixed
+sys.argv[0] = {str(EXAMPLES / "train_kept.py")!r}
+sys.path.insert(0, {str(EXAMPLES)!r})
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+"""Rank 0 applies step 60, rank 1 does not, and rank 2 dies."""
+
+
+@contextmanager
+def training(folder: Path, script: tuple[str, ...]) -> Iterator[tuple[Here, Running]]:
+    """Three ranks of the example."""
+    folder.mkdir()
+    checkpoints = str(folder / "checkpoints")
+    tiers: list[dict[str, Any]] = [TIERS[0], {**TIERS[1], "source": {**TIERS[1]["source"], "directory": checkpoints}}]
+    flags = ("--steps", str(STEPS), "--save-every", "50", "--directory", checkpoints)
+    document = manifest((str(python("torchft")), *script, *flags), checkpoint={"tiers": tiers}, recovery=PATIENT)
+    container = document["spec"]["roles"][0]["template"]["spec"]["containers"][0]
+    container["env"] = [{"name": "PYTHONPATH", "value": str(CLIENT)}]
+    with here(folder) as one:
+        one.write(document)
+        yield one, one.run("--plain", "--logs")
+
+
+def loss(run: Running) -> str:
+    """The final loss, exactly."""
+    return run.said.split("final loss ")[1].split()[1]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The final loss of a run in which nothing fails."""
+    with training(tmp_path_factory.mktemp("left") / "run", (str(EXAMPLES / "train_kept.py"),)) as (one, run):
+        assert run.child.wait(SECONDS) == 0, run.said
+        assert one.job.status.attempt == 1
+    return loss(run)
+
+
+@pytest.mark.parametrize("member", ["worker-0", "worker-2"])
+def test_survivors_go_on_from_the_step_that_they_have(member: str, undisturbed: str, tmp_path: Path) -> None:
+    with training(tmp_path / "run", (str(EXAMPLES / "train_kept.py"),)) as (one, run):
+        until("a checkpoint", lambda: any(one.path.glob("checkpoints/*/DONE")), SECONDS)
+        process.signal_process(one.workers()[member], signal.SIGKILL)
+        assert run.child.wait(SECONDS) == 0, run.said
+        status, (incident,) = one.job.status, one.job.status.incidents
+    assert status.restore_point is not None
+    assert status.restore_point.tier == "live"
+    assert incident.lost_steps == 0
+    assert incident.warm_start is not None
+    assert incident.warm_start.went_on >= 1
+    assert loss(run) == undisturbed
+
+
+def test_a_step_that_only_one_rank_has_applied_is_given_to_the_others(undisturbed: str, tmp_path: Path) -> None:
+    with training(tmp_path / "run", ("-c", MIXED)) as (one, run):
+        assert run.child.wait(SECONDS) == 0, run.said
+        point = one.job.status.restore_point
+    assert point is not None
+    assert (point.tier, point.step) == ("live", 60)
+    assert loss(run) == undisturbed
+
+
+@pytest.mark.parametrize(("way", "words"), [("ends", "by peer"), ("hangs", "Timed out"), ("aborts", "Timed out")])
+def test_a_collective_of_gloo_ends_by_a_dead_peer_or_its_timeout_and_not_by_abort(way: str, words: str) -> None:
+    ranks = []
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
+    for rank in range(2):
+        command = [str(python("torchft")), "-c", COLLECTIVE, way]
+        environment = {**os.environ, **shared, "RANK": str(rank)}
+        ranks.append(
+            subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        )
+    waiting, peer = ranks
+    if way == "ends":
+        assert peer.stdout is not None
+        assert peer.stdout.readline() == "waits\n"
+        peer.kill()
+    said, _ = waiting.communicate(timeout=SECONDS)
+    peer.kill()
+    peer.communicate()
+    assert said.strip() == words
