@@ -154,11 +154,18 @@ def parse_message(
     """
     if frame.type is not WSMsgType.TEXT:
         raise MessageError(ConnectionRefusal.MALFORMED, f"a {frame.type.name} frame instead of text")
+    return parse_text(frame.data, sender, was_asked=was_asked)
+
+
+def parse_text(
+    text: str, sender: MemberIdentity, *, was_asked: bool
+) -> wire.Report | wire.Scanned | wire.Imports:
+    """Read a text that came from ``sender``; see :func:`parse_message`."""
     limit = wire.MAX_BYTES if was_asked else wire.MAX_REPORT_BYTES
-    if len(frame.data) > limit:
-        raise MessageError(ConnectionRefusal.MALFORMED, f"a report of {len(frame.data)} bytes, over {limit}")
+    if len(text) > limit:
+        raise MessageError(ConnectionRefusal.MALFORMED, f"a report of {len(text)} bytes, over {limit}")
     try:
-        message = wire.decode(frame.data)
+        message = wire.decode(text)
     except wire.WireError as error:
         raise MessageError(ConnectionRefusal.MALFORMED, str(error)) from None
     match message:
@@ -170,15 +177,15 @@ def parse_message(
             return message
         case wire.Scanned():
             if message.pod != sender.pod:
-                text = f"an answer to a scan from another pod: {message.pod!r:.40}"
-                raise MessageError(ConnectionRefusal.WRONG_IDENTITY, text)
+                why = f"an answer to a scan from another pod: {message.pod!r:.40}"
+                raise MessageError(ConnectionRefusal.WRONG_IDENTITY, why)
             return message
         case wire.Imports():
             if (message.gang, message.pod) != (sender.gang, sender.pod):
-                text = f"a list of imports of another pod: {message.pod!r:.40}"
-                raise MessageError(ConnectionRefusal.WRONG_IDENTITY, text)
-            if len(frame.data) > wire.MAX_IMPORTS_BYTES:
-                raise MessageError(ConnectionRefusal.MALFORMED, f"a list of imports of {len(frame.data)} bytes")
+                why = f"a list of imports of another pod: {message.pod!r:.40}"
+                raise MessageError(ConnectionRefusal.WRONG_IDENTITY, why)
+            if len(text) > wire.MAX_IMPORTS_BYTES:
+                raise MessageError(ConnectionRefusal.MALFORMED, f"a list of imports of {len(text)} bytes")
             return message
         case _:
             kind = type(message).__name__
