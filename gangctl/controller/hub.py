@@ -203,7 +203,7 @@ class Hub:
 
     def take(self, connection: Connection, frame: aiohttp.WSMessage) -> CloseFrame | None:
         """Take one message; returns why the connection is to be closed, if the message must not be sent."""
-        if not self._is_current(connection):
+        if not self.is_current(connection):
             return None
         try:
             message = parse_message(frame, connection.identity, was_asked=connection.was_asked)
@@ -213,7 +213,7 @@ class Hub:
         self.accept(connection, message)
         return None
 
-    def _is_current(self, connection: Connection) -> bool:
+    def is_current(self, connection: Connection) -> bool:
         """Return whether it counts. If it was aborted or superseded, its buffer is not for the leader of now."""
         if self.connections.get(connection.identity.pod) is connection:
             return True

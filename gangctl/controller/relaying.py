@@ -1,7 +1,7 @@
 """Relaying: what a relay and the leader tell each other of the sidecars at the relay. Pure.
 
-The rule: a relay decides nothing, and its word is nobody's. It passes on what a sidecar or the leader has said, as old as
-it is. Both ends of a link forget what waits on it when it ends, and a link belongs to one term of one leader::
+The rule: a relay decides nothing, and its word is nobody's. It passes on what a sidecar or the leader has said, with
+its age. Both ends of a link forget what waits on it when it ends, and a link belongs to one term of one leader::
 
     passed(a message of a leader)   <=>  its link is of the term that the relay follows
     beat(report, seq, sent)          =   the report, aged by sent - report.sent_ms, with that number and clock
@@ -141,7 +141,7 @@ class Desk:
         """The sessions of which there is news, in the order in which it came."""
         self._gone: list[int] = []
         self._imports: dict[tuple[str, str], tuple[int, str]] = {}
-        """UID of a gang, role -> the session that sent a list of imports first, and the list: as the hub counts them."""
+        """UID of a gang, role -> the session that sent a list of imports first, and the list, as the hub has them."""
 
     def open(self, session: int, identity: MemberIdentity, revision: int, now: float) -> None:
         """A sidecar has connected."""

@@ -218,12 +218,15 @@ async def _send_reports(socket: WebSocket, relay: Relay, revision: int) -> None:
 
 
 async def _receive(socket: WebSocket, relay: Relay) -> None:
-    """Relay what arrives, until the connection ends, carries no message, or brings no ping for too long."""
+    """Relay what arrives, until the connection ends, carries no message, or brings no ping for too long.
+
+    A replica that relays while no leader answers pings by WebSocket: it is there, and the supervisor must not hear it.
+    """
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(SILENCE) as silence:
-            while isinstance(found := await socket.receive(), str):
-                if isinstance(_decode(relay, found), wire.Ping):
+            while not isinstance(found := await socket.receive(), websocket.Closed):
+                if found is None or isinstance(_decode(relay, found), wire.Ping):
                     silence.reschedule(loop.time() + SILENCE)
     except TimeoutError:
         raise _LostError(f"no ping for {SILENCE:.0f} s: the controller is frozen") from None
