@@ -69,6 +69,9 @@ class Outlet(Protocol):
     def close_soon(self, frame: CloseFrame) -> None:
         """Close the sidecar's connection soon; the first frame counts."""
 
+    def withdraw(self) -> None:
+        """Forget what waits to be sent."""
+
     def abort(self) -> None:
         """End the connection at once: nothing more is sent, not even what is in a buffer."""
 
@@ -147,11 +150,11 @@ class Connection:
     A message that is too large raises WireError where it is to be sent.
     """
 
-    def __init__(self, identity: MemberIdentity, outlet: Outlet, opened_at: float, revision: int) -> None:
-        """``revision``: of the wire, as the sidecar has it."""
+    def __init__(self, identity: MemberIdentity, outlet: Outlet, order: int, revision: int) -> None:
+        """``order``: grows with each connection of a pod; ``revision``: of the wire, as the sidecar has it."""
         self.identity = identity
         self.outlet = outlet
-        self.opened_at = opened_at
+        self.order = order
         self.revision = revision
         self.last_report_at = self.pinged_at = time.monotonic()
         self.has_reported = False

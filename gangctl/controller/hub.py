@@ -48,10 +48,11 @@ log = logging.getLogger(__name__)
 PING_SECONDS: Final = 5.0
 PING_AGAIN: Final = 0.8
 """The part of it after which a report is answered by a ping at once: leases count from that report."""
+LATE_SECONDS: Final = 60.0
+"""So late, a relay that was frozen has noticed which of its sidecars have gone. So long, a node's clock that was set
+back may delay a connection."""
 SILENT_SECONDS: Final = 20.0
 """A supervisor reports every 5 s: after this long without a report it does not count as connected."""
-SAME_AGE_SECONDS: Final = 1.0
-"""Connections of a pod whose ages differ by less come in the order in which they are opened here."""
 
 
 class Hub:
@@ -86,6 +87,8 @@ class Hub:
         self.connections = Connections()
         self.intake = Intake()
         self.server = SidecarServer(self.gate, self.refusals, self.intake, self)
+        self._orders: dict[str, tuple[int, float]] = {}
+        """UID of a pod whose connection has ended -> the number of that, and when."""
         self._relay_lost: dict[str, float] = {}
         """UID of a gang -> when a link with any of its members ended last, in seconds since the epoch."""
         self._jobs: dict[str, tuple[GangJob, DirectiveOf]] = {}
@@ -116,6 +119,7 @@ class Hub:
         self.connections.clear()
         self._jobs.clear()
         self._relay_lost.clear()
+        self._orders.clear()
         self.reports = ReportStore()
         self._imports = ImportLists()
 
@@ -124,6 +128,8 @@ class Hub:
         while True:
             await asyncio.sleep(PING_SECONDS)
             self.intake.tidy()
+            since = time.monotonic() - LATE_SECONDS
+            self._orders = {pod: one for pod, one in self._orders.items() if one[1] > since}
             if self.gate.is_open:
                 in_slices(self.connections.all(), self._check)
 
@@ -165,10 +171,11 @@ class Hub:
             connection.outlet.close_soon(CloseFrame(aiohttp.WSCloseCode.GOING_AWAY, "the gang is gone"))
 
     def opened(self, connection: Connection) -> None:
-        """Make it the connection of its pod; an older one is closed. One at a relay may itself be the older one."""
+        """Make it the connection of its pod; an older one is closed, which may be this one."""
         identity = connection.identity
         known = self.connections.get(identity.pod)
-        if known is not None and known.opened_at > connection.opened_at + SAME_AGE_SECONDS:
+        newest = self._orders.get(identity.pod, (0, 0.0))[0] if known is None else known.order
+        if newest > connection.order:
             self._supersede(connection)
             return
         self.connections.add(connection)
@@ -184,6 +191,7 @@ class Hub:
     def ended(self, connection: Connection) -> None:
         """The connection has ended."""
         if self.connections.remove(connection):
+            self._orders[connection.identity.pod] = connection.order, time.monotonic()
             self._disconnect(connection.identity)
 
     def relay_lost(self, connections: Iterable[Connection]) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
@@ -145,6 +144,10 @@ class _Link:
         self._waiting[entry.session, entry.kind if isinstance(entry, Say) else Close.__name__] = entry
         self._wakeup.set()
 
+    def withdraw(self, session: int) -> None:
+        """Forget what waits to be sent to the sidecar of this session."""
+        self._waiting = {key: entry for key, entry in self._waiting.items() if key[0] != session}
+
     async def _send(self) -> None:
         while True:
             with suppress(TimeoutError):
@@ -178,9 +181,9 @@ class _Link:
     def _take(self, entry: Entry) -> None:
         connection = self._sessions.get(entry.session)
         match entry:
-            case Open(session, identity, revision, age_ms):
+            case Open(session, identity, revision, order):
                 outlet = _Outlet(self, session)
-                opened = Connection(identity, outlet, time.monotonic() - age_ms / 1000, revision)
+                opened = Connection(identity, outlet, order, revision)
                 self._sessions[session] = opened
                 self._hub.opened(opened)
             case Gone(session) if connection is not None:
@@ -218,6 +221,10 @@ class _Outlet:
     def close_soon(self, frame: CloseFrame) -> None:
         """Let the relay close the sidecar's connection."""
         self._link.put(Close(self._session, frame.code, frame.reason))
+
+    def withdraw(self) -> None:
+        """Forget what waits to be sent to this sidecar."""
+        self._link.withdraw(self._session)
 
     def abort(self) -> None:
         """End the whole link: what is in its buffer is for all."""

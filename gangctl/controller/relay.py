@@ -21,7 +21,7 @@ from typing import Final
 import aiohttp
 
 from gangctl.cluster.kube.election import LeaderAt
-from gangctl.controller.connection import SIGN_OF_LIFE, CloseFrame, Connection, SocketOutlet
+from gangctl.controller.connection import SIGN_OF_LIFE, CloseFrame, Connection
 from gangctl.controller.gate import CLOSED, Authenticate, Gate, MessageError, parse_message
 from gangctl.controller.hub import Hub
 from gangctl.controller.links import LINK_PATH, RELAY_HEADER, SIGN_SECONDS, SILENT_SECONDS
@@ -109,7 +109,7 @@ class Relay:
         session = next(self._numbers)
         self._connections[session] = connection
         self._session_of[connection] = session
-        self._desk.open(session, connection.identity, connection.revision, connection.opened_at)
+        self._desk.open(session, connection.identity, connection.revision, connection.order)
         self._news.set()
 
     def take(self, connection: Connection, frame: aiohttp.WSMessage) -> CloseFrame | None:
@@ -157,7 +157,7 @@ class Relay:
         except* (aiohttp.ClientError, OSError, wire.WireError) as errors:
             why = _said(errors.exceptions[0])
         finally:
-            self._unlink()
+            self.unlink()
         if why != self._said:
             log.warning("there is no link to the leader at %s: %s", leader.url, why)
         self._said = why
@@ -206,13 +206,19 @@ class Relay:
                 return f"the leader is silent for {SILENT_SECONDS:.0f} s"
             if frame.type in CLOSED or frame.type is aiohttp.WSMsgType.ERROR:
                 return f"the leader closed it, code {socket.close_code}"
-            term, entries = decode_batch(str(frame.data))
-            if term != leader.term:
-                return f"it names the term {term}, and the Lease has {leader.term}"
-            if not self._desk.term:
-                self._linked(leader)
-            for one in self._desk.heard(term, entries):
-                self._hand_on(self._connections[one.session], one)
+            if (why := self.hear(leader, str(frame.data))) is not None:
+                return why
+
+    def hear(self, leader: LeaderAt, text: str) -> str | None:
+        """Take a batch that came on the link to this leader; returns why the link has to end."""
+        term, entries = decode_batch(text)
+        if term != leader.term:
+            return f"it names the term {term}, and the Lease has {leader.term}"
+        if not self._desk.term:
+            self._linked(leader)
+        for one in self._desk.heard(entries):
+            self._hand_on(self._connections[one.session], one)
+        return None
 
     def _linked(self, leader: LeaderAt) -> None:
         log.info("linked to the leader at %s, with %d sidecars", leader.url, len(self))
@@ -232,23 +238,27 @@ class Relay:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._news.wait(), SIGN_SECONDS)
             self._news.clear()
-            entries = self._desk.batch(time.monotonic())
-            await socket.send_str(encode_batch(leader.term, entries))
-            if entries:
+            text, more = self.batch(leader)
+            await socket.send_str(text)
+            if more:
                 self._news.set()
+
+    def batch(self, leader: LeaderAt) -> tuple[str, bool]:
+        """Return what goes to this leader next, and whether there may be more."""
+        entries = self._desk.batch(time.monotonic())
+        return encode_batch(leader.term, entries), bool(entries)
 
     async def _until_deposed(self, leader: LeaderAt) -> str:
         while self._find() == leader:  # noqa: ASYNC110 - the Lease expires by a clock, which sets no event
             await asyncio.sleep(LOOK_SECONDS)
         return "the Lease names another leader, or none"
 
-    def _unlink(self) -> None:
+    def unlink(self) -> None:
         """What the leader said and no sidecar has got must not reach it later."""
         if self._desk.term:
             self._desk.unlink()
             for connection in self._connections.values():
-                if isinstance(connection.outlet, SocketOutlet):
-                    connection.outlet.withdraw()
+                connection.outlet.withdraw()
             self._give_signs()
 
     async def _keep(self) -> None:

@@ -5,7 +5,7 @@ its age. Both ends of a link forget what waits on it when it ends, and a link be
 
     passed(a message of a leader)   <=>  its link is of the term that the relay follows
     beat(report, seq, sent)          =   the report, aged by sent - report.sent_ms, with that number and clock
-    newer(a session of a pod)       <=>  it is younger than the one that is known, by the relays' own clocks
+    newer(a session of a pod)       <=>  its sidecar gave it a higher number than the one that is known
     listening_since(a gang)          =   max(since the leader watches, since a link with its members was lost)
 
 A relay must never make a ping or keep a directive: a deposed leader's word would live on. The silence of a relay must
@@ -37,8 +37,8 @@ class Open(NamedTuple):
     identity: MemberIdentity
     revision: int
     """Of the wire, as the sidecar has it."""
-    age_ms: int
-    """How long ago it connected."""
+    order: int
+    """Grows with each connection of the pod."""
 
 
 class Say(NamedTuple):
@@ -96,14 +96,14 @@ def _flat(entry: Entry) -> Sequence[Any]:
     if isinstance(entry, Open):
         who = entry.identity
         names = (who.gang, who.member, who.incarnation, who.pod, who.namespace)
-        return (entry.session, names, entry.revision, entry.age_ms)
+        return (entry.session, names, entry.revision, entry.order)
     return entry
 
 
 def _entry(kind: str, fields: list[Any]) -> Entry:
     if kind == Open.__name__:
-        session, names, revision, age_ms = fields
-        return Open(session, MemberIdentity(*names), revision, age_ms)
+        session, names, revision, order = fields
+        return Open(session, MemberIdentity(*names), revision, order)
     return _KINDS[kind](*fields)
 
 
@@ -119,7 +119,7 @@ def since(report: Report, seq: int, sent_ms: int) -> Report:
 class _Session:
     identity: MemberIdentity
     revision: int
-    opened_at: float
+    order: int
     known: bool = False
     """Whether the leader of now knows of it."""
     report: tuple[Report, str, float] | None = None
@@ -143,9 +143,9 @@ class Desk:
         self._imports: dict[tuple[str, str], tuple[int, str]] = {}
         """UID of a gang, role -> the session that sent a list of imports first, and the list, as the hub has them."""
 
-    def open(self, session: int, identity: MemberIdentity, revision: int, now: float) -> None:
+    def open(self, session: int, identity: MemberIdentity, revision: int, order: int) -> None:
         """A sidecar has connected."""
-        self._sessions[session] = _Session(identity, revision, now)
+        self._sessions[session] = _Session(identity, revision, order)
         self._news[session] = None
 
     def close(self, session: int) -> None:
@@ -203,7 +203,7 @@ class Desk:
         entries: list[Entry] = []
         if not one.known:
             one.known = True
-            entries.append(Open(session, one.identity, one.revision, _ms(now - one.opened_at)))
+            entries.append(Open(session, one.identity, one.revision, one.order))
         if one.report is not None and one.report[0] is not one.passed:
             report, text, at = one.report
             is_beat = one.passed is not None and since(one.passed, report.seq, report.sent_ms) == report
@@ -214,10 +214,8 @@ class Desk:
         one.waiting.clear()
         return entries
 
-    def heard(self, term: str, entries: Sequence[Entry]) -> list[Say | Close]:
-        """What sidecars are told of a batch that came on the link of this term."""
-        if term != self.term:
-            return []
+    def heard(self, entries: Sequence[Entry]) -> list[Say | Close]:
+        """What sidecars are told of a batch that came on the link."""
         return [one for one in entries if isinstance(one, Say | Close) and one.session in self._sessions]
 
 

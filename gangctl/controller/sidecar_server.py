@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol
@@ -68,7 +67,8 @@ class SidecarServer:
         admit()
         revision = wire.revision_of(request.headers.get(wire.REVISION_HEADER, ""))
         outlet = SocketOutlet(socket, request.transport, self._gate)
-        connection = Connection(identity, outlet, time.monotonic(), revision)
+        order = wire.order_of(request.headers.get(wire.ORDER_HEADER, ""))
+        connection = Connection(identity, outlet, order, revision)
         if not self._gate.is_open:
             outlet.abort()
             return socket

@@ -139,7 +139,7 @@ async def _unknown(_token: str) -> Refusal:
 
 def _connection(gang: str, pod: str = "pod-0") -> Connection:
     outlet = SocketOutlet(web.WebSocketResponse(), None, Gate(_unknown, lambda: None, RefusalLog()))
-    return Connection(MemberIdentity(gang, "worker-0", 0, pod), outlet, 0.0, 4)
+    return Connection(MemberIdentity(gang, "worker-0", 0, pod), outlet, 0, 4)
 
 
 async def test_a_binary_frame_closes_its_connection() -> None:

@@ -26,6 +26,7 @@ from __future__ import annotations
 import asyncio
 import random
 import ssl
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -166,7 +167,11 @@ async def _follow(address: Address, relay: Relay, contact: FirstContact, url: st
 
 async def _dial(address: Address, relay: Relay, contact: FirstContact, at: tuple[str, str], seconds: float) -> None:
     url, name = at
-    headers = {"Authorization": f"Bearer {_token(address)}", wire.REVISION_HEADER: str(wire.REVISION)}
+    headers = {
+        "Authorization": f"Bearer {_token(address)}",
+        wire.REVISION_HEADER: str(wire.REVISION),
+        wire.ORDER_HEADER: str(time.time_ns() // 1_000_000),
+    }
     try:
         async with asyncio.timeout(seconds):
             socket = await websocket.dial(url, headers, _trust(address), name, wire.MAX_BYTES)
