@@ -81,6 +81,8 @@ class Member:
     token: str
     report: wire.Report
     is_heard: bool = False
+    url: str = ""
+    """Of the replica that it is connected to; empty = none."""
     held: dict[int, float] = field(default_factory=dict)
     """Attempt -> when its Hold arrived."""
     ran: dict[int, float] = field(default_factory=dict)
@@ -102,6 +104,7 @@ class Member:
                 async with self.fleet.dials, asyncio.timeout(DIAL):
                     await connection.dial(url, self.token)
                 self._connection, self._heard_at, limit = connection, time.monotonic(), FIRST_WAIT
+                self.url = url
                 self.say()
                 connection.receive()
                 self.fleet.lost[await connection.ended] += 1
@@ -110,7 +113,7 @@ class Member:
             except OSError as error:  # A TimeoutError is one.
                 self.fleet.lost[type(error).__name__] += 1
             finally:
-                self.is_heard, self._connection = False, None
+                self.is_heard, self._connection, self.url = False, None, ""
                 connection.close()
             await asyncio.sleep(random.uniform(0, limit))
             limit = min(LAST_WAIT, 2 * limit)

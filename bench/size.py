@@ -6,10 +6,10 @@
 
 Two replicas run, or more that relay, each a process of its own, as on a cluster: TLS with their own CA, tokens that
 they verify, the Lease, the watches. The API server is the one of the tests and in this process, as are the sidecars
-(``simulated_sidecars.py``) with pods that exist as objects alone. So the figures are those of the controller; the load generator takes the other
-core, and what it lags behind is in the times. Printed: processor and memory of the leader at rest and while all members
-report steps, the longest lag of its event loop, the time from write 1 to the directive of each member, and the time in
-which all members are back after the leader was killed.
+(``simulated_sidecars.py``) with pods that exist as objects alone. So the figures are those of the controller; the load
+generator takes the other core, and what it lags behind is in the times. Printed: processor and memory of the leader at
+rest and while all members report steps, the longest lag of its event loop, the time from write 1 to the directive of
+each member, and the time in which all members are back after the leader was killed.
 """
 
 from __future__ import annotations

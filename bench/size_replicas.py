@@ -37,6 +37,10 @@ class Replica:
     lags: list[float] = field(default_factory=list)
     """The longest lag of its event loop since :meth:`begin`, a quarter of a second each."""
 
+    def freeze(self) -> None:
+        """SIGSTOP."""
+        self.process.send_signal(signal.SIGSTOP)
+
     @property
     def url(self) -> str:
         """What sidecars dial."""

@@ -1,3 +1,4 @@
+# ruff: noqa: SLF001 - it moves by hand what sockets would move
 """Relays between supervisors and leaders, with everything that can happen on the way. It is a fake and says so.
 
 Real are both ends of a link, the hub, and what a relay holds. Fake are the supervisors, the sockets, the Lease and the
@@ -17,7 +18,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from random import Random
@@ -30,7 +31,8 @@ import aiohttp
 from gangctl.cluster.kube.election import LeaderAt
 from gangctl.cluster.port import MemberIdentity
 from gangctl.controller import connection, hub, links, relay
-from gangctl.controller.connection import SIGN_OF_LIFE, CloseFrame, Connection
+from gangctl.controller.connection import CloseFrame, Connection
+from gangctl.controller.relaying import decode_batch, encode_batch
 from gangctl.controller.reports import substance
 from gangctl.core.lifecycle.plan import AskScan
 from gangsidecar import wire
@@ -110,7 +112,7 @@ class Leader:
     leads: bool = True
     heard: dict[str, set[int]] = field(default_factory=dict)
     """Pod -> the clocks of all of its reports that were heard."""
-    newest: dict[str, tuple[str, int]] = field(default_factory=dict)
+    newest: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def put(self, _namespace: str, work: Callable[[], None]) -> None:
         """Stand in for the turns of the loop."""
@@ -251,8 +253,7 @@ class World:
         if outlet.closing:
             self.hang_up(member)
         elif outlet.waiting:
-            kind = next(iter(outlet.waiting))
-            member.down.append((outlet.waiting.pop(kind)[0], 0) if kind == SIGN_OF_LIFE else outlet.waiting.pop(kind))
+            member.down.append(outlet.waiting.pop(next(iter(outlet.waiting))))
 
     def link(self, one: Relay) -> None:
         """A relay links to the leader that the Lease names."""
@@ -295,7 +296,7 @@ class World:
         if one.link is not None and one.leader is not None and one.leader.leads:
             entries = tuple(one.link._waiting.values())
             one.link._waiting = {}
-            self._way(one.link, up=False).append(links.encode_batch(one.leader.at.term, entries))
+            self._way(one.link, up=False).append(encode_batch(one.leader.at.term, entries))
 
     def _way(self, link: Any, *, up: bool) -> deque[str]:
         return next((way[4] for way in self.flying if way[2] is link and way[3] is up), deque())
@@ -308,7 +309,7 @@ class World:
         one, leader, link, up, batches = self.random.choice(ways)
         text = batches.popleft()
         if up:
-            for entry in links.decode_batch(text)[1]:
+            for entry in decode_batch(text)[1]:
                 self.power[f"a relay sends {type(entry).__name__}"] += 1
                 before = {each.identity.pod: each.order for each in leader.hub.connections.all()}
                 link._take(entry)
@@ -352,7 +353,7 @@ class World:
         """The leader takes a relay for lost: R5."""
         leader = self.leaders[-1]
         linked = one.leader is leader and any(way[0] is one and way[3] and way[1] is leader for way in self.flying)
-        sessions = tuple(one.link._sessions.values()) if linked and one.link is not None else ()
+        sessions: tuple[Connection, ...] = tuple(one.link._sessions.values()) if linked and one.link else ()
         here = [each for each in sessions if leader.hub.connections.get(each.identity.pod) is each]
         reported = [each for each in here if each.has_reported]
         self.drop(one)
@@ -412,9 +413,10 @@ def _move(world: World, *, faults: bool = True) -> None:
     if faults and member.slow and random.random() < HALF:
         flush = partial(_pass, world, 0.0)
     arrive = world.arrive if not faults or random.randrange(world.lag) == 0 else partial(_pass, world, 0.0)
+    often: list[Callable[[], None]] = [partial(world.climb, member), partial(world.hear, member), flush]
+    often += [partial(world.lift, one), partial(world.lower, one), arrive]
     usual: list[Callable[[], None]] = [
-        *[partial(world.climb, member), partial(world.hear, member), flush] * 3,
-        *[partial(world.lift, one), partial(world.lower, one), arrive] * 3,
+        *often * 3,
         partial(world.ask, leader, member),
         *[partial(world.turn, leader)] * 6,
         partial(world.say, member, news=random.random() < 0.3),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from gangctl.core.facts.world import Observed
+from gangctl.core.facts.world import Brake, Observed
 from gangctl.core.lifecycle.plan import AskScan
-from gangctl.core.policy.brake import Brake, apply_brake
+from gangctl.core.policy.brake import apply_brake
 from gangsidecar import wire
 from tests.simulation.relays import GANG, Member, Outlet, Relay, World, live
 
