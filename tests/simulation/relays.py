@@ -224,7 +224,7 @@ class World:
         """The relay takes the next message of a sidecar."""
         if member.up and member.at is not None and member.connection is not None and not member.at.frozen:
             frame = aiohttp.WSMessage(aiohttp.WSMsgType.TEXT, member.up.popleft(), None)
-            require(member.at.program.take(member.connection, frame) is None, 17, "a relay refuses a report")
+            require(member.at.program.take(member.connection, frame) is None, 19, "a relay refuses a report")
 
     def hear(self, member: Member) -> None:
         """A sidecar takes the next message of its relay."""
@@ -234,13 +234,13 @@ class World:
         message = wire.decode(text) if text else None
         if message is None:
             return
-        require(speaks > 0, 17, f"R2: a relay makes a {type(message).__name__} itself")
-        require(speaks >= member.heard_term, 17, f"R1: leader {speaks} is heard after leader {member.heard_term}")
+        require(speaks > 0, 19, f"R2: a relay makes a {type(message).__name__} itself")
+        require(speaks >= member.heard_term, 19, f"R1: leader {speaks} is heard after leader {member.heard_term}")
         member.heard_term = speaks
         if isinstance(message, wire.Ping) and message.heard_ms:
             leader = self.leaders[speaks - 1]
             known = leader.heard.get(member.identity.pod, set())
-            require(message.heard_ms in known, 17, "R2: a ping answers a report that its leader has not heard")
+            require(message.heard_ms in known, 19, "R2: a ping answers a report that its leader has not heard")
             member.answered = True
             self.power["a ping answers a report"] += 1
 
@@ -315,14 +315,14 @@ class World:
                 link._take(entry)
                 for each in leader.hub.connections.all():
                     older = before.get(each.identity.pod, 0) > each.order
-                    require(not older, 17, f"R4: an older connection of {each.identity.pod} replaces a newer one")
+                    require(not older, 19, f"R4: an older connection of {each.identity.pod} replaces a newer one")
             return
         self.speaks = leader.number
         current = one.leader if one.link is not None and one.leader is not None else leader
         why = one.program.hear(current.at, text) if one.link is not None else "it has no link"
         self.speaks = 0
         self.power["a batch comes late" if why else "a batch comes in its term"] += 1
-        require(why is None or one.link is not link, 17, f"a relay leaves its leader: {why}")
+        require(why is None or one.link is not link, 19, f"a relay leaves its leader: {why}")
 
     def ask(self, leader: Leader, member: Member) -> None:
         """The leader asks a pod for a scan."""
@@ -340,12 +340,12 @@ class World:
         report, pod = known.report, known.report.pod
         member = next(one for one in self.members if one.identity.pod == pod)
         said, at = member.said[report.session, report.seq]
-        require(substance(report) == substance(said), 17, f"R3: {pod} said something else")
+        require(substance(report) == substance(said), 19, f"R3: {pod} said something else")
         late = report.phase_age_ms - said.phase_age_ms
-        require(0 <= late <= _ms(self.now - at) + 2, 17, f"R3: the age of {pod} is off by {late} ms")
+        require(0 <= late <= _ms(self.now - at) + 2, 19, f"R3: the age of {pod} is off by {late} ms")
         number = int(report.session[1:]), report.seq
         before = leader.newest.get(pod, (0, 0))
-        require(number >= before, 17, f"R4: {pod} goes back from {before} to {number}")
+        require(number >= before, 19, f"R4: {pod} goes back from {before} to {number}")
         leader.newest[pod] = number
         leader.heard.setdefault(pod, set()).add(report.sent_ms)
 
@@ -360,10 +360,10 @@ class World:
         if here:
             self.power["a relay with sessions is lost"] += 1
             since = leader.hub.listening_since(GANG, 0.0)
-            require(since == self.now, 17, "R5: the silence of a relay counts as that of its members")
+            require(since == self.now, 19, "R5: the silence of a relay counts as that of its members")
         for each in reported:
             heard = next(known for known in leader.hub.reports.heard(GANG) if known.report.pod == each.identity.pod)
-            require(not heard.connected, 17, "R5: a session of a relay that is lost counts as connected")
+            require(not heard.connected, 19, "R5: a session of a relay that is lost counts as connected")
 
     def die(self, one: Relay) -> None:
         """A relay's process is gone, and another one starts."""
@@ -477,7 +477,7 @@ def _settled(world: World) -> None:
     world.hang_up(gone)
     _flow(world, gone)
     left = leader.hub.connections.get(gone.identity.pod)
-    require(left is None, 17, f"R6: {gone.identity.pod} is gone, and counts as connected")
+    require(left is None, 19, f"R6: {gone.identity.pod} is gone, and counts as connected")
 
 
 def _all_are_heard(world: World) -> None:
@@ -488,8 +488,8 @@ def _all_are_heard(world: World) -> None:
         assert member.newest is not None
         newest = member.newest.session, member.newest.seq
         is_heard = known is not None and known.connected and (known.report.session, known.report.seq) == newest
-        require(is_heard, 17, f"R6: {member.identity.pod} isn't heard")
-        require(member.answered, 17, f"R6: {member.identity.pod} isn't answered")
+        require(is_heard, 19, f"R6: {member.identity.pod} isn't heard")
+        require(member.answered, 19, f"R6: {member.identity.pod} isn't answered")
 
 
 def _flow(world: World, gone: Member | None = None) -> None:
