@@ -151,7 +151,8 @@ class _Link:
     async def _send(self) -> None:
         while True:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._wakeup.wait(), SIGN_SECONDS)
+                async with asyncio.timeout(SIGN_SECONDS):
+                    await self._wakeup.wait()
             self._wakeup.clear()
             entries, self._waiting = tuple(self._waiting.values()), {}
             for at in range(0, max(1, len(entries)), SLICE):
@@ -164,7 +165,8 @@ class _Link:
     async def _receive(self) -> str:
         while True:
             try:
-                frame = await asyncio.wait_for(self._socket.receive(), SILENT_SECONDS)
+                async with asyncio.timeout(SILENT_SECONDS):
+                    frame = await self._socket.receive()
             except TimeoutError:
                 return f"nothing came for {SILENT_SECONDS:.0f} s"
             if frame.type in CLOSED or frame.type is aiohttp.WSMsgType.ERROR:

@@ -201,7 +201,8 @@ class Relay:
     async def _receive(self, socket: aiohttp.ClientWebSocketResponse, leader: LeaderAt) -> str:
         while True:
             try:
-                frame = await asyncio.wait_for(socket.receive(), SILENT_SECONDS)
+                async with asyncio.timeout(SILENT_SECONDS):
+                    frame = await socket.receive()
             except TimeoutError:
                 return f"the leader is silent for {SILENT_SECONDS:.0f} s"
             if frame.type in CLOSED or frame.type is aiohttp.WSMsgType.ERROR:
@@ -236,7 +237,8 @@ class Relay:
     async def _send(self, socket: aiohttp.ClientWebSocketResponse, leader: LeaderAt) -> str:
         while True:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), SIGN_SECONDS)
+                async with asyncio.timeout(SIGN_SECONDS):
+                    await self._news.wait()
             self._news.clear()
             text, more = self.batch(leader)
             await socket.send_str(text)
