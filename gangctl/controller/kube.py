@@ -259,6 +259,8 @@ class Controller:
             finally:
                 # First of all: this process must not send directives any more.
                 self._hub.end_term()
+                if self._relaying is not None:
+                    self._relaying[1].end_term()
                 self._loop = None
                 self._cluster.resign()
                 self._tracer.term_ended()

@@ -62,6 +62,11 @@ class Links:
         self._turns = Turns()
         self._links: dict[str, _Link] = {}
 
+    def end_term(self) -> None:
+        """Abort every link: this process does not lead any more."""
+        for link in self._links.values():
+            link.abort()
+
     async def handle(self, request: web.Request, admit: Callable[[], None]) -> web.StreamResponse:
         """Serve the link of a relay until it ends."""
         name = request.headers.get(RELAY_HEADER, "")

@@ -154,8 +154,8 @@ class Relay:
             return
         try:
             why = await self._follow(session, leader)
-        except* (aiohttp.ClientError, OSError, wire.WireError) as errors:
-            why = _said(errors.exceptions[0])
+        except (aiohttp.ClientError, OSError, wire.WireError) as error:
+            why = _said(error)
         finally:
             self.unlink()
         if why != self._said:
@@ -168,18 +168,22 @@ class Relay:
             self._close_all(AWAY)
 
     async def _follow(self, session: aiohttp.ClientSession, leader: LeaderAt) -> str:
-        """Link with this leader until that ends, and return why. Errors are in a group."""
-        async with asyncio.TaskGroup() as tasks:
-            socket = await self._dial(session, leader)
-            try:
-                parts = (self._receive(socket, leader), self._send(socket, leader), self._until_deposed(leader))
-                running = [tasks.create_task(part) for part in parts]
-                done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                for one in running:
-                    one.cancel()
-                return next(str(one.result()) for one in done if not one.cancelled())
-            finally:
-                await self._hang_up(socket)
+        """Link with this leader until that ends, and return why.
+
+        Raises:
+            OSError, aiohttp.ClientError, wire.WireError: why there is no link, or none any more.
+        """
+        socket = await self._dial(session, leader)
+        parts = (self._receive(socket, leader), self._send(socket, leader), self._until_deposed(leader))
+        running = [asyncio.ensure_future(part) for part in parts]
+        try:
+            done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            return next(iter(done)).result()
+        finally:
+            for one in running:
+                one.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+            await self._hang_up(socket)
 
     async def _dial(self, session: aiohttp.ClientSession, leader: LeaderAt) -> aiohttp.ClientWebSocketResponse:
         headers = {"Authorization": f"Bearer {self._dialing.token()}", RELAY_HEADER: self._dialing.identity}
