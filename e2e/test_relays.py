@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from e2e import process_faults
+from e2e import installation, process_faults
 from e2e.api_proxy import ApiProxy
+from e2e.clusters import Cluster
 from e2e.controllers import NAME, NAMESPACE, Controller, LocalControllers
 from e2e.gangs import sleepers
+from e2e.installation import Installed
 from e2e.test_controller_faults import Submit, assert_one_restart
 from tests.wait import until_async
 
@@ -30,8 +32,7 @@ async def three(controllers: LocalControllers, server: str, folder: Path) -> lis
     words = ("create", "token", NAME, "-n", NAMESPACE, f"--audience={AUDIENCE}", "--duration=1h")
     token.write_text(controllers.kubectl(*words))
     found = [await controllers.start(name, server, GANGCTL_RELAY_TOKEN=str(token)) for name in ("one", "two", "three")]
-    for one in found:
-        await until_async(f"{one.name} is linked", lambda log=one.log: "linked to the leader" in log.read_text(), 60)
+    await until_async("all are linked", lambda: all("linked to the leader" in one.log.read_text() for one in found), 60)
     return found
 
 
@@ -58,3 +59,21 @@ async def test_a_replica_that_is_lost_in_the_middle_of_a_restart_costs_no_attemp
     await asyncio.to_thread(lambda: process_faults.kill(process_faults.worker(uids["worker-1"])))
     lost.freeze() if frozen else lost.kill()
     await assert_one_restart(gang, shared_dir, uids)
+
+
+@pytest.mark.nightly
+def test_the_charts_replicas_relay_and_their_leader_may_go(
+    cluster: Cluster, submit: Submit, gangctl_installed: Installed, shared_dir: Path
+) -> None:
+    installation.enable(cluster, "relays", "replicaCount=3", "networkPolicy.enabled=true")
+    try:
+        gang = submit(sleepers("charted", replicas=3, directory=str(shared_dir)))
+        gang.runs(1)
+        uids = gang.uids()
+        path = "jsonpath={.spec.holderIdentity}"
+        held = cluster.kubectl("get", "lease", NAME, "-n", gangctl_installed.namespace, "-o", path).partition("_")[0]
+        process_faults.kill(process_faults.worker(uids["worker-1"]))
+        cluster.kubectl("delete", "pod", held, "-n", gangctl_installed.namespace, "--wait=false")
+        asyncio.run(assert_one_restart(gang, shared_dir, uids))
+    finally:
+        installation.enable(cluster, "relays", "replicaCount=2", "networkPolicy.enabled=false", wanted=False)
