@@ -17,7 +17,7 @@ from gangctl.cluster.port import MemberIdentity, Refusal
 from gangctl.controller.hub import Hub
 from gangctl.controller.links import LINK_PATH
 from gangctl.controller.relay import Dialing, Relay
-from gangctl.controller.relaying import Beat, Close, Desk, Gone, Open, Say, decode_batch, encode_batch
+from gangctl.controller.relaying import Beat, Close, Desk, Entry, Gone, Open, Say, decode_batch, encode_batch
 from gangsidecar import wire
 from tests.cluster.kube import objects
 from tests.cluster.kube.auth.tokens import AUDIENCE, Issuer, claims, sign
@@ -31,7 +31,7 @@ WHO = MEMBERS["token-0"]
 
 
 def test_a_batch_is_read_as_it_was_written() -> None:
-    entries = [Open(1, WHO, 4, 17), Say(1, "Report", 5, '{"a": "\\n"}'), Beat(1, 0, 2, 3), Gone(2), Close(1, 1008, "é")]
+    entries: list[Entry] = [Open(1, WHO, 4, 17), Say(1, "Report", 5, '{"a": "\\n"}'), Beat(1, 0, 2, 3), Gone(2), Close(1, 1008, "é")]
     assert decode_batch(encode_batch("a/3", entries)) == ("a/3", entries)
 
 
