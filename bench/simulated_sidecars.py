@@ -50,6 +50,13 @@ class Fleet:
     lost: Counter[str] = field(default_factory=Counter)
     """Why connections ended or were not made."""
 
+    spread: bool = False
+    """Whether members choose any replica, as a Service does for them, and not the leader first."""
+
+    def first(self) -> int:
+        """The number of the URL that a member dials first."""
+        return random.randrange(len(self.urls)) if self.spread else 0
+
     @property
     def connected(self) -> int:
         """How many have heard a controller on their newest connection."""
@@ -74,6 +81,8 @@ class Member:
     token: str
     report: wire.Report
     is_heard: bool = False
+    url: str = ""
+    """Of the replica that it is connected to; empty = none."""
     held: dict[int, float] = field(default_factory=dict)
     """Attempt -> when its Hold arrived."""
     ran: dict[int, float] = field(default_factory=dict)
@@ -81,18 +90,21 @@ class Member:
     _connection: _Connection | None = None
     _heard_at: float = 0.0
     _seq: int = 0
+    _since: int = field(default_factory=lambda: time.monotonic_ns() // 1_000_000)
+    """When its report changed last, in milliseconds."""
     _encoded: tuple[wire.Report, str] | None = None
 
     async def run(self) -> None:
         """Connect, again and again, until cancelled."""
         limit = FIRST_WAIT
-        for at in count():
+        for at in count(self.fleet.first()):
             url = self.fleet.urls[at % len(self.fleet.urls)]  # More may come.
             connection = _Connection(self)
             try:
                 async with self.fleet.dials, asyncio.timeout(DIAL):
                     await connection.dial(url, self.token)
                 self._connection, self._heard_at, limit = connection, time.monotonic(), FIRST_WAIT
+                self.url = url
                 self.say()
                 connection.receive()
                 self.fleet.lost[await connection.ended] += 1
@@ -101,7 +113,7 @@ class Member:
             except OSError as error:  # A TimeoutError is one.
                 self.fleet.lost[type(error).__name__] += 1
             finally:
-                self.is_heard, self._connection = False, None
+                self.is_heard, self._connection, self.url = False, None, ""
                 connection.close()
             await asyncio.sleep(random.uniform(0, limit))
             limit = min(LAST_WAIT, 2 * limit)
@@ -109,13 +121,15 @@ class Member:
     def say(self, **changes: object) -> None:
         """Report, with these changes."""
         if changes:
+            self._since = time.monotonic_ns() // 1_000_000
             self.report = replace(self.report, **changes)  # type: ignore[arg-type]
         if self._encoded is None or self._encoded[0] is not self.report:
             self._encoded = self.report, wire.encode(self.report)
         self._seq += 1
         now = time.monotonic_ns() // 1_000_000
         if self._connection is not None:
-            text = self._encoded[1].replace('"seq":0', f'"seq":{self._seq},"sent_ms":{now}', 1)
+            clocks = f'"seq":{self._seq},"sent_ms":{now},"phase_age_ms":{now - self._since}'
+            text = self._encoded[1].replace('"seq":0', clocks, 1)
             self._connection.send(TEXT, text.encode())
 
     def keep_alive(self) -> None:
@@ -129,6 +143,10 @@ class Member:
             self.say(progress=wire.Progress(self.report.attempt, step, 0, "Step", 1, 0))
         else:
             self.say()
+
+    def is_served(self) -> None:
+        """The replica is there, as a relay while no leader answers."""
+        self._heard_at = time.monotonic()
 
     def take(self, text: bytes) -> None:
         """Take a message of the controller."""
@@ -225,6 +243,7 @@ class _Connection:
             self._member.take(payload)
         elif kind == PING:
             self.send(PONG, payload)
+            self._member.is_served()
         elif kind == CLOSE:
             self.end(f"closed by the controller, {int.from_bytes(payload[:2], 'big')} {payload[2:].decode()}")
 

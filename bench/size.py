@@ -2,13 +2,14 @@
 
     python -m bench.size                                  one gang of 10,000 members, then 1,000 gangs of 10
     python -m bench.size --gangs 1 --members 2000         one size
+    python -m bench.size --gangs 1 --members 2000 --relays 3
 
-Two replicas run, each a process of its own, as on a cluster: TLS with their own CA, tokens that they verify, the Lease,
-the watches. The API server is the one of the tests and in this process, as are the sidecars (``simulated_sidecars.py``)
-with pods that exist as objects alone. So the figures are those of the controller; the load generator takes the other
-core, and what it lags behind is in the times. Printed: processor and memory of the leader at rest and while all members
-report steps, the longest lag of its event loop, the time from write 1 to the directive of each member, and the time in
-which all members are back after the leader was killed.
+Two replicas run, or more that relay, each a process of its own, as on a cluster: TLS with their own CA, tokens that
+they verify, the Lease, the watches. The API server is the one of the tests and in this process, as are the sidecars
+(``simulated_sidecars.py``) with pods that exist as objects alone. So the figures are those of the controller; the load
+generator takes the other core, and what it lags behind is in the times. Printed: processor and memory of the leader at
+rest and while all members report steps, the longest lag of its event loop, the time from write 1 to the directive of
+each member, and the time in which all members are back after the leader was killed.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ import time
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
 from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from aiohttp import web
@@ -30,11 +33,14 @@ from gangctl.api.names import pod_name
 from gangctl.controller import housekeeping
 from gangsidecar import wire
 from tests.cluster.kube import objects
-from tests.cluster.kube.auth.tokens import Issuer, claims, sign
+from tests.cluster.kube.auth.tokens import AUDIENCE, Issuer, claims, sign
 from tests.cluster.kube.fakeapi import FakeApi
 from tests.wait import until_async
 
 DEADLINE_SECONDS: Final = 120.0
+REPLICAS: Final = "system:serviceaccount:default:gangctl"
+REVIEW: Final = {"authenticated": True, "user": {"username": REPLICAS}, "audiences": [f"{AUDIENCE}/relay"]}
+"""What the API server says of the replicas' tokens."""
 NODES: Final = 100
 PODS_A_NODE: Final = 100
 DIALS_AT_ONCE: Final = 20
@@ -104,19 +110,28 @@ class Bench:
 
     async def change_leader(self) -> None:
         """Kill the leader; print how soon all members are back."""
-        killed = self.leader
-        other = next(one for one in self.replicas if one is not killed)
-        other.lags.clear()
+        killed, before = self.leader, sum(self.fleet.lost.values())
+        for one in self.replicas:
+            one.lags.clear()
         began = time.monotonic()
         killed.process.kill()
-        await until_async("none is connected", lambda: self.fleet.connected == 0, every=0.05)
-        await until_async("another leads", lambda: self.leader is other, DEADLINE_SECONDS, every=0.05)
+        await killed.process.wait()
+        self.replicas.remove(killed)
+        for member in self.fleet.members:
+            member.is_heard = False  # Until the next leader has heard it and says so.
+        await until_async("another leads", lambda: self.leads(but=killed), DEADLINE_SECONDS, every=0.02)
         leads = time.monotonic() - began
         await self.connected()
         back = time.monotonic() - began
-        text = f"the other leads after {leads:.1f} s, all members are back after {back:.1f} s"
-        show("leader killed", text, other.lags)
-        print(f"  lost connections: {dict(self.fleet.lost.most_common(6))}")
+        text = f"another leads after {leads:.1f} s, all members are back {back - leads:.1f} s later"
+        show("leader killed", text, self.leader.lags)
+        lost = dict(self.fleet.lost.most_common(6))
+        print(f"  {sum(self.fleet.lost.values()) - before} connections were lost; all that were: {lost}")
+
+    def leads(self, *, but: Replica) -> bool:
+        """Return whether another replica than this one holds the Lease."""
+        holder = self.api.objects["leases", "default", "gangctl"]["spec"]["holderIdentity"].partition("_")[0]
+        return holder not in {"", but.name}
 
 
 def show(what: str, text: str, lags: list[float]) -> None:
@@ -183,22 +198,34 @@ def _served(api: FakeApi, gangs: list[tuple[str, str]], size: int) -> Iterator[N
         loop.close()
 
 
-async def measure(gangs: int, size: int, seconds: float, restarts: int) -> None:
-    """Print the figures of so many gangs of so many members."""
-    print(f"{gangs} {'gang' if gangs == 1 else 'gangs'} of {size} members", flush=True)
+def relay_token(folder: Path) -> Path:
+    """Write the replicas' token into this folder, and return its file."""
+    payload = claims(aud=[f"{AUDIENCE}/relay"], sub=REPLICAS)
+    file = folder / "relay-token"
+    file.write_text(sign(payload))
+    return file
+
+
+async def measure(gangs: int, size: int, seconds: float, restarts: int, relays: int) -> None:
+    """Print the figures of so many gangs of so many members. ``relays``: how many replicas relay; 0 = two don't."""
+    how = f"{relays} replicas relay" if relays else "the leader has all connections"
+    print(f"{gangs} {'gang' if gangs == 1 else 'gangs'} of {size} members; {how}", flush=True)
     async with AsyncExitStack() as stack:
         api, names = FakeApi(), [(f"g{at}", f"uid-{at}") for at in range(gangs)]
         stack.enter_context(_served(api, names, size))
-        replicas = await stack.enter_async_context(controllers(api))
-        fleet = Fleet([one.url for one in replicas])
+        folder = Path(stack.enter_context(TemporaryDirectory()))
+        flags = ("--relay-token", str(relay_token(folder))) if relays else ()
+        replicas = await stack.enter_async_context(controllers(api, relays or 2, *flags))
+        fleet = Fleet([one.url for one in replicas], spread=bool(relays))
         bench = Bench(api, fleet, replicas)
-        api.faults += [Issuer(), bench.note_writes]
+        api.faults += [Issuer(review=REVIEW), bench.note_writes]
         fleet.members += [
             _member(fleet, gang, uid, index, at * size + index)
             for at, (gang, uid) in enumerate(names)
             for index in range(size)
         ]
         await until_async("a replica leads", lambda: ("leases", "default", "gangctl") in api.objects, DEADLINE_SECONDS)
+        await until_async("all replicas listen", lambda: all(one.listens() for one in replicas), DEADLINE_SECONDS)
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
         running = list[asyncio.Task[None]]()
         fleet.urls = [bench.leader.url, *(one.url for one in replicas if one is not bench.leader)]
@@ -230,11 +257,12 @@ def main() -> None:
     parser.add_argument("--members", type=int, help="members of each gang")
     parser.add_argument("--seconds", type=float, default=20.0, help="of each measurement at rest (%(default)s)")
     parser.add_argument("--restarts", type=int, default=3, help="how many restarts (%(default)s)")
+    parser.add_argument("--relays", type=int, default=0, help="how many replicas relay; 0 = the leader has all")
     found = parser.parse_args()
     housekeeping.raise_limit()
     sizes = [(1, 10_000), (1000, 10)] if found.members is None else [(found.gangs or 1, found.members)]
     for gangs, members in sizes:
-        asyncio.run(measure(gangs, members, found.seconds, found.restarts))
+        asyncio.run(measure(gangs, members, found.seconds, found.restarts, found.relays))
 
 
 if __name__ == "__main__":

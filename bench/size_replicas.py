@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -36,6 +37,10 @@ class Replica:
     lags: list[float] = field(default_factory=list)
     """The longest lag of its event loop since :meth:`begin`, a quarter of a second each."""
 
+    def freeze(self) -> None:
+        """SIGSTOP."""
+        self.process.send_signal(signal.SIGSTOP)
+
     @property
     def url(self) -> str:
         """What sidecars dial."""
@@ -57,6 +62,11 @@ class Replica:
         """Resident memory."""
         return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * PAGE / 2**20
 
+    def listens(self) -> bool:
+        """Return whether it accepts connections."""
+        with socket.socket() as one:
+            return one.connect_ex(("127.0.0.1", self.port)) == 0
+
     async def read(self) -> None:
         """Take what it prints, until it ends."""
         assert self.process.stdout is not None
@@ -67,8 +77,8 @@ class Replica:
             raise RuntimeError(f"the controller {self.name} has ended with exit code {code}")
 
 
-async def replica(name: str, url: str, port: int) -> None:
-    """Be a controller; print the longest lag of the event loop, in seconds, four times a second."""
+async def replica(name: str, url: str, port: int, *more: str) -> None:
+    """Be a controller with these flags; print the longest lag of the event loop, in seconds, four times a second."""
 
     async def sample() -> None:
         while True:
@@ -86,19 +96,19 @@ async def replica(name: str, url: str, port: int) -> None:
     housekeeping.raise_limit()
     async with Client(FakeApi(url).credentials()) as client:
         sampling = asyncio.create_task(sample())
-        await Controller(flags.parse([*words, *ports]), client).run(ended)
+        await Controller(flags.parse([*words, *ports, *more]), client).run(ended)
         sampling.cancel()
 
 
 @asynccontextmanager
-async def controllers(api: FakeApi) -> AsyncIterator[list[Replica]]:
-    """Two replicas."""
+async def controllers(api: FakeApi, replicas: int = 2, *more: str) -> AsyncIterator[list[Replica]]:
+    """So many replicas, with these flags."""
     found = list[Replica]()
     async with asyncio.TaskGroup() as tasks:
         try:
-            for name in ("first", "second"):
+            for name in ("first", "second", "third", "fourth", "fifth")[:replicas]:
                 port = free_port()
-                words = ("-m", "bench.size_replicas", name, api.url, str(port))
+                words = ("-m", "bench.size_replicas", name, api.url, str(port), *more)
                 process = await asyncio.create_subprocess_exec(sys.executable, *words, stdout=asyncio.subprocess.PIPE)
                 found.append(Replica(name, port, process))
                 tasks.create_task(found[-1].read())
@@ -110,4 +120,4 @@ async def controllers(api: FakeApi) -> AsyncIterator[list[Replica]]:
 
 
 if __name__ == "__main__":
-    asyncio.run(replica(sys.argv[1], sys.argv[2], int(sys.argv[3])))
+    asyncio.run(replica(sys.argv[1], sys.argv[2], int(sys.argv[3]), *sys.argv[4:]))

@@ -8,9 +8,10 @@ one connection, its newest; what ends late must not remove the connection that h
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from aiohttp import web
 
@@ -26,6 +27,8 @@ QUERY_AGAIN_SECONDS: Final = 1.0
 """The same scan or check is not sent again before: plans ask for it until they have an answer."""
 ABORTED: Final = 1006
 """The close code that is never sent: the connection ended without a close frame."""
+SIGN_OF_LIFE: Final = ""
+"""The kind of message that is a ping of WebSocket itself: the sidecar's program takes it, its supervisor never does."""
 _MAX_CLOSE_REASON: Final = 120
 """Bytes. A close frame has room for 123."""
 
@@ -57,83 +60,43 @@ class _Sent:
         return self.job is job and inputs == (report.session, report.attempt, report.phase)
 
 
-class Connection:
-    """The connection of an authenticated sidecar. Times are seconds on the monotonic clock.
+class Outlet(Protocol):
+    """Carries messages to a sidecar: over its socket, or over the link of its relay."""
 
-    A message that is too large raises WireError where it is to be sent.
-    """
+    def put(self, kind: str, text: str) -> None:
+        """Send the message soon. It replaces a message of its kind that still waits."""
 
-    def __init__(
-        self,
-        identity: MemberIdentity,
-        socket: web.WebSocketResponse,
-        transport: asyncio.BaseTransport | None,
-        now: float,
-        revision: int,
-        gate: Gate,
-    ) -> None:
-        """``transport``: None if it is broken already; ``revision``: of the wire, as the sidecar has it."""
-        self.identity = identity
+    def close_soon(self, frame: CloseFrame) -> None:
+        """Close the sidecar's connection soon; the first frame counts."""
+
+    def withdraw(self) -> None:
+        """Forget what waits to be sent."""
+
+    def abort(self) -> None:
+        """End the connection at once: nothing more is sent, not even what is in a buffer."""
+
+
+class SocketOutlet:
+    """The sidecar's own WebSocket."""
+
+    def __init__(self, socket: web.WebSocketResponse, transport: asyncio.BaseTransport | None, gate: Gate) -> None:
+        """``transport``: None if it is broken already."""
         self.socket = socket
-        self.last_report_at = now
-        self.pinged_at = now
-        self.has_reported = False
-        """Whether its supervisor has sent a report on this connection."""
-        self.pauses = 0
-        """Before how many of its messages in a row it was not read for a while."""
-        self._revision = revision
         self._gate = gate
         self._transport = transport
         self._closing: asyncio.Future[CloseFrame] = asyncio.get_running_loop().create_future()
         self._waiting: dict[str, str] = {}
         """Kind of message -> the newest one."""
         self._wakeup = asyncio.Event()
-        self._directive: _Sent | None = None
-        self._queries: dict[type, tuple[wire.Scan | wire.Check, float]] = {}
-        """Kind -> the last scan or check, and when it was sent."""
-        self._imports: tuple[str, bytes] | None = None
-        """The session that got a list of imports last, and the list."""
 
-    def send(self, message: wire.Directive | wire.Ping | wire.Scan | wire.Check) -> None:
-        """Send the message soon. It replaces a message of its kind that still waits."""
-        self._waiting[type(message).__name__] = wire.encode(wire.in_revision(message, self._revision))
+    def put(self, kind: str, text: str) -> None:
+        """Send the message soon; see :class:`Outlet`."""
+        self._waiting[kind] = text
         self._wakeup.set()
 
-    def ping(self, heard: wire.Report | None, now: float) -> None:
-        """Tell the supervisor which of its reports was heard last; None if no report came on this connection."""
-        self.pinged_at = now
-        self.send(wire.Ping(heard_ms=0 if heard is None else heard.sent_ms))
-
-    def send_directive(self, job: GangJob, report: wire.Report, directive_of: DirectiveOf) -> None:
-        """Send the directive that follows from ``job`` and ``report``, unless this session has it already."""
-        before = self._directive
-        if not self.has_reported or (before is not None and before.is_for(job, report)):
-            return
-        directive = directive_of(report)
-        has_it = before is not None and before.session == report.session and before.directive == directive
-        self._directive = _Sent(job, report.session, report.attempt, report.phase, directive)
-        if directive is not None and not has_it:
-            self.send(directive)
-
-    @property
-    def was_asked(self) -> bool:
-        """Return whether a scan was sent on it: answers are larger than reports."""
-        return wire.Scan in self._queries
-
-    def send_query(self, query: wire.Scan | wire.Check, now: float) -> None:
-        """Send the scan or check soon, unless it was sent less than :data:`QUERY_AGAIN_SECONDS` ago."""
-        before, at = self._queries.get(type(query), (None, 0.0))
-        if before == query and now < at + QUERY_AGAIN_SECONDS:
-            return
-        self._queries[type(query)] = query, now
-        self.send(query)
-
-    def send_imports(self, session: str, packed: bytes, *, beside: bool) -> None:
-        """Send this list of imports soon, unless this session has it already. ``beside``: the gang trains."""
-        if self._imports != (session, packed):
-            self._imports = session, packed
-            self._waiting[wire.Imports.__name__] = imports_text(packed, self._revision, beside=beside)
-            self._wakeup.set()
+    def withdraw(self) -> None:
+        """Forget what waits to be sent."""
+        self._waiting.clear()
 
     def close_soon(self, frame: CloseFrame) -> None:
         """Ask for the connection to be closed; the first frame counts."""
@@ -155,12 +118,13 @@ class Connection:
                     return
                 # One at a time: while a slow receiver takes it, newer messages can still replace the others.
                 # In the order of their kinds' first message: the ping that prolongs a lease comes before its Run.
-                text = self._waiting.pop(next(iter(self._waiting)))
-                await self.socket.send_str(text)
+                kind = next(iter(self._waiting))
+                text = self._waiting.pop(kind)
+                await (self.socket.ping() if kind == SIGN_OF_LIFE else self.socket.send_str(text))
 
     def abort(self) -> None:
-        """End the connection at once: nothing more is sent, not even what is in a buffer."""
-        self._waiting.clear()
+        """End the connection at once; see :class:`Outlet`."""
+        self.withdraw()
         self._abort_transport()
         self.close_soon(CloseFrame(ABORTED, "aborted"))
 
@@ -178,6 +142,71 @@ class Connection:
     def _abort_transport(self) -> None:
         if isinstance(self._transport, asyncio.WriteTransport):
             self._transport.abort()
+
+
+class Connection:
+    """The connection of an authenticated sidecar. Times are seconds on the monotonic clock.
+
+    A message that is too large raises WireError where it is to be sent.
+    """
+
+    def __init__(self, identity: MemberIdentity, outlet: Outlet, order: int, revision: int) -> None:
+        """``order``: grows with each connection of a pod; ``revision``: of the wire, as the sidecar has it."""
+        self.identity = identity
+        self.outlet = outlet
+        self.order = order
+        self.revision = revision
+        self.last_report_at = self.pinged_at = time.monotonic()
+        self.has_reported = False
+        """Whether its supervisor has sent a report on this connection."""
+        self.was_asked = False
+        """Whether a scan was sent on it: answers are larger than reports."""
+        self.pauses = 0
+        """Before how many of its messages in a row it was not read for a while."""
+        self._directive: _Sent | None = None
+        self._queries: dict[type, tuple[wire.Scan | wire.Check, float]] = {}
+        """Kind -> the last scan or check, and when it was sent."""
+        self._imports: tuple[str, bytes] | None = None
+        """The session that got a list of imports last, and the list."""
+
+    def put(self, kind: str, text: str) -> None:
+        """Send a message of this kind soon, in place of one that still waits."""
+        self.was_asked = self.was_asked or kind == wire.Scan.__name__
+        self.outlet.put(kind, text)
+
+    def send(self, message: wire.Directive | wire.Ping | wire.Scan | wire.Check) -> None:
+        """Send the message soon. It replaces a message of its kind that still waits."""
+        self.put(type(message).__name__, wire.encode(wire.in_revision(message, self.revision)))
+
+    def ping(self, heard: wire.Report | None, now: float) -> None:
+        """Tell the supervisor which of its reports was heard last; None if no report came on this connection."""
+        self.pinged_at = now
+        self.send(wire.Ping(heard_ms=0 if heard is None else heard.sent_ms))
+
+    def send_directive(self, job: GangJob, report: wire.Report, directive_of: DirectiveOf) -> None:
+        """Send the directive that follows from ``job`` and ``report``, unless this session has it already."""
+        before = self._directive
+        if not self.has_reported or (before is not None and before.is_for(job, report)):
+            return
+        directive = directive_of(report)
+        has_it = before is not None and before.session == report.session and before.directive == directive
+        self._directive = _Sent(job, report.session, report.attempt, report.phase, directive)
+        if directive is not None and not has_it:
+            self.send(directive)
+
+    def send_query(self, query: wire.Scan | wire.Check, now: float) -> None:
+        """Send the scan or check soon, unless it was sent less than :data:`QUERY_AGAIN_SECONDS` ago."""
+        before, at = self._queries.get(type(query), (None, 0.0))
+        if before == query and now < at + QUERY_AGAIN_SECONDS:
+            return
+        self._queries[type(query)] = query, now
+        self.send(query)
+
+    def send_imports(self, session: str, packed: bytes, *, beside: bool) -> None:
+        """Send this list of imports soon, unless this session has it already. ``beside``: the gang trains."""
+        if self._imports != (session, packed):
+            self._imports = session, packed
+            self.put(wire.Imports.__name__, imports_text(packed, self.revision, beside=beside))
 
 
 class Connections:

@@ -27,12 +27,14 @@ _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 SIGNALS: Final = "rows of the table of node signals as JSON, which add to the default ones or replace them by name"
 QUEUED: Final = "whether a GangJob with the label kueue.x-k8s.io/queue-name waits until Kueue admits it"
 PULL_SECRETS: Final = "pull secrets for that image in the namespaces of gangs, separated by commas"
+RELAYS: Final = "the file with a token of this account for the audience AUDIENCE/relay; with it, every replica relays"
 PRINTED: Final = "whether the logs of workers at fault are read, so that incidents tell what they printed last"
 DESCRIPTION: Final = """\
 The controller of GangJobs on Kubernetes. The Helm chart sets all of these flags.
 
 It controls gangs while it holds the Lease NAME in its namespace. Of several replicas one leads; the others watch
-everything too, and answer sidecars with the leader's address. On SIGTERM it releases the Lease and ends; gangs keep
+everything too, and answer sidecars with the leader's address; with --relay-token, they keep the sidecars' connections
+and relay. On SIGTERM it releases the Lease and ends; gangs keep
 running. It needs the permissions of the chart's ClusterRole, and the CRD gangjobs.gangctl.io.
 """
 EPILOG: Final = """\
@@ -69,6 +71,8 @@ class Options:
     """Whether scrapes go over TLS, and the API server says who may scrape."""
     page_port: int
     page: bool
+    relay_token: Path | None
+    """The file with the token that it shows to the leader; None: replicas do not relay."""
     kubeconfig: Path | None
     log_format: str
     log_level: str
@@ -177,6 +181,7 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     add_switch(process, "--metrics-secure", "true", secure)
     add_port("--page-port", 8445, "for the page of gangs, TLS")
     add_switch(process, "--page", "false", "whether that page is served, to users who may get the URL /ui")
+    add(process, "--relay-token", "", RELAYS, type=_file)
     process.add_argument("--log-format", choices=logs.FORMATS, default="text", help="(default: %(default)s)")
     process.add_argument("--log-level", choices=LOG_LEVELS, default="info", help="(default: %(default)s)")
 
@@ -235,6 +240,10 @@ def _namespaces(text: str) -> tuple[str, ...]:
         if not _LABEL.fullmatch(one):
             raise argparse.ArgumentTypeError(f"{one!r} is not the name of a namespace")
     return found
+
+
+def _file(text: str) -> Path | None:
+    return Path(text) if text else None
 
 
 def _port(text: str) -> int:

@@ -104,26 +104,31 @@ class Gate:
         identity = await self._identity(request)
         if isinstance(identity, Refusal):
             self._refusals.add(identity.reason, str(request.remote), identity.text)
-            return _refused(503 if identity.retryable else 401, f"{identity.reason}: {identity.text}")
+            return refused(503 if identity.retryable else 401, f"{identity.reason}: {identity.text}")
         if (leader := self._leader()) is not None:  # It lost its Lease during the authentication.
             return self._refuse_as_standby(leader)
         return identity
 
     def _refuse_as_standby(self, leader: str) -> web.Response:
         self._refusals.counts[ConnectionRefusal.STANDBY] += 1
-        answer = _refused(503, f"this controller does not lead; the leader is {leader or 'not known'}")
+        answer = refused(503, f"this controller does not lead; the leader is {leader or 'not known'}")
         if leader:
             answer.headers[LEADER_HEADER] = leader
         return answer
 
     async def _identity(self, request: web.Request) -> MemberIdentity | Refusal:
-        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and token.strip():
-            return await self._authenticate(token.strip())
+        if token := bearer_token(request):
+            return await self._authenticate(token)
         return Refusal(RefusalReason.NO_TOKEN, "the header Authorization has no bearer token")
 
 
-def _refused(status: int, text: str) -> web.Response:
+def bearer_token(request: web.Request) -> str:
+    """Return the token in the header Authorization; empty if there is none."""
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
+
+
+def refused(status: int, text: str) -> web.Response:
     """Return an answer without an upgrade, after which the client has to connect again."""
     answer = web.Response(status=status, text=text)
     answer.force_close()
@@ -154,11 +159,16 @@ def parse_message(
     """
     if frame.type is not WSMsgType.TEXT:
         raise MessageError(ConnectionRefusal.MALFORMED, f"a {frame.type.name} frame instead of text")
+    return parse_text(frame.data, sender, was_asked=was_asked)
+
+
+def parse_text(text: str, sender: MemberIdentity, *, was_asked: bool) -> wire.Report | wire.Scanned | wire.Imports:
+    """Read a text that came from ``sender``; see :func:`parse_message`."""
     limit = wire.MAX_BYTES if was_asked else wire.MAX_REPORT_BYTES
-    if len(frame.data) > limit:
-        raise MessageError(ConnectionRefusal.MALFORMED, f"a report of {len(frame.data)} bytes, over {limit}")
+    if len(text) > limit:
+        raise MessageError(ConnectionRefusal.MALFORMED, f"a report of {len(text)} bytes, over {limit}")
     try:
-        message = wire.decode(frame.data)
+        message = wire.decode(text)
     except wire.WireError as error:
         raise MessageError(ConnectionRefusal.MALFORMED, str(error)) from None
     match message:
@@ -170,15 +180,15 @@ def parse_message(
             return message
         case wire.Scanned():
             if message.pod != sender.pod:
-                text = f"an answer to a scan from another pod: {message.pod!r:.40}"
-                raise MessageError(ConnectionRefusal.WRONG_IDENTITY, text)
+                why = f"an answer to a scan from another pod: {message.pod!r:.40}"
+                raise MessageError(ConnectionRefusal.WRONG_IDENTITY, why)
             return message
         case wire.Imports():
             if (message.gang, message.pod) != (sender.gang, sender.pod):
-                text = f"a list of imports of another pod: {message.pod!r:.40}"
-                raise MessageError(ConnectionRefusal.WRONG_IDENTITY, text)
-            if len(frame.data) > wire.MAX_IMPORTS_BYTES:
-                raise MessageError(ConnectionRefusal.MALFORMED, f"a list of imports of {len(frame.data)} bytes")
+                why = f"a list of imports of another pod: {message.pod!r:.40}"
+                raise MessageError(ConnectionRefusal.WRONG_IDENTITY, why)
+            if len(text) > wire.MAX_IMPORTS_BYTES:
+                raise MessageError(ConnectionRefusal.MALFORMED, f"a list of imports of {len(text)} bytes")
             return message
         case _:
             kind = type(message).__name__

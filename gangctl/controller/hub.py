@@ -13,13 +13,11 @@ import logging
 import ssl
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Final
 
 import aiohttp
-from aiohttp import web
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import GangPhase
@@ -27,8 +25,6 @@ from gangctl.cluster import clock
 from gangctl.cluster.port import MemberIdentity
 from gangctl.controller.connection import CloseFrame, Connection, Connections, DirectiveOf
 from gangctl.controller.gate import (
-    CLOSED,
-    CONTROL,
     Authenticate,
     ConnectionRefusal,
     Gate,
@@ -37,9 +33,10 @@ from gangctl.controller.gate import (
     RefusalLog,
     parse_message,
 )
-from gangctl.controller.intake import FLOODS, Intake
-from gangctl.controller.listener import listen
+from gangctl.controller.intake import Intake
+from gangctl.controller.listener import Handle, listen
 from gangctl.controller.reports import ImportLists, ReportChange, ReportStore, StaleReason
+from gangctl.controller.sidecar_server import SidecarServer
 from gangctl.controller.turns import in_slices
 from gangctl.core.lifecycle.plan import AskScan
 from gangctl.core.policy.checks import AskCheck
@@ -51,10 +48,11 @@ log = logging.getLogger(__name__)
 PING_SECONDS: Final = 5.0
 PING_AGAIN: Final = 0.8
 """The part of it after which a report is answered by a ping at once: leases count from that report."""
+LATE_SECONDS: Final = 60.0
+"""So late, a relay that was frozen has noticed which of its sidecars have gone. So long, a node's clock that was set
+back may delay a connection."""
 SILENT_SECONDS: Final = 20.0
 """A supervisor reports every 5 s: after this long without a report it does not count as connected."""
-HEARTBEAT_SECONDS: Final = 20.0
-"""A peer that does not answer WebSocket pings is gone, whatever TCP reports."""
 
 
 class Hub:
@@ -80,7 +78,7 @@ class Hub:
         self.refusals = RefusalLog()
         self.stale: Counter[str] = Counter(dict.fromkeys(StaleReason, 0))
         """How many messages came too late to change anything, by reason."""
-        self._gate = Gate(authenticate, leader, self.refusals)
+        self.gate = Gate(authenticate, leader, self.refusals)
         self._directives = directives
         self._wake = wake
         self._wake_later = wake_later
@@ -88,18 +86,28 @@ class Hub:
         self._imports = ImportLists()
         self.connections = Connections()
         self.intake = Intake()
+        self.server = SidecarServer(self.gate, self.refusals, self.intake, self)
+        self._orders: dict[str, tuple[int, float]] = {}
+        """UID of a pod whose connection has ended -> the number of that, and when."""
+        self._relay_lost: dict[str, float] = {}
+        """UID of a gang -> when a link with any of its members ended last, in seconds since the epoch."""
         self._jobs: dict[str, tuple[GangJob, DirectiveOf]] = {}
         """By UID of the gang: the newest stored object, and the directives that follow from it."""
 
     @asynccontextmanager
-    async def serve(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
-        """Listen, as leader or as standby; gives the URL for sidecars. At the end every connection is closed."""
-        async with listen(host, port, self.handle, self.refusals, tls) as url:
+    async def serve(
+        self, host: str, port: int, tls: ssl.SSLContext | None = None, routes: Mapping[str, Handle] | None = None
+    ) -> AsyncIterator[str]:
+        """Listen, as leader or as standby; gives the URL for sidecars. At the end every connection is closed.
+
+        ``routes``: what answers instead of the hub, by path.
+        """
+        async with listen(host, port, routes or {wire.CONNECT_PATH: self.server.handle}, self.refusals, tls) as url:
             try:
                 yield url
             finally:
                 for connection in self.connections.all():
-                    connection.close_soon(CloseFrame(aiohttp.WSCloseCode.GOING_AWAY, "the controller ends"))
+                    connection.outlet.close_soon(CloseFrame(aiohttp.WSCloseCode.GOING_AWAY, "the controller ends"))
 
     def end_term(self) -> None:
         """Abort every connection and forget everything: this process does not lead any more.
@@ -107,9 +115,11 @@ class Hub:
         Nothing that is still in a buffer is sent. The next term begins without reports.
         """
         for connection in self.connections.all():
-            connection.abort()
+            connection.outlet.abort()
         self.connections.clear()
         self._jobs.clear()
+        self._relay_lost.clear()
+        self._orders.clear()
         self.reports = ReportStore()
         self._imports = ImportLists()
 
@@ -118,7 +128,9 @@ class Hub:
         while True:
             await asyncio.sleep(PING_SECONDS)
             self.intake.tidy()
-            if self._gate.is_open:
+            since = time.monotonic() - LATE_SECONDS
+            self._orders = {pod: one for pod, one in self._orders.items() if one[1] > since}
+            if self.gate.is_open:
                 in_slices(self.connections.all(), self._check)
 
     def _check(self, connection: Connection) -> None:
@@ -142,7 +154,7 @@ class Hub:
     def ask(self, gang: str, action: AskScan | AskCheck) -> None:
         """Send a scan or a check to a pod. If the pod is not connected, a later plan asks again."""
         connection = self.connections.get(action.pod)
-        if connection is None or connection.identity.gang != gang or not self._gate.is_open:
+        if connection is None or connection.identity.gang != gang or not self.gate.is_open:
             return
         try:
             connection.send_query(action.scan if isinstance(action, AskScan) else action.check, time.monotonic())
@@ -154,93 +166,71 @@ class Hub:
         self._jobs.pop(gang, None)
         self.reports.forget(gang)
         self._imports.forget(gang)
+        self._relay_lost.pop(gang, None)
         for connection in self.connections.of(gang):
-            connection.close_soon(CloseFrame(aiohttp.WSCloseCode.GOING_AWAY, "the gang is gone"))
+            connection.outlet.close_soon(CloseFrame(aiohttp.WSCloseCode.GOING_AWAY, "the gang is gone"))
 
-    async def handle(self, request: web.Request, admit: Callable[[], None]) -> web.StreamResponse:
-        """Answer a sidecar's request for a WebSocket, and serve it until it ends; call ``admit`` once it is opened."""
-        identity = await self._gate.check(request)
-        if isinstance(identity, web.Response):
-            return identity
-        socket = web.WebSocketResponse(
-            max_msg_size=wire.MAX_BYTES + 1,  # aiohttp refuses a message of exactly its limit.
-            heartbeat=HEARTBEAT_SECONDS,
-            compress=False,
-            autoping=False,
-        )
-        socket.headers[wire.REVISION_HEADER] = str(wire.REVISION)
-        await socket.prepare(request)
-        admit()
-        revision = wire.revision_of(request.headers.get(wire.REVISION_HEADER, ""))
-        connection = Connection(identity, socket, request.transport, time.monotonic(), revision, self._gate)
-        if not self._gate.is_open:
-            connection.abort()
-            return socket
-        self._register(connection)
-        try:
-            frame = await self._serve(connection)
-        finally:
-            if self.connections.remove(connection):
-                self._disconnect(identity)
-        await connection.close(frame)
-        return socket
-
-    def _register(self, connection: Connection) -> None:
-        """Make it the connection of its pod; an older one is closed."""
+    def opened(self, connection: Connection) -> None:
+        """Make it the connection of its pod; an older one is closed, which may be this one."""
         identity = connection.identity
-        older = self.connections.add(connection)
-        if older is not None:
-            self.refusals.counts[ConnectionRefusal.SUPERSEDED] += 1
-            older.close_soon(CloseFrame(aiohttp.WSCloseCode.POLICY_VIOLATION, "the pod has a newer connection"))
+        known = self.connections.get(identity.pod)
+        newest = self._orders.get(identity.pod, (0, 0.0))[0] if known is None else known.order
+        if newest > connection.order:
+            self._supersede(connection)
+            return
+        self.connections.add(connection)
+        if known is not None:
+            self._supersede(known)
             self._disconnect(identity)
 
-    async def _serve(self, connection: Connection) -> CloseFrame:
-        """Send and receive until the connection is to be closed, and return why."""
-        parts = (connection.closing(), self._receive(connection), connection.run_sender())
-        tasks: tuple[asyncio.Future[CloseFrame | None], ...] = tuple(map(asyncio.ensure_future, parts))
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
-            results = await asyncio.gather(*tasks, return_exceptions=True)
-        for result in results:
-            if isinstance(result, CloseFrame):
-                return result
-            if isinstance(result, Exception) and not isinstance(result, OSError | aiohttp.ClientError):
-                self._set_log_context(connection)
-                log.error("%s: its connection crashed, which is a bug", connection.identity.member, exc_info=result)
-        return CloseFrame(aiohttp.WSCloseCode.GOING_AWAY, "")
+    def _supersede(self, connection: Connection) -> None:
+        self.refusals.counts[ConnectionRefusal.SUPERSEDED] += 1
+        newer = CloseFrame(aiohttp.WSCloseCode.POLICY_VIOLATION, "the pod has a newer connection")
+        connection.outlet.close_soon(newer)
 
-    async def _receive(self, connection: Connection) -> CloseFrame:
-        """Take messages until the connection ends or sends a message that it must not send."""
-        sender, socket = connection.identity, connection.socket
-        await self.intake.pause(connection)  # It may owe for what it sent on a connection before.
-        while (frame := await socket.receive()).type not in CLOSED:
-            if frame.type is aiohttp.WSMsgType.ERROR:
-                code = socket.close_code or aiohttp.WSCloseCode.ABNORMAL_CLOSURE
-                return self._refuse(connection, ConnectionRefusal.BROKEN, CloseFrame(code, str(frame.data)))
-            control = frame.type in CONTROL
-            refusal = None if control else await self.intake.take(connection, partial(self._take, connection, frame))
-            if refusal is not None:
-                return refusal
-            if self.intake.control(connection) if control else await self.intake.pause(connection):
-                return self._refuse(connection, ConnectionRefusal.FLOODING, FLOODS)
-        self._set_log_context(connection)
-        log.info("%s (pod %s): its sidecar closed it, code %s", sender.member, sender.pod, socket.close_code)
-        return CloseFrame(aiohttp.WSCloseCode.OK, "")
+    def ended(self, connection: Connection) -> None:
+        """The connection has ended."""
+        if self.connections.remove(connection):
+            self._orders[connection.identity.pod] = connection.order, time.monotonic()
+            self._disconnect(connection.identity)
 
-    def _take(self, connection: Connection, frame: aiohttp.WSMessage) -> CloseFrame | None:
+    def relay_lost(self, connections: Iterable[Connection]) -> None:
+        """A link has ended, with these connections: that says nothing about the members."""
+        gangs = set[str]()
+        for connection in connections:
+            if self.connections.get(connection.identity.pod) is connection:
+                gangs.add(connection.identity.gang)
+            self.ended(connection)
+        for gang in gangs:
+            self._relay_lost[gang] = clock.now()
+            self._wake(gang)
+
+    def listening_since(self, gang: str, watching_since: float) -> float:
+        """Since when the gang's silence is its members' own: not since before a relay with any of them was lost."""
+        return max(watching_since, self._relay_lost.get(gang, 0.0))
+
+    def take(self, connection: Connection, frame: aiohttp.WSMessage) -> CloseFrame | None:
         """Take one message; returns why the connection is to be closed, if the message must not be sent."""
-        sender = connection.identity
-        if self.connections.get(sender.pod) is not connection:
-            # The connection was aborted or superseded: what was still in a buffer is not for the leader of now.
-            self.stale[StaleReason.SUPERSEDED] += 1
+        if not self.is_current(connection):
             return None
         try:
-            message = parse_message(frame, sender, was_asked=connection.was_asked)
+            message = parse_message(frame, connection.identity, was_asked=connection.was_asked)
         except MessageError as error:
-            return self._refuse(connection, error.reason, CloseFrame(aiohttp.WSCloseCode.POLICY_VIOLATION, str(error)))
+            refusal = CloseFrame(aiohttp.WSCloseCode.POLICY_VIOLATION, str(error))
+            return self.server.refuse(connection, error.reason, refusal)
+        self.accept(connection, message)
+        return None
+
+    def is_current(self, connection: Connection) -> bool:
+        """Return whether it counts. If it was aborted or superseded, its buffer is not for the leader of now."""
+        if self.connections.get(connection.identity.pod) is connection:
+            return True
+        self.stale[StaleReason.SUPERSEDED] += 1
+        return False
+
+    def accept(self, connection: Connection, message: wire.Message) -> None:
+        """Take a message that is its sender's to send."""
+        sender = connection.identity
         match message:
             case wire.Report():
                 self._take_report(connection, message)
@@ -251,7 +241,6 @@ class Hub:
                 connected = {one.identity.pod for one in self.connections.of(sender.gang)}
                 if self._imports.add(sender, message, connected):
                     in_slices(self.connections.of(sender.gang), self._give_imports)
-        return None
 
     def _take_report(self, connection: Connection, report: wire.Report) -> None:
         is_first, connection.has_reported = not connection.has_reported, True
@@ -273,12 +262,12 @@ class Hub:
 
     def _ping(self, connection: Connection, *, at_once: bool = False) -> None:
         now, who = time.monotonic(), connection.identity
-        if self._gate.is_open and (at_once or now - connection.pinged_at >= PING_AGAIN * PING_SECONDS):
+        if self.gate.is_open and (at_once or now - connection.pinged_at >= PING_AGAIN * PING_SECONDS):
             connection.ping(self.reports.report(who.gang, who.pod) if connection.has_reported else None, now)
 
     def _direct(self, connection: Connection) -> None:
         """Send the directive that follows from the stored object and the member's newest report."""
-        if not self._gate.is_open:  # It was frozen and has not noticed yet: another process directs them by now.
+        if not self.gate.is_open:  # It was frozen and has not noticed yet: another process directs them by now.
             return
         who = connection.identity
         stored, report = self._jobs.get(who.gang), self.reports.report(who.gang, who.pod)
@@ -293,7 +282,7 @@ class Hub:
         """Send what the workers of its role import to a supervisor that has run none yet, if that is known."""
         who = connection.identity
         report, stored = self.reports.report(who.gang, who.pod), self._jobs.get(who.gang)
-        if report is None or report.ran or not (connection.has_reported and self._gate.is_open):
+        if report is None or report.ran or not (connection.has_reported and self.gate.is_open):
             return
         if (packed := self._imports.of(who)) is not None:
             trains = stored is not None and stored[0].status.phase is GangPhase.RUNNING
@@ -303,14 +292,7 @@ class Hub:
         if self.reports.disconnect(who.gang, who.pod):
             self._wake(who.gang)
 
-    def _set_log_context(self, connection: Connection) -> None:
-        """Return what this connection's task logs carries its gang and the attempt that the gang is in by now."""
+    def set_log_context(self, connection: Connection) -> None:
+        """What this connection's task logs carries its gang and the attempt that the gang is in by now."""
         if (stored := self._jobs.get(connection.identity.gang)) is not None:
             logs.set_gang(stored[0])
-
-    def _refuse(self, connection: Connection, reason: ConnectionRefusal, frame: CloseFrame) -> CloseFrame:
-        who = connection.identity
-        self.refusals.counts[reason] += 1
-        self._set_log_context(connection)
-        log.warning("%s (pod %s): its connection is closed: %s", who.member, who.pod, frame.reason)
-        return frame

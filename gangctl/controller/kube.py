@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import ssl
 import sys
 from collections.abc import Coroutine, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -27,21 +29,25 @@ from gangctl.cluster.kube.certificates import CertificateRotator
 from gangctl.cluster.kube.client import Client
 from gangctl.cluster.kube.cluster import KubeCluster
 from gangctl.cluster.kube.election import BootClock, Election, KubeLease
-from gangctl.cluster.kube.tokens import TokenAuthenticator
+from gangctl.cluster.kube.tokens import ReplicaAuthenticator, TokenAuthenticator
 from gangctl.controller import flags, housekeeping
 from gangctl.controller.companions import House, companions
 from gangctl.controller.endpoints import METRICS, PAGE_URLS, Health, MetricsServer, Security, serve_page
 from gangctl.controller.flags import Options
 from gangctl.controller.housekeeping import Garbage
 from gangctl.controller.hub import Hub
+from gangctl.controller.links import LINK_PATH, Links
+from gangctl.controller.listener import Handle
 from gangctl.controller.loop import Loop, Wakes
 from gangctl.controller.page.routes import UI_PATH, GangSource, Page, traces_from_environment
+from gangctl.controller.relay import Dialing, Relay
 from gangctl.core.lifecycle.decide import decide
 from gangctl.core.lifecycle.directive import directives
 from gangctl.telemetry import logs
 from gangctl.telemetry.metrics.process import Metrics, Sources
 from gangctl.telemetry.port import TelemetryFanout
 from gangctl.telemetry.tracing.tracer import tracer_from_environment
+from gangsidecar.wire import CONNECT_PATH
 
 log = logging.getLogger(__name__)
 
@@ -127,6 +133,7 @@ class Controller:
         self._running = [one for name, one in self._companions.items() if name in options.companions]
         """The companions that are on."""
         self._garbage = Garbage(self._hub.connections)
+        self._relaying = None if options.relay_token is None else self._relays(client, options.relay_token)
         self._tracer = tracer_from_environment()
         self._metrics = Metrics(
             Sources(
@@ -158,9 +165,26 @@ class Controller:
         found = list(self._cluster.informers.problems)
         if not self._certificates.ca:
             found.append(f"the certificate for sidecars is missing: {self._certificate_problem}")
+        if self._relaying is not None and not self._relaying[0].can_serve:
+            found.append("the leader can't be reached, so sidecars are sent to other replicas")
         if self._election.problem:
             found.append(f"the Lease: {self._election.problem}")
         return tuple(found)
+
+    def _relays(self, client: Client, token: Path) -> tuple[Relay, Links]:
+        """This replica's relay, and the links of all relays while it leads."""
+        options, election, certificates = self._options, self._election, self._certificates
+        audience = f"{options.settings.audience}/relay"
+        replicas = ReplicaAuthenticator(client, audience, lambda: token.read_text().strip())
+        dialing = Dialing(
+            options.identity,
+            options.settings.server_name,
+            lambda: token.read_text().strip(),
+            lambda: ssl.create_default_context(cadata=certificates.ca),
+        )
+        patience = options.timing.duration + options.timing.renew_deadline
+        relay = Relay(self._hub, self._cluster.authenticate, election.leader, election.hurry, dialing, patience)
+        return relay, Links(self._hub, replicas.refusal, lambda: election.term)
 
     async def run(self, ended: asyncio.Event) -> None:
         """Serve until ``ended``; then close everything, release the Lease, and return."""
@@ -189,12 +213,22 @@ class Controller:
             return
         async with asyncio.TaskGroup() as tasks:
             keeping = tasks.create_task(self._certificates.run())
-            async with self._hub.serve(self._options.host, self._options.hub_port, self._certificates.context) as url:
+            routes, relaying = dict[str, Handle](), list[asyncio.Task[None]]()
+            if self._relaying is not None:
+                relay, links = self._relaying
+                routes = {CONNECT_PATH: relay.server.handle, LINK_PATH: links.handle}
+                relaying = [tasks.create_task(relay.run())]
+            context = self._certificates.context
+            async with self._hub.serve(self._options.host, self._options.hub_port, context, routes) as url:
                 log.info("listening on %s; the address for sidecars is %s", url, self._options.address)
                 electing = tasks.create_task(self._election.run(self._lead))
                 await ended.wait()
                 # This process still leads, so Events of its decisions can still be sent.
                 await self._cluster.flush_events(EVENTS_SECONDS)
+                for one in relaying:  # The Lease is released at once: other relays hold the connections of sidecars.
+                    electing.cancel()
+                    await asyncio.wait((electing,))
+                    one.cancel()
             # The connections of sidecars are closed. The Lease is released after that, not before.
             electing.cancel()
             keeping.cancel()
@@ -225,6 +259,8 @@ class Controller:
             finally:
                 # First of all: this process must not send directives any more.
                 self._hub.end_term()
+                if self._relaying is not None:
+                    self._relaying[1].end_term()
                 self._loop = None
                 self._cluster.resign()
                 self._tracer.term_ended()

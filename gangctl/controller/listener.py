@@ -101,16 +101,17 @@ class PendingConnections:
 
 @asynccontextmanager
 async def listen(
-    host: str, port: int, handle: Handle, refusals: RefusalLog, tls: ssl.SSLContext | None = None
+    host: str, port: int, routes: Mapping[str, Handle], refusals: RefusalLog, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[str]:
-    """Serve :data:`~gangsidecar.wire.CONNECT_PATH`; gives the URL for sidecars. At the end it closes everything."""
+    """Serve these paths for clients that connect for long; gives the URL for sidecars. At the end it closes all."""
     pending = PendingConnections(refusals, MAX_PENDING)
 
     async def answer(request: web.Request) -> web.StreamResponse:
-        return await handle(request, functools.partial(pending.remove, request.protocol))
+        return await routes[request.path](request, functools.partial(pending.remove, request.protocol))
 
     application = web.Application()
-    application.router.add_get(CONNECT_PATH, answer)
+    for path in routes:
+        application.router.add_get(path, answer)
     async with serve_app("hub", application, host, port, pending, tls, shutdown_seconds=2.0) as (name, number):
         scheme = "ws" if tls is None else "wss"
         yield f"{scheme}://{f'[{name}]' if ':' in name else name}:{number}{CONNECT_PATH}"

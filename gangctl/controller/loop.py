@@ -274,6 +274,7 @@ class Loop:
         """Return what is observed of one gang now."""
         job = self._cluster.gang(uid)
         scanned, scanned_at = self._hub.reports.scanned(uid)
+        watching_since = self._cluster.listening_since(uid)
         return Observed(
             pods=self._cluster.pods(uid),
             heard=self._hub.reports.heard(uid),
@@ -282,7 +283,8 @@ class Loop:
             scanned=scanned,
             scanned_at=scanned_at,
             output=self._output.answer(uid),
-            listening_since=self._cluster.listening_since(uid),
+            listening_since=self._hub.listening_since(uid, watching_since),
+            watching_since=watching_since,
             refused=self._cluster.pod_rejections(uid),
             queue=self._cluster.queue(uid),
             group=() if job is None else self._groups.others(clock.now(), job),

@@ -12,6 +12,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 from typing import Final, TypeVar
 
@@ -23,16 +24,20 @@ class Turns:
     """The work that waits."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, deque[tuple[asyncio.Future[None], Callable[[], None]]]] = {}
+        self._waiting: dict[str, deque[Callable[[], None]]] = {}
         """By namespace; the one whose turn is next comes first."""
         self._is_planned = False
 
     async def take(self, namespace: str, work: Callable[[], None]) -> None:
         """Do this work in its turn. Raises what it raises."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(namespace, deque()).append((done, work))
-        self._plan()
+        self.put(namespace, partial(_do, done, work))
         await done
+
+    def put(self, namespace: str, work: Callable[[], None]) -> None:
+        """Do this work in its turn, without waiting for it. It must not raise."""
+        self._waiting.setdefault(namespace, deque()).append(work)
+        self._plan()
 
     def _plan(self) -> None:
         if not self._is_planned:
@@ -45,7 +50,7 @@ class Turns:
         while self._waiting and time.monotonic() < ends:
             namespace = next(iter(self._waiting))
             queue = self._waiting.pop(namespace)
-            _do(*queue.popleft())
+            queue.popleft()()
             if queue:
                 self._waiting[namespace] = queue
         if self._waiting:

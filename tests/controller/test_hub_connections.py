@@ -15,7 +15,7 @@ import pytest
 from aiohttp import web
 
 from gangctl.cluster.port import MemberIdentity, Refusal, RefusalReason
-from gangctl.controller.connection import Connection, Connections
+from gangctl.controller.connection import Connection, Connections, SocketOutlet
 from gangctl.controller.gate import ConnectionRefusal, Gate, RefusalLog
 from gangctl.controller.intake import CONTROL_SECONDS, SHARES, Owner
 from gangctl.core.lifecycle.plan import AskScan
@@ -138,8 +138,8 @@ async def _unknown(_token: str) -> Refusal:
 
 
 def _connection(gang: str, pod: str = "pod-0") -> Connection:
-    gate = Gate(_unknown, lambda: None, RefusalLog())
-    return Connection(MemberIdentity(gang, "worker-0", 0, pod), web.WebSocketResponse(), None, 0.0, 4, gate)
+    outlet = SocketOutlet(web.WebSocketResponse(), None, Gate(_unknown, lambda: None, RefusalLog()))
+    return Connection(MemberIdentity(gang, "worker-0", 0, pod), outlet, 0, 4)
 
 
 async def test_a_binary_frame_closes_its_connection() -> None:
@@ -181,7 +181,7 @@ async def test_a_newer_connection_of_a_pod_replaces_the_older_one() -> None:
 
 
 async def test_what_a_superseded_connection_sends_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Connection, "close_soon", lambda _self, _frame: None)
+    monkeypatch.setattr(SocketOutlet, "close_soon", lambda _self, _frame: None)
     async with served() as here:
         here.hub.publish(job())
         older = await here.dial()

@@ -34,7 +34,7 @@ import math
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from gangctl.api.model import rfc3339
 from gangctl.cluster.errors import ClusterError, Conflict, Retryable
@@ -166,6 +166,15 @@ class LeaseTiming:
     """Time between two reads, or two writes."""
 
 
+class LeaderAt(NamedTuple):
+    """The process that leads, as far as one candidate knows."""
+
+    url: str
+    """Its address for sidecars."""
+    term: str
+    """Its identity and the number of changes of the holder until then: no other term has both."""
+
+
 class Leadership:
     """One candidate's view of the Lease, and whether it leads."""
 
@@ -236,6 +245,16 @@ class Leadership:
             return None
         return self.record.address or None
 
+    def leader(self, now: float) -> LeaderAt | None:
+        """The process that leads, which may be this one, as far as this process knows."""
+        url = self.record.address if self.record is not None and self.leads(now) else self.address_of_leader(now)
+        return LeaderAt(url, self.term) if url else None
+
+    @property
+    def term(self) -> str:
+        """The term of the last record seen; empty = there is none."""
+        return "" if self.record is None else f"{self.record.holder}/{self.record.transitions}"
+
 
 class Clock(Protocol):
     """A clock that continues while the process is stopped or the machine sleeps."""
@@ -282,6 +301,7 @@ class Election:
         self._timing = timing
         self._clock = clock
         self._leadership = Leadership(identity, timing)
+        self._hurry = asyncio.Event()
 
     def may_write(self) -> bool:
         """Return whether this process leads right now."""
@@ -299,6 +319,19 @@ class Election:
     def leader_address(self) -> str | None:
         """Address of another process that leads, as of the last read, at most a retry period ago."""
         return self._leadership.address_of_leader(self._clock.now())
+
+    def leader(self) -> LeaderAt | None:
+        """The process that leads, which may be this one; see :meth:`Leadership.leader`."""
+        return self._leadership.leader(self._clock.now())
+
+    @property
+    def term(self) -> str:
+        """The term of the Lease as this process knows it."""
+        return self._leadership.term
+
+    def hurry(self) -> None:
+        """Look at the Lease now instead of after a retry period, while this process doesn't lead."""
+        self._hurry.set()
 
     async def run(self, lead: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Compete for the Lease, run ``lead`` while elected, and compete again, until cancelled.
@@ -329,7 +362,16 @@ class Election:
             except ClusterError as error:
                 self._failed(error)
             left = self._leadership.claimable_in(self._clock.now())
-            await self._clock.sleep(min(self._timing.retry_period, left) or self._timing.retry_period)
+            await self._rest(min(self._timing.retry_period, left) or self._timing.retry_period)
+
+    async def _rest(self, seconds: float) -> None:
+        """Wait so long, or until someone is in a hurry."""
+        self._hurry.clear()
+        parts = [asyncio.ensure_future(one) for one in (self._clock.sleep(seconds), self._hurry.wait())]
+        try:
+            await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await _end(*parts)
 
     async def _term(self, lead: Callable[[], Coroutine[Any, Any, None]]) -> str | None:
         """Run one term and return why it ended, in a sentence; None if ``lead`` has returned."""
@@ -415,7 +457,7 @@ class Election:
         self.problem = ""
 
 
-async def _end(*tasks: asyncio.Task[Any]) -> None:
+async def _end(*tasks: asyncio.Future[Any]) -> None:
     """Cancel tasks and wait until they have ended, in whatever way, even if the caller is cancelled meanwhile."""
     for task in tasks:
         task.cancel()

@@ -432,3 +432,36 @@ class TokenAuthenticator:
         if find(unverified.uid) is None:
             return self._missing(unverified.uid)
         return await self._reviewer.review(token)
+
+
+class ReplicaAuthenticator:
+    """Authenticates the other replicas: by a token of this process's own account, for an audience of their own."""
+
+    def __init__(self, client: Client, audience: str, own_token: Callable[[], str]) -> None:
+        """``own_token``: that of this process. OSError: it can't be read."""
+        self._audience = audience
+        self._own_token = own_token
+        self._client = client
+        self._reviews = Reviews(CONCURRENCY, self._ask, lambda status: status.authenticated)
+
+    async def refusal(self, token: str) -> Refusal | None:
+        """Return why this token is none of a replica; None if it is one."""
+        try:
+            own, claimed = (jwt.decode(one, options={"verify_signature": False}) for one in (self._own_token(), token))
+        except (OSError, *_UNREADABLE) as error:
+            return Refusal(RefusalReason.MALFORMED, f"the token can't be read: {error!s:.100}")
+        user = own.get("sub")
+        if not user or claimed.get("sub") != user:  # The API server is asked only about what may be a replica's token.
+            return Refusal(RefusalReason.NOT_A_MEMBER, f"the token isn't one of {user}")
+        try:
+            status = await self._reviews.find(token)
+        except ClusterError as error:
+            return Refusal(RefusalReason.CANNOT_VERIFY, f"the token can't be reviewed: {error}", retryable=True)
+        if not status.authenticated or status.user.username != user:
+            return Refusal(RefusalReason.BAD_SIGNATURE, f"the API server doesn't accept the token: {status.error:.200}")
+        if self._audience not in status.audiences:
+            return Refusal(RefusalReason.WRONG_AUDIENCE, f"the token's audience isn't {self._audience}")
+        return None
+
+    async def _ask(self, token: str) -> TokenStatus:
+        return await review_token(self._client, token, (self._audience,))

@@ -432,7 +432,8 @@ class Observed:
     scanned_at: float = 0.0
     """When it arrived."""
     listening_since: float = 0.0
-    """Since when this leader has listened without a break, with fresh watches and without the brake."""
+    """Since when this leader has listened without a break: with fresh watches, without the loss of a relay that has
+    members of the gang, and without the brake."""
     refused: tuple[str, ...] | None = ()
     """Why the cluster takes no pods of this gang, in its own words: what the dry run of a pod, or the creation of one,
     was answered. Empty = it takes them; None = that isn't known yet, so it is as the status has it."""
@@ -444,7 +445,7 @@ class Observed:
     output: OutputRead | None = None
     """What the worker printed that was asked for last."""
     watching_since: float | None = None
-    """``listening_since`` without regard to the brake; None = there is none."""
+    """``listening_since`` without regard to relays and to the brake; None = it is the same."""
     unstored: str = ""
     """Why the newest status of the gang can't be stored: until it can, nothing is done for it. Empty = it can."""
 

@@ -174,7 +174,8 @@ def struck(state: BrakeState, now: float, gang: Metadata, before: Status, after:
 def apply_brake(observed: Observed, brake: Brake, now: float) -> Observed:
     """Return what is observed as decisions see it under this brake."""
     listening = now if brake.since is not None else max(observed.listening_since, brake.released)
-    return replace(observed, brake=brake, listening_since=listening, watching_since=observed.listening_since)
+    watching = observed.listening_since if observed.watching_since is None else observed.watching_since
+    return replace(observed, brake=brake, listening_since=listening, watching_since=watching)
 
 
 def _waves(

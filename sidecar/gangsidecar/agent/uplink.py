@@ -26,6 +26,7 @@ from __future__ import annotations
 import asyncio
 import random
 import ssl
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -166,7 +167,11 @@ async def _follow(address: Address, relay: Relay, contact: FirstContact, url: st
 
 async def _dial(address: Address, relay: Relay, contact: FirstContact, at: tuple[str, str], seconds: float) -> None:
     url, name = at
-    headers = {"Authorization": f"Bearer {_token(address)}", wire.REVISION_HEADER: str(wire.REVISION)}
+    headers = {
+        "Authorization": f"Bearer {_token(address)}",
+        wire.REVISION_HEADER: str(wire.REVISION),
+        wire.ORDER_HEADER: str(time.time_ns() // 1_000_000),
+    }
     try:
         async with asyncio.timeout(seconds):
             socket = await websocket.dial(url, headers, _trust(address), name, wire.MAX_BYTES)
@@ -218,12 +223,15 @@ async def _send_reports(socket: WebSocket, relay: Relay, revision: int) -> None:
 
 
 async def _receive(socket: WebSocket, relay: Relay) -> None:
-    """Relay what arrives, until the connection ends, carries no message, or brings no ping for too long."""
+    """Relay what arrives, until the connection ends, carries no message, or brings no ping for too long.
+
+    A replica that relays while no leader answers pings by WebSocket: it is there, and the supervisor must not hear it.
+    """
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(SILENCE) as silence:
-            while isinstance(found := await socket.receive(), str):
-                if isinstance(_decode(relay, found), wire.Ping):
+            while not isinstance(found := await socket.receive(), websocket.Closed):
+                if found is None or isinstance(_decode(relay, found), wire.Ping):
                     silence.reschedule(loop.time() + SILENCE)
     except TimeoutError:
         raise _LostError(f"no ping for {SILENCE:.0f} s: the controller is frozen") from None

@@ -149,8 +149,8 @@ class WebSocket:
         except LocalProtocolError as error:
             raise ConnectionResetError(str(error)) from None
 
-    async def receive(self) -> str | Closed:
-        """Return the next message, or how the other side closed the connection.
+    async def receive(self) -> str | Closed | None:
+        """Return the next message, or how the other side closed the connection; None: it has shown that it is there.
 
         Raises:
             NoMessageError: it sent neither.
@@ -171,6 +171,8 @@ class WebSocket:
                         raise NoMessageError(f"binary data: {event.data!r:.80}", CloseReason.POLICY_VIOLATION)
                     case Ping():
                         await self._write(event.response())
+                        if not size:  # Not between two frames of a message.
+                            return None
                     case CloseConnection() if self._protocol.state is ConnectionState.OPEN:
                         raise NoMessageError(event.reason or "a malformed frame", event.code)
                     case CloseConnection():

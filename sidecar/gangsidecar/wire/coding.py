@@ -66,9 +66,13 @@ REVISION = 1
 """The revision of version 1. A release that adds a field raises it and names the field in :data:`ADDED`."""
 ADDED: dict[type, dict[str, int]] = {}
 """By type of message or part: its fields that came after revision 1, each with its revision."""
+ORDER_HEADER = "Gang-Connection"
+"""Has a number that grows with each connection of a pod: its node's wall clock in milliseconds. It orders the pod's
+connections where they come by way of several replicas; it is no time."""
 REVISION_HEADER = "Gang-Wire-Revision"
 """The sender's revision, in the request for the upgrade and in its answer. A peer that sends none has revision 1."""
 _NUMBER = re.compile("[0-9]{1,6}")
+_ORDER = re.compile("[0-9]{1,16}")
 MARK = "gangctl: "
 LINE = 1_000
 """Longest line. A kubelet shares 12 KiB between the containers of a pod, and cuts off the end: twelve have room."""
@@ -218,6 +222,11 @@ def _value(hint: Any, item: Any, path: str) -> Any:
     if hint is int and path.endswith(_DURATIONS) and not 0 <= item <= MAX_MS:
         raise WireError(f"{path}: no duration in milliseconds, which is 0 to {MAX_MS}")
     return item
+
+
+def order_of(header: str) -> int:
+    """Return what an upgrade says in :data:`ORDER_HEADER`; 0 if that is no number."""
+    return int(header) if _ORDER.fullmatch(header) else 0
 
 
 def revision_of(header: str) -> int:

@@ -49,7 +49,14 @@ async def test_the_sidecar_leaves_a_frozen_controller_and_dials_again(
         await asyncio.wait([connection])
 
 
-async def test_the_sidecar_keeps_a_controller_that_pings(monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
+@pytest.mark.parametrize("relays", [False, True])
+async def test_the_sidecar_keeps_a_controller_that_pings(
+    monkeypatch: pytest.MonkeyPatch,
+    directory: Path,
+    *,
+    relays: bool,
+) -> None:
+    """A replica that relays, and has no leader, pings by WebSocket alone."""
     monkeypatch.setattr(uplink, "SILENCE", 3.0)
     (directory / "token").write_text(TOKEN)
     async with controller() as alive:
@@ -59,7 +66,7 @@ async def test_the_sidecar_keeps_a_controller_that_pings(monkeypatch: pytest.Mon
         connection = await alive.connected()
         end = time.monotonic() + 4.0
         while time.monotonic() < end:
-            await connection.send(wire.Ping())
+            await (connection.socket.ping() if relays else connection.send(wire.Ping()))
             await asyncio.sleep(0.1)  # less than SILENCE
         assert len(alive.connections) == 1
         task.cancel()

@@ -1,0 +1,274 @@
+"""Relaying: what a relay and the leader tell each other of the sidecars at the relay. Pure.
+
+The rule: a relay decides nothing, and its word is nobody's. It passes on what a sidecar or the leader has said, with
+its age. Both ends of a link forget what waits on it when it ends, and a link belongs to one term of one leader::
+
+    passed(a message of a leader)   <=>  its link is of the term that the relay follows
+    beat(report, seq, sent)          =   the report, aged by sent - report.sent_ms, with that number and clock
+    newer(a session of a pod)       <=>  its sidecar gave it a higher number than the one that is known
+    listening_since(a gang)          =   max(since the leader watches, since a link with its members was lost)
+
+A relay must never make a ping or keep a directive: a deposed leader's word would live on. The silence of a relay must
+never count as that of the members behind it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NamedTuple
+
+from gangctl.cluster.port import MemberIdentity
+from gangsidecar import wire
+from gangsidecar.wire import Report, aged
+
+MAX_ENTRIES: Final = 2048
+MAX_BATCH_BYTES: Final = 1 << 20
+"""A batch ends with the entry that reaches this."""
+LINK_BYTES: Final = 8 << 20
+"""More than any batch has: the last entry is one message, and JSON escapes its quotes."""
+
+
+class Open(NamedTuple):
+    """A sidecar has connected to the relay."""
+
+    session: int
+    identity: MemberIdentity
+    revision: int
+    """Of the wire, as the sidecar has it."""
+    order: int
+    """Grows with each connection of the pod."""
+
+
+class Say(NamedTuple):
+    """A message of a sidecar or of the leader."""
+
+    session: int
+    kind: str
+    age_ms: int
+    """How long it has waited at the relay."""
+    text: str
+
+
+class Beat(NamedTuple):
+    """A report in which only time has passed since the one before."""
+
+    session: int
+    age_ms: int
+    seq: int
+    sent_ms: int
+
+
+class Gone(NamedTuple):
+    """A sidecar's connection has ended."""
+
+    session: int
+
+
+class Close(NamedTuple):
+    """Close this sidecar's connection."""
+
+    session: int
+    code: int
+    reason: str
+
+
+Entry = Open | Say | Beat | Gone | Close
+_KINDS: Final[dict[str, Callable[..., Entry]]] = {one.__name__: one for one in (Open, Say, Beat, Gone, Close)}
+
+
+def encode_batch(term: str, entries: Sequence[Entry]) -> str:
+    """Return the text of a batch; without entries it is the sender's sign of life."""
+    return json.dumps([term, [[type(entry).__name__, *_flat(entry)] for entry in entries]], separators=(",", ":"))
+
+
+def decode_batch(text: str) -> tuple[str, list[Entry]]:
+    """Return a batch's term and entries. WireError: the other end has another release, or it is no replica."""
+    try:
+        term, entries = json.loads(text)
+        return str(term), [_entry(kind, fields) for kind, *fields in entries]
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise wire.WireError(f"this isn't a batch of entries: {error}") from None
+
+
+def _flat(entry: Entry) -> Sequence[Any]:
+    if isinstance(entry, Open):
+        who = entry.identity
+        names = (who.gang, who.member, who.incarnation, who.pod, who.namespace)
+        return (entry.session, names, entry.revision, entry.order)
+    return entry
+
+
+def _entry(kind: str, fields: list[Any]) -> Entry:
+    if kind == Open.__name__:
+        session, names, revision, order = fields
+        return Open(session, MemberIdentity(*names), revision, order)
+    return _KINDS[kind](*fields)
+
+
+def since(report: Report, seq: int, sent_ms: int) -> Report:
+    """The same report, with nothing but time passed until ``sent_ms``."""
+    return replace(aged(report, sent_ms - report.sent_ms), seq=seq, sent_ms=sent_ms)
+
+
+# At the relay.
+
+
+@dataclass(slots=True)
+class _Session:
+    identity: MemberIdentity
+    revision: int
+    order: int
+    known: bool = False
+    """Whether the leader of now knows of it."""
+    report: tuple[Report, str, float] | None = None
+    """The newest one, its text, and when it came."""
+    passed: Report | None = None
+    """The one that the leader has."""
+    waiting: dict[str, tuple[str, float]] = field(default_factory=dict)
+    """Kind of message -> the newest one, and when it came. Reports are not among them."""
+
+
+class Desk:
+    """The sessions of one relay, and what the leader does not know of them yet. Times are monotonic seconds."""
+
+    def __init__(self) -> None:
+        self.term = ""
+        """That of the link; empty = there is none."""
+        self._sessions: dict[int, _Session] = {}
+        self._news: dict[int, None] = {}
+        """The sessions of which there is news, in the order in which it came."""
+        self._gone: list[int] = []
+        self._imports: dict[tuple[str, str], tuple[int, str]] = {}
+        """UID of a gang, role -> the session that sent a list of imports first, and the list, as the hub has them."""
+
+    def open(self, session: int, identity: MemberIdentity, revision: int, order: int) -> None:
+        """A sidecar has connected."""
+        self._sessions[session] = _Session(identity, revision, order)
+        self._news[session] = None
+
+    def close(self, session: int) -> None:
+        """Its connection has ended."""
+        one = self._sessions.pop(session, None)
+        self._news.pop(session, None)
+        if one is not None and one.known:
+            self._gone.append(session)
+
+    def take(self, session: int, message: wire.Message, text: str, now: float) -> bool:
+        """A sidecar has said this; return whether it is news, and not only another moment."""
+        one = self._sessions[session]
+        self._news[session] = None
+        if isinstance(message, Report):
+            one.report = message, text, now
+            return one.passed is None or since(one.passed, message.seq, message.sent_ms) != message
+        one.waiting[type(message).__name__] = text, now
+        if isinstance(message, wire.Imports):
+            key = one.identity.gang, one.identity.member.rpartition("-")[0]
+            if self._imports.get(key, (session,))[0] not in self._sessions.keys() - {session}:
+                self._imports[key] = session, text
+        return True
+
+    def link(self, term: str) -> None:
+        """A leader answers, which knows nothing yet: it gets all sessions, with all that they have said last."""
+        self.term = term
+        self._gone.clear()
+        for number, one in self._sessions.items():
+            one.known, one.passed = False, None
+            self._news[number] = None
+        for session, text in self._imports.values():
+            if session in self._sessions:
+                self._sessions[session].waiting[wire.Imports.__name__] = text, 0.0
+
+    def unlink(self) -> None:
+        """The link has ended: nothing of its leader counts any more."""
+        self.term = ""
+
+    def batch(self, now: float) -> list[Entry]:
+        """What the leader gets next; empty = it has everything, or there is no link."""
+        if not self.term:
+            return []
+        entries: list[Entry] = [Gone(session) for session in self._gone]
+        self._gone.clear()
+        size = 0
+        while self._news and len(entries) < MAX_ENTRIES and size < MAX_BATCH_BYTES:
+            session = next(iter(self._news))
+            del self._news[session]
+            new = self._said(session, self._sessions[session], now)
+            size += sum(len(entry.text) for entry in new if isinstance(entry, Say))
+            entries += new
+        return entries
+
+    def _said(self, session: int, one: _Session, now: float) -> list[Entry]:
+        entries: list[Entry] = []
+        if not one.known:
+            one.known = True
+            entries.append(Open(session, one.identity, one.revision, one.order))
+        if one.report is not None and one.report[0] is not one.passed:
+            report, text, at = one.report
+            is_beat = one.passed is not None and since(one.passed, report.seq, report.sent_ms) == report
+            beat = Beat(session, _ms(now - at), report.seq, report.sent_ms)
+            entries.append(beat if is_beat else Say(session, Report.__name__, _ms(now - at), text))
+            one.passed = report
+        entries += [Say(session, kind, _ms(now - at), text) for kind, (text, at) in one.waiting.items()]
+        one.waiting.clear()
+        return entries
+
+    def heard(self, entries: Sequence[Entry]) -> list[Say | Close]:
+        """What sidecars are told of a batch that came on the link."""
+        return [one for one in entries if isinstance(one, Say | Close) and one.session in self._sessions]
+
+
+def _ms(seconds: float) -> int:
+    return max(0, round(seconds * 1000))
+
+
+# At the leader.
+
+
+class Roster:
+    """What the sessions of one link have said and the leader has not looked at yet: of each kind the newest."""
+
+    def __init__(self) -> None:
+        self._reports: dict[int, Report] = {}
+        """The newest of each session, as it was sent: a beat is about it."""
+        self._waiting: dict[int, dict[str, Say | Beat]] = {}
+
+    def put(self, entry: Say | Beat) -> bool:
+        """Take an entry; return whether nothing of its session waited before."""
+        is_first = entry.session not in self._waiting
+        waiting = self._waiting.setdefault(entry.session, {})
+        if isinstance(entry, Say):
+            if entry.kind == Report.__name__:
+                waiting.pop(Beat.__name__, None)
+            waiting[entry.kind] = entry
+        else:
+            waiting[Beat.__name__] = entry
+        return is_first
+
+    def take(self, session: int, parse: Callable[[str], wire.Message]) -> Iterator[wire.Message]:
+        """The messages of a session that wait, with the ages that they have by now.
+
+        Raises:
+            Whatever ``parse`` raises.
+        """
+        waiting = self._waiting.pop(session, {})
+        beat = waiting.pop(Beat.__name__, None)
+        for entry in waiting.values():
+            assert isinstance(entry, Say)
+            message = parse(entry.text)
+            if isinstance(message, Report):
+                self._reports[session] = message
+                message = aged(message, entry.age_ms)
+                if beat is not None:
+                    continue
+            yield message
+        base = self._reports.get(session)
+        if isinstance(beat, Beat) and base is not None:
+            self._reports[session] = since(base, beat.seq, beat.sent_ms)
+            yield aged(self._reports[session], beat.age_ms)
+
+    def forget(self, session: int) -> None:
+        """The session has ended."""
+        self._reports.pop(session, None)
+        self._waiting.pop(session, None)

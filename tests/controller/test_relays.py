@@ -1,0 +1,170 @@
+"""Relays and links on real sockets, with replicas in this process and a fake API server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from bench.size import REPLICAS, REVIEW, relay_token
+from gangctl.cluster.kube.election import LeaderAt
+from gangctl.cluster.port import MemberIdentity, Refusal
+from gangctl.controller.hub import Hub
+from gangctl.controller.links import LINK_PATH
+from gangctl.controller.relay import Dialing, Relay
+from gangctl.controller.relaying import Beat, Close, Desk, Entry, Gone, Open, Say, decode_batch, encode_batch
+from gangsidecar import wire
+from tests.cluster.kube import objects
+from tests.cluster.kube.auth.tokens import AUDIENCE, Issuer, claims, sign
+from tests.cluster.kube.fakeapi import FakeApi, serving
+from tests.controller.fake_sidecars import MEMBERS, Sidecar, report
+from tests.controller.replicas import ANY, Replica, holder, replica, until_answered
+from tests.controller.test_rolling_upgrade import UID, running
+from tests.wait import until_async
+
+WHO = MEMBERS["token-0"]
+
+
+def test_a_batch_is_read_as_it_was_written() -> None:
+    entries: list[Entry] = [Open(1, WHO, 4, 17), Say(1, "Report", 5, '{"a": "\\n"}'), Beat(1, 0, 2, 3), Gone(2), Close(1, 1008, "é")]
+    assert decode_batch(encode_batch("a/3", entries)) == ("a/3", entries)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '["a", [["Open", 1]]]', '["a", [["Shut", 1]]]', '["a", 1]', "[" * 9999]
+)
+def test_what_is_no_batch_is_refused(text: str) -> None:
+    with pytest.raises(wire.WireError):
+        decode_batch(text)
+
+
+def test_a_report_in_which_only_time_has_passed_is_a_beat() -> None:
+    desk = Desk()
+    desk.open(1, WHO, 1, 1)
+    first = report(seq=1, sent_ms=1000, phase_age_ms=10)
+    assert desk.take(1, first, wire.encode(first), 1.0)
+    assert desk.batch(1.0) == [], "there is no link"
+    desk.link("a/1")
+    assert [type(one) for one in desk.batch(1.5)] == [Open, Say]
+    later = report(seq=2, sent_ms=6000, phase_age_ms=5010)
+    assert not desk.take(1, later, wire.encode(later), 6.0)
+    assert desk.batch(6.25) == [Beat(1, 250, 2, 6000)]
+    news = report(seq=3, sent_ms=7000, phase_age_ms=5010)
+    assert desk.take(1, news, wire.encode(news), 7.0), "it is younger than time alone would make it"
+
+
+def test_a_new_leader_gets_the_list_of_imports_that_came_first() -> None:
+    desk = Desk()
+    for session, at in ((1, 0), (2, 1)):
+        who = MEMBERS[f"token-{at}"]
+        desk.open(session, who, 1, 1)
+        imports = wire.Imports(who.gang, who.pod, (), ())
+        desk.take(session, imports, f"list of {who.pod}", 1.0)
+    desk.link("a/1")
+    assert [one.text for one in desk.batch(1.0) if isinstance(one, Say)] == ["list of pod-0", "list of pod-1"]
+    desk.link("b/2")
+    assert [one.text for one in desk.batch(1.0) if isinstance(one, Say)] == ["list of pod-0"]
+
+
+@asynccontextmanager
+async def relaying(folder: Path, *names: str) -> AsyncIterator[tuple[FakeApi, list[Replica]]]:
+    """Replicas that relay for a gang of three."""
+    async with serving() as (api, _):
+        api.faults.append(Issuer(review=REVIEW))
+        await api.put("nodes", objects.node())
+        await api.put("gangjobs", objects.gang("g", UID))
+        for at in range(3):
+            await api.put("pods", running(at))
+        flags = ("--relay-token", str(relay_token(folder)))
+        async with replica(api, names[0], *flags) as first, replica(api, names[1], *flags) as second:
+            await until_async("one leads", lambda: holder(api))
+            yield api, [first, second]
+
+
+async def dial(session: aiohttp.ClientSession, at: Replica, number: int) -> Sidecar:
+    """Connect the sidecar of worker-NUMBER to this replica."""
+    pod = {"name": f"g-worker-{number}-0", "uid": f"pod-{number}"}
+    payload = claims()
+    bound = {**payload["kubernetes.io"], "namespace": "default", "pod": pod}
+    token = sign({**payload, "sub": "system:serviceaccount:default:default", "kubernetes.io": bound})
+    headers = {"Authorization": f"Bearer {token}", wire.REVISION_HEADER: str(wire.REVISION)}
+    return Sidecar(await session.ws_connect(at.url, headers=headers, ssl=ANY))
+
+
+def said(number: int, **more: Any) -> wire.Report:
+    return wire.Report(UID, f"worker-{number}", 0, f"pod-{number}", f"s-{number}", 1, 0, wire.Phase.IDLE, **more)
+
+
+async def test_a_sidecar_keeps_its_connection_when_the_leader_hands_over(tmp_path: Path) -> None:
+    async with relaying(tmp_path, "one", "two") as (api, replicas), aiohttp.ClientSession() as session:
+        leader, other = replicas if holder(api) == "one" else replicas[::-1]
+        await other.until_ready()
+        sidecar = await dial(session, other, 0)
+        await sidecar.say(said(0, sent_ms=5))
+        assert await sidecar.hear_all() == wire.Ping(5)
+        assert (await sidecar.hear()).verb is wire.Verb.HOLD
+        leader.ended.set()
+        await until_async("the other one leads", lambda: holder(api) == other.name)
+        while not isinstance(message := await sidecar.hear_all(), wire.Directive):
+            assert message == wire.Ping(5)
+        assert message.verb is wire.Verb.HOLD, "the new leader says so itself"
+        await session.close()
+
+
+async def test_only_a_replica_may_link_and_only_to_the_leader(tmp_path: Path) -> None:
+    async with relaying(tmp_path, "one", "two") as (api, replicas), aiohttp.ClientSession() as session:
+        leader, other = replicas if holder(api) == "one" else replicas[::-1]
+        await other.until_ready()
+
+        async def answer(at: Replica, token: str) -> int:
+            url = at.url.replace(wire.CONNECT_PATH, LINK_PATH)
+            async with session.get(url, headers={"Authorization": f"Bearer {token}"}, ssl=ANY) as found:
+                return found.status
+
+        replicas_token = (tmp_path / "relay-token").read_text()
+        assert await answer(leader, sign(claims())) == 401, "of a member"
+        assert await answer(leader, "x") == 401
+        assert await answer(other, replicas_token) == 503
+        issuer = next(one for one in api.faults if isinstance(one, Issuer))
+        issuer.review = {**REVIEW, "audiences": [AUDIENCE]}
+        fresh = sign(claims(aud=[f"{AUDIENCE}/relay"], sub=REPLICAS, jti="2"))
+        assert await answer(leader, fresh) == 401, "of another audience"
+        issuer.review = {"authenticated": False}
+        assert await answer(leader, sign(claims(sub=REPLICAS, jti="3"))) == 401
+
+
+async def test_a_relay_that_cannot_reach_the_leader_sends_its_sidecars_elsewhere() -> None:
+    async def known(_token: str) -> MemberIdentity | Refusal:
+        return WHO
+
+    hub = Hub(known, lambda _job, _before: lambda _report: None, print, print, lambda: "")
+    dialing = Dialing("here", "name", lambda: "token", lambda: ANY)
+    leader: list[LeaderAt | None] = [None]
+    relay = Relay(hub, known, lambda: leader[0], lambda: None, dialing, 0.2)
+    routes = {wire.CONNECT_PATH: relay.server.handle}
+    async with hub.serve("127.0.0.1", 0, None, routes) as url, aiohttp.ClientSession() as session:
+        task = asyncio.create_task(relay.run())
+        headers = {"Authorization": "Bearer token"}
+        sidecar = Sidecar(await session.ws_connect(url, headers=headers))
+        await sidecar.say(report())
+        leader[0] = LeaderAt("ws://127.0.0.1:9/v1/connect", "dead/1")
+        assert await sidecar.closed() == aiohttp.WSCloseCode.TRY_AGAIN_LATER
+        with pytest.raises(aiohttp.WSServerHandshakeError, match="503"):
+            await session.ws_connect(url, headers=headers)
+        leader[0] = None
+        await until_answered("it serves again", lambda: _status(session, url, headers), lambda found: found == 101)
+        task.cancel()
+        await session.close()
+
+
+async def _status(session: aiohttp.ClientSession, url: str, headers: dict[str, str]) -> int:
+    try:
+        await session.ws_connect(url, headers=headers)
+    except aiohttp.WSServerHandshakeError as error:
+        return error.status
+    return 101
