@@ -173,7 +173,7 @@ class Bench:
                     gang.templates()
                 time.sleep(SETTLED_SECONDS)
                 made = [restarted(gang) for _ in range(restarts + 1)][1:]  # The first one fills caches.
-                forked, _, went_on = gang.started()
+                forked, _, went_on, _ = gang.started()
             finally:
                 gang.end()
             process = "forked" if forked else "kept" if went_on else "executed"

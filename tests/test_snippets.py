@@ -46,6 +46,7 @@ FRAMEWORKS: Final = (
     "torch",
     "torch.distributed",
     "torch.distributed.checkpoint",
+    "torch.distributed.distributed_c10d",
     "torch.distributed.checkpoint.state_dict",
     "lightning",
     "lightning.pytorch",
@@ -112,6 +113,7 @@ def test_a_python_snippet_runs(
         monkeypatch.setenv(name, value)
     for name in MISSING:
         monkeypatch.setitem(sys.modules, name, framework(name))
+    sys.modules["torch.distributed.distributed_c10d"].rendezvous.return_value = iter([(None, 0, 1)])
     monkeypatch.setattr("jax.distributed.initialize", MagicMock())  # It waits for the other processes.
     if snippet.startswith("except"):
         snippet = f"try:\n    raise gangclient.Restart(stop)\n{snippet}"
