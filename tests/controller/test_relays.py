@@ -31,7 +31,13 @@ WHO = MEMBERS["token-0"]
 
 
 def test_a_batch_is_read_as_it_was_written() -> None:
-    entries: list[Entry] = [Open(1, WHO, 4, 17), Say(1, "Report", 5, '{"a": "\\n"}'), Beat(1, 0, 2, 3), Gone(2), Close(1, 1008, "é")]
+    entries: list[Entry] = [
+        Open(1, WHO, 4, 17),
+        Say(1, "Report", 5, '{"a": "\\n"}'),
+        Beat(1, 0, 2, 3),
+        Gone(2),
+        Close(1, 1008, "é"),
+    ]
     assert decode_batch(encode_batch("a/3", entries)) == ("a/3", entries)
 
 
