@@ -1,7 +1,8 @@
 """Relaying: what a relay and the leader tell each other of the sidecars at the relay. Pure.
 
-The rule: a relay decides nothing, and its word is nobody's. It passes on what a sidecar or the leader has said, with
-its age. Both ends of a link forget what waits on it when it ends, and a link belongs to one term of one leader::
+The rule: a relay decides nothing, and its own word counts for nothing. It passes on what a sidecar or the leader has
+said, with its age. Both ends of a link forget what waits on it when it ends, and a link belongs to one term of one
+leader::
 
     passed(a message of a leader)   <=>  its link is of the term that the relay follows
     beat(report, seq, sent)          =   the report, aged by sent - report.sent_ms, with that number and clock
