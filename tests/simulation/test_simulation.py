@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gangctl.core.facts.world import Workload
 from tests.simulation import power
 from tests.simulation.engine import plain
 from tests.simulation.faults import DRAWN, FAULTS, heal
@@ -17,7 +19,7 @@ from tests.simulation.lives import Injection, Run, settle, simulate
 from tests.simulation.moves import moves, perform
 from tests.simulation.parking import SCRIPTS_PARK
 from tests.simulation.seeds import PAUSES, Life, drawn, with_any_policies
-from tests.simulation.setups import QUEUED, SMALL, setups
+from tests.simulation.setups import QUEUED, QUEUED_ELASTIC, SMALL, setups
 from tests.simulation.universe import Universe, new_universe
 
 INJECTIONS = st.lists(
@@ -178,7 +180,10 @@ STRIKING = (
 
 
 def _worlds() -> Iterator[Universe]:
-    """Moments in the lives of three gangs."""
+    """Moments in the lives of three gangs, and of one that has grown in its queue."""
+    grown = new_universe(setups()[QUEUED_ELASTIC], plain())
+    grown.queue = replace(grown.queue, more=(Workload("team", "", admitted=True, name="w-1"),))
+    yield grown
     for setup in ("pair", "registered", QUEUED):
         run = Run(new_universe(setups()[setup], plain()))
         for name in STRIKING:
