@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from aiohttp import web
 
@@ -58,6 +58,18 @@ class _Sent:
         """Return whether the inputs are the same."""
         inputs = (self.session, self.attempt, self.phase)
         return self.job is job and inputs == (report.session, report.attempt, report.phase)
+
+
+async def until_first(*parts: Coroutine[Any, Any, Any]) -> list[Any]:
+    """Run the parts of a connection until one has ended, and end the others; returns each one's result or error."""
+    tasks = [asyncio.ensure_future(part) for part in parts]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+    return results
 
 
 class Outlet(Protocol):

@@ -175,11 +175,15 @@ class Controller:
         """This replica's relay, and the links of all relays while it leads."""
         options, election, certificates = self._options, self._election, self._certificates
         audience = f"{options.settings.audience}/relay"
-        replicas = ReplicaAuthenticator(client, audience, lambda: token.read_text().strip())
+
+        def own_token() -> str:
+            return token.read_text().strip()
+
+        replicas = ReplicaAuthenticator(client, audience, own_token)
         dialing = Dialing(
             options.identity,
             options.settings.server_name,
-            lambda: token.read_text().strip(),
+            own_token,
             lambda: ssl.create_default_context(cadata=certificates.ca),
         )
         patience = options.timing.duration + options.timing.renew_deadline
@@ -213,11 +217,11 @@ class Controller:
             return
         async with asyncio.TaskGroup() as tasks:
             keeping = tasks.create_task(self._certificates.run())
-            routes, relaying = dict[str, Handle](), list[asyncio.Task[None]]()
+            routes, relaying = dict[str, Handle](), None
             if self._relaying is not None:
                 relay, links = self._relaying
                 routes = {CONNECT_PATH: relay.server.handle, LINK_PATH: links.handle}
-                relaying = [tasks.create_task(relay.run())]
+                relaying = tasks.create_task(relay.run())
             context = self._certificates.context
             async with self._hub.serve(self._options.host, self._options.hub_port, context, routes) as url:
                 log.info("listening on %s; the address for sidecars is %s", url, self._options.address)
@@ -225,10 +229,10 @@ class Controller:
                 await ended.wait()
                 # This process still leads, so Events of its decisions can still be sent.
                 await self._cluster.flush_events(EVENTS_SECONDS)
-                for one in relaying:  # The Lease is released at once: other relays hold the connections of sidecars.
+                if relaying is not None:  # The Lease is released at once: other relays hold sidecars' connections.
                     electing.cancel()
                     await asyncio.wait((electing,))
-                    one.cancel()
+                    relaying.cancel()
             # The connections of sidecars are closed. The Lease is released after that, not before.
             electing.cancel()
             keeping.cancel()

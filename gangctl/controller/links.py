@@ -19,7 +19,7 @@ import aiohttp
 from aiohttp import web
 
 from gangctl.cluster.port import Refusal
-from gangctl.controller.connection import CloseFrame, Connection
+from gangctl.controller.connection import CloseFrame, Connection, until_first
 from gangctl.controller.gate import CLOSED, MessageError, bearer_token, parse_text, refused
 from gangctl.controller.hub import Hub
 from gangctl.controller.relaying import (
@@ -120,13 +120,9 @@ class _Link:
 
     async def serve(self) -> str:
         """Send and receive until the link ends, and return why."""
-        parts = [asyncio.ensure_future(one) for one in (self._receive(), self._send())]
         try:
-            await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+            results = await until_first(self._receive(), self._send())
         finally:
-            for one in parts:
-                one.cancel()
-            results = await asyncio.gather(*parts, return_exceptions=True)
             self.abort()
         for result in results:
             if isinstance(result, Exception) and not isinstance(result, OSError | aiohttp.ClientError | wire.WireError):

@@ -21,7 +21,7 @@ from typing import Final
 import aiohttp
 
 from gangctl.cluster.kube.election import LeaderAt
-from gangctl.controller.connection import SIGN_OF_LIFE, CloseFrame, Connection
+from gangctl.controller.connection import SIGN_OF_LIFE, CloseFrame, Connection, until_first
 from gangctl.controller.gate import CLOSED, Authenticate, Gate, MessageError, parse_message
 from gangctl.controller.hub import Hub
 from gangctl.controller.links import LINK_PATH, RELAY_HEADER, SIGN_SECONDS, SILENT_SECONDS
@@ -174,16 +174,15 @@ class Relay:
             OSError, aiohttp.ClientError, wire.WireError: why there is no link, or none any more.
         """
         socket = await self._dial(session, leader)
-        parts = (self._receive(socket, leader), self._send(socket, leader), self._until_deposed(leader))
-        running = [asyncio.ensure_future(part) for part in parts]
+        parts = self._receive(socket, leader), self._send(socket, leader), self._until_deposed(leader)
         try:
-            done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-            return next(iter(done)).result()
+            results = await until_first(*parts)
         finally:
-            for one in running:
-                one.cancel()
-            await asyncio.gather(*running, return_exceptions=True)
             await self._hang_up(socket)
+        ended = next(one for one in results if not isinstance(one, asyncio.CancelledError))
+        if isinstance(ended, BaseException):
+            raise ended
+        return str(ended)
 
     async def _dial(self, session: aiohttp.ClientSession, leader: LeaderAt) -> aiohttp.ClientWebSocketResponse:
         headers = {"Authorization": f"Bearer {self._dialing.token()}", RELAY_HEADER: self._dialing.identity}

@@ -6,7 +6,6 @@ sends is paid from its share (``intake.py``).
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
@@ -15,7 +14,7 @@ from typing import Final, Protocol
 import aiohttp
 from aiohttp import web
 
-from gangctl.controller.connection import CloseFrame, Connection, SocketOutlet
+from gangctl.controller.connection import CloseFrame, Connection, SocketOutlet, until_first
 from gangctl.controller.gate import CLOSED, CONTROL, ConnectionRefusal, Gate, RefusalLog
 from gangctl.controller.intake import FLOODS, Intake
 from gangsidecar import wire
@@ -82,15 +81,8 @@ class SidecarServer:
 
     async def _serve(self, connection: Connection, outlet: SocketOutlet) -> CloseFrame:
         """Send and receive until the connection is to be closed, and return why."""
-        parts = (outlet.closing(), self._receive(connection, outlet.socket), outlet.run_sender())
-        tasks: tuple[asyncio.Future[CloseFrame | None], ...] = tuple(map(asyncio.ensure_future, parts))
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
-            results = await asyncio.gather(*tasks, return_exceptions=True)
-        for result in results:
+        parts = outlet.closing(), self._receive(connection, outlet.socket), outlet.run_sender()
+        for result in await until_first(*parts):
             if isinstance(result, CloseFrame):
                 return result
             if isinstance(result, Exception) and not isinstance(result, OSError | aiohttp.ClientError):

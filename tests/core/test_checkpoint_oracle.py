@@ -136,11 +136,18 @@ def shared_steps(gang: Gang) -> set[int]:
     return found
 
 
-def member_steps(gang: Gang) -> set[int]:
-    """Every member that runs a place has the step for all of its ranks, in its current pod, since the last boot."""
+def _registered(gang: Gang) -> dict[str, tuple[Checkpoint, ...]]:
+    """Place -> what the member that runs it has registered in its current pod."""
     held = {one.place: one.member for one in gang.status.ranks}
     current = {one.member: one.incarnation for one in gang.status.replaced}
     pods = {(heard.report.member, heard.report.incarnation): heard.report for heard in gang.observed.heard}
+    holders = {place: held.get(place, place) for place in RANKS}
+    return {place: pods[name, current.get(name, 0)].checkpoints for place, name in holders.items()}
+
+
+def member_steps(gang: Gang) -> set[int]:
+    """Every member that runs a place has the step for all of its ranks, in its current pod, since the last boot."""
+    registered = _registered(gang)
     return {
         step
         for step in STEPS
@@ -149,7 +156,7 @@ def member_steps(gang: Gang) -> set[int]:
                 (one.tier, one.step, one.rank) == ("ram", step, rank)
                 and not one.earlier_boot
                 and not _undone(gang, step, one.attempt)
-                for one in pods[held.get(place, place), current.get(held.get(place, place), 0)].checkpoints
+                for one in registered[place]
             )
             for place, ranks in RANKS.items()
             for rank in ranks
@@ -159,13 +166,10 @@ def member_steps(gang: Gang) -> set[int]:
 
 def peers_steps(gang: Gang) -> set[int]:
     """Some member that runs a place of the group has the step for the rank, in its current pod, since the last boot."""
-    held = {one.place: one.member for one in gang.status.ranks}
-    current = {one.member: one.incarnation for one in gang.status.replaced}
-    pods = {(heard.report.member, heard.report.incarnation): heard.report for heard in gang.observed.heard}
+    registered = _registered(gang)
     found = set(STEPS)
     for group in GROUPS:
-        members = [held.get(place, place) for place in group]
-        there = [one for name in members for one in pods[name, current.get(name, 0)].checkpoints if one.tier == "near"]
+        there = [one for place in group for one in registered[place] if one.tier == "near"]
         good = {
             (one.step, one.rank) for one in there if not one.earlier_boot and not _undone(gang, one.step, one.attempt)
         }
@@ -175,16 +179,13 @@ def peers_steps(gang: Gang) -> set[int]:
 
 def process_steps(gang: Gang) -> set[int]:
     """In each group, some member that runs a place has registered the step in the attempt that ran last."""
-    held = {one.place: one.member for one in gang.status.ranks}
-    current = {one.member: one.incarnation for one in gang.status.replaced}
-    pods = {(heard.report.member, heard.report.incarnation): heard.report for heard in gang.observed.heard}
+    registered = _registered(gang)
     found = set(STEPS)
     for group in GROUPS:
-        members = [held.get(place, place) for place in group]
         found &= {
             one.step
-            for name in members
-            for one in pods[name, current.get(name, 0)].checkpoints
+            for place in group
+            for one in registered[place]
             if one.tier == "live"
             and one.attempt >= gang.status.started_attempt
             and not one.earlier_boot

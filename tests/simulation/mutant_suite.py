@@ -60,8 +60,10 @@ WITH_PYTEST = {
     SUPERVISOR: ("tests/sidecar/supervisor", SUPERVISOR_TESTS.split(), "any_moment"),
 }
 """Kind -> folder and files of tests with real sockets and processes, and those with this in their name are left out."""
-PYTEST: tuple[str, ...] = ("-x", "-q", "-p", "no:cacheprovider", "-p", "no:hypothesispytest", "--tb=short")
-PYTEST += ("-W", "ignore::pytest.PytestAssertRewriteWarning")
+PYTEST = (
+    *("-x", "-q", "--tb=short", "-W", "ignore::pytest.PytestAssertRewriteWarning"),
+    *("-p", "no:cacheprovider", "-p", "no:hypothesispytest"),
+)
 """Hypothesis' plugin objects to strategies that were used before it, as they are here."""
 LIVES = 300
 MAX_AWAITED = barrier.MAX_AWAITED

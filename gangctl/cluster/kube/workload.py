@@ -137,9 +137,14 @@ def _places(name: str, status: Mapping[str, Any]) -> dict[str, PodSetPlace]:
     }
 
 
+def _counts(spec: Mapping[str, Any]) -> dict[str, int]:
+    """For how many pods of each role it asks."""
+    return {one["name"]: one.get("count", 1) for one in spec.get("podSets") or ()}
+
+
 def _granted(spec: Mapping[str, Any], status: Mapping[str, Any]) -> dict[str, int]:
     """For how many pods of each role it has quota, as Kueue counts: of those admitted, as many as aren't given back."""
-    counts = {one["name"]: one.get("count", 1) for one in spec.get("podSets") or ()}
+    counts = _counts(spec)
     back = {one["name"]: one["count"] for one in status.get("reclaimablePods") or ()}
     assigned = (status.get("admission") or {}).get("podSetAssignments") or ()
     taken = {one["name"]: one.get("count", counts.get(one["name"], 0)) for one in assigned}
@@ -334,7 +339,7 @@ def status_change(stored: Mapping[str, Any], tell: TellQueue, now: datetime) -> 
 
 
 def _reclaimable(spec: Mapping[str, Any], kept: Iterable[PodsAsked]) -> list[dict[str, Any]]:
-    counts = {one["name"]: one.get("count", 1) for one in spec.get("podSets") or ()}
+    counts = _counts(spec)
     back = [(one.role, counts.get(one.role, 0) - one.pods) for one in kept]
     return [{"name": role, "count": count} for role, count in back if count > 0]
 
