@@ -58,9 +58,14 @@ def wait_for(condition: Callable[[], Any]) -> Any:
     return until("what the test waits for", condition, every=0.005)
 
 
+def state(pid: int) -> str:
+    """That of a process, as ``proc(5)`` has it: S waits, T is stopped, Z is a zombie."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
 def is_alive(pid: int) -> bool:
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return state(pid) != "Z"
     except (FileNotFoundError, ProcessLookupError):  # The latter if it is reaped between open and read.
         return False
 
@@ -72,7 +77,7 @@ def unread(pipe: int) -> int:
 
 
 def is_zombie(pid: int) -> bool:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    return state(pid) == "Z"
 
 
 def pids(file: Path) -> list[int]:

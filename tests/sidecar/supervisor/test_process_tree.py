@@ -20,6 +20,7 @@ from tests.sidecar.supervisor.supervised import (
     program,
     python,
     shell,
+    state,
     wait_for,
 )
 
@@ -84,7 +85,7 @@ def test_a_worker_that_forks_all_the_time_is_killed(member: Member) -> None:
 def test_a_worker_under_sigstop_can_handle_sigterm(member: Member) -> None:
     member.train(*python("import os, signal\nsignal.signal(15, lambda *_: os._exit(7))\nos.kill(os.getpid(), 19)"))
     worker = wait_for(lambda: processes.children(member.pid))[0]
-    wait_for(lambda: Path(f"/proc/{worker}/stat").read_text().rpartition(")")[2].split()[0] == "T")
+    wait_for(lambda: state(worker) == "T")
     (end,) = member.hold(2).ends
     assert (end.exit_code, end.stopped) == (7, True)
 

@@ -13,7 +13,7 @@ import pytest
 
 from gangsidecar.supervisor import processes, warm_start
 from gangsidecar.wire import Progress
-from tests.sidecar.supervisor.supervised import is_alive, text, wait_for
+from tests.sidecar.supervisor.supervised import is_alive, state, text, wait_for
 from tests.sidecar.supervisor.warm import Warm, executed, is_gone, reporting, template_ends
 
 pytestmark = pytest.mark.usefixtures("greeting")
@@ -241,7 +241,8 @@ def test_the_child_of_a_supervisor_that_was_killed_runs_nothing(warm: Warm, *, a
     os.kill(template, signal.SIGSTOP)
     ready, before = warm.member.hold(1), files(warm.member.pid)
     warm.member.sidecar.send(warm.member.order(ready, {"GANG_ATTEMPT": "1"}))
-    wait_for(lambda: files(warm.member.pid) > before)
+    # Of the link's two ends it has one left, and waits: it has sent the other, and with it what it asks for.
+    wait_for(lambda: files(warm.member.pid) == before + 1 and state(warm.member.pid) == "S")
     if answered:
         os.kill(warm.member.pid, signal.SIGSTOP)
         os.kill(template, signal.SIGCONT)
