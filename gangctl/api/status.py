@@ -542,6 +542,10 @@ class Status(Model):
     observed_time: Timestamp = 0.0
     """Time of the last update of progress, ready and the last incident's timings."""
 
+    def condition(self, kind: ConditionType) -> Condition | None:
+        """Return the condition of this type; None if it isn't stored."""
+        return next((one for one in self.conditions if one.type == kind), None)
+
 
 # A snapshot: what the controller knows of a gang this moment, beyond what is worth a status write.
 #

@@ -6,12 +6,12 @@ import pytest
 
 from gangctl.api.changes import changed
 from gangctl.api.gangjob import GangJob, Role
-from gangctl.api.status import FirstStep, GangPhase, RoleSize, RoleStatus, Size, Spent, Status
+from gangctl.api.status import Condition, FirstStep, GangPhase, RoleSize, RoleStatus, Size, Spent, Status
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.layout import layout, number_places, with_sizes
 from gangctl.core.facts.world import Observed
 from gangctl.core.policy.growth import stopped_to_grow
-from gangctl.core.policy.size import HOUR_SECONDS, MAX_STOPS, allowed_sizes, grows_at
+from gangctl.core.policy.size import HOUR_SECONDS, MAX_STOPS, allowed_sizes, grows_at, shrinks_at
 from gangctl.core.record.conditions import goodput, spent_until
 from tests.core.world import MANIFEST, START
 
@@ -65,6 +65,14 @@ def test_a_node_that_comes_and_goes_stops_the_gang_four_times_an_hour_at_most() 
         assert sum(one > now - HOUR_SECONDS for one in stops) <= MAX_STOPS
     assert stops[0] == START + 60
     assert stops[1] - stops[0] == 120
+
+
+def test_pods_that_were_refused_are_waited_for_from_when_the_cluster_takes_them() -> None:
+    before = gang(Size(), START + 1000)
+    taken = Condition(type="Accepted", status="True", reason="TemplateAccepted", last_transition_time=START + 1000)
+    seconds = before.spec.recovery.shrink_after_seconds
+    assert shrinks_at(before) < START + 1000
+    assert shrinks_at(before.with_status(changed(before.status, conditions=(taken,)))) == START + 1000 + seconds
 
 
 def test_each_stop_to_grow_is_remembered_for_an_hour() -> None:

@@ -278,14 +278,14 @@ def _first_failed(jobset: Mapping[str, Any], stages: Sequence[Running], failed: 
 
 
 def _failure(status: Status, policy: Mapping[str, Any] | None) -> tuple[str, str]:
-    reason = next((one.reason for one in status.conditions if one.type == ConditionType.FAILED), "")
-    if policy is None:
+    failed = status.condition(ConditionType.FAILED)
+    if policy is None or failed is None:
         return _FAILED_JOBS
-    return next((words for kind, words in _FAILED_BY.items() if kind == reason), _FAILED_JOBS)
+    return next((words for kind, words in _FAILED_BY.items() if kind == failed.reason), _FAILED_JOBS)
 
 
 def _refusal(status: Status) -> str:
-    found = next((one for one in status.conditions if one.type == ConditionType.ACCEPTED), None)
+    found = status.condition(ConditionType.ACCEPTED)
     return "" if found is None or found.status != "False" else found.message
 
 
@@ -296,4 +296,5 @@ def _has_restarted(status: Status) -> bool:
 
 def _restarts(status: Status) -> bool:
     """Return whether the gang is between a fault and the start of its next attempt."""
-    return any(one.type == ConditionType.RESTARTING and one.status == "True" for one in status.conditions)
+    restarting = status.condition(ConditionType.RESTARTING)
+    return restarting is not None and restarting.status == "True"

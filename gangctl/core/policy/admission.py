@@ -29,7 +29,7 @@ from typing import Final, NamedTuple
 
 from gangctl.api.escaping import escaped
 from gangctl.api.reasons import Reason
-from gangctl.api.status import ENDED, Condition, ConditionType, GangPhase, Status
+from gangctl.api.status import ENDED, ConditionType, GangPhase, Status
 from gangctl.api.stored import roles_hash
 from gangctl.core.facts.fitness import on_lost_node, reason_text, start_advice
 from gangctl.core.facts.gang import Gang, once, raised_incarnations
@@ -63,7 +63,7 @@ def is_refused(gang: Gang) -> bool:
 
 def is_stored_as_refused(status: Status) -> bool:
     """Return whether the status says that the cluster refuses the gang's pods."""
-    old = accepted_condition(status)
+    old = status.condition(ConditionType.ACCEPTED)
     return old is not None and old.status == "False"
 
 
@@ -72,7 +72,7 @@ def deadlines_count_since(gang: Gang) -> float | None:
 
     None while pods are refused, and until it is said that they aren't any more.
     """
-    accepted = accepted_condition(gang.status)
+    accepted = gang.status.condition(ConditionType.ACCEPTED)
     if is_refused(gang) or is_stored_as_refused(gang.status):
         return None
     return 0.0 if accepted is None else accepted.last_transition_time
@@ -80,7 +80,7 @@ def deadlines_count_since(gang: Gang) -> float | None:
 
 def refusal(gang: Gang, status: Status) -> Message | None:
     """Return what was seen, what happens next, and what to do; None if the cluster accepts the pods."""
-    words, old = gang.observed.refused, accepted_condition(status)
+    words, old = gang.observed.refused, status.condition(ConditionType.ACCEPTED)
     if words is None or status.phase in ENDED:
         return Message.stored(old.message, status.refusal) if old is not None and old.status == "False" else None
     why = pods_refusal(gang)
@@ -105,11 +105,6 @@ def _has_pods(gang: Gang, status: Status) -> bool:
     return any(
         pod.member in gang.members and pod.incarnation == raised.get(pod.member, base) for pod in gang.observed.pods
     )
-
-
-def accepted_condition(status: Status) -> Condition | None:
-    """The stored condition Accepted."""
-    return next((one for one in status.conditions if one.type == ConditionType.ACCEPTED), None)
 
 
 # Queueing

@@ -8,8 +8,8 @@ write 2. A smaller role has fewer places; the members without a place are spares
                  the queue takes quota back meanwhile (``quota.py``), what is left fits
     top(r)     = replicas, where the gang may grow; present(r) else
     fits(r)    = the largest allowed size <= min(top(r), ready members of r, spares among them)
-    size(r)    = fits(r)      if fits(r) >= present(r), or shrinkAfterSeconds are over since the attempt gathers, and
-                              since the last member was lost
+    size(r)    = fits(r)      if fits(r) >= present(r), or shrinkAfterSeconds are over since the attempt gathers,
+                              since the last member was lost, and since the cluster accepts the gang's pods
                  present(r)   else: it is waited for
 
     may grow  <=> a stop or a user asks for this attempt so that it grows, or now >= grows_at
@@ -31,7 +31,7 @@ from gangctl.api.changes import changed
 from gangctl.api.gangjob import Role, Spec
 from gangctl.api.reasons import Reason
 from gangctl.api.roles import ListedSizes
-from gangctl.api.status import RoleSize, Size, Status
+from gangctl.api.status import ConditionType, RoleSize, Size, Status
 from gangctl.core.facts.fitness import ready
 from gangctl.core.facts.gang import Gang
 from gangctl.words.decisions import starts_smaller
@@ -92,6 +92,9 @@ def shrinks_at(gang: Gang) -> float:
     A member that is replaced meanwhile has the whole time; one that is replaced again and again has it once.
     """
     lost = [one.since or one.time for name, one in gang.replaced.items() if name in gang.fresh]
+    accepted = gang.status.condition(ConditionType.ACCEPTED)
+    if accepted is not None and accepted.status == "True":  # Pods that were refused come one after the other.
+        lost.append(accepted.last_transition_time)
     since = max([gang.status.phase_time, gang.observed.listening_since, *lost])
     return since + gang.spec.recovery.shrink_after_seconds
 

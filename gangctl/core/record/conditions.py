@@ -182,7 +182,8 @@ def _with_trace(job: GangJob, message: str, incident: Incident | None) -> str:
 
 def warning(status: Status) -> Condition | None:
     """The condition Degraded; None if it doesn't hold."""
-    return next((one for one in status.conditions if one.type == ConditionType.DEGRADED and one.status == "True"), None)
+    found = status.condition(ConditionType.DEGRADED)
+    return found if found is not None and found.status == "True" else None
 
 
 def warned_of(status: Status) -> str:

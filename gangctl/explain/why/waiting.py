@@ -13,7 +13,7 @@ from typing import Final
 from gangctl.api.escaping import escaped
 from gangctl.api.gangjob import GangJob
 from gangctl.api.reasons import Reason
-from gangctl.api.status import ENDED, Condition, ConditionType, GangPhase
+from gangctl.api.status import ENDED, ConditionType, GangPhase
 from gangctl.core.facts.finished import recorded_places
 from gangctl.core.facts.fitness import reason_text, start_advice
 from gangctl.core.facts.gang import Gang, waiting_roles
@@ -327,7 +327,7 @@ def _suspended(gang: Gang) -> Finding:
     job, status, name = gang.job, gang.status, gang.job.metadata.name
     left = counted(len(gang.observed.pods), "old pod") if gang.observed.pods else ""
     still = f"; {left} still {'ends' if left.startswith('1 ') else 'end'}" if left else ""
-    condition = _condition(job, ConditionType.SUSPENDED)
+    condition = job.status.condition(ConditionType.SUSPENDED)
     if job.spec.suspend:
         seen, do, kind = f"spec.suspend is true{still}", f"gangctl resume {name} goes on", FindingKind.SUSPENDED
         then = "the gang has no pods until that changes; attempt and restore point are kept"
@@ -349,7 +349,7 @@ def _suspended(gang: Gang) -> Finding:
 
 def _held(gang: Gang) -> Finding:
     status, name = gang.status, gang.job.metadata.name
-    condition = _condition(gang.job, ConditionType.READY)
+    condition = gang.job.status.condition(ConditionType.READY)
     end = hold_timeout(gang)
     then = "nothing" if end is None else f"at {clock_time(end)} the gang fails (recovery.holdTimeoutSeconds)"
     then = f"the pods stay, without workers; {then}" + (" happens until a person goes on" if end is None else "")
@@ -364,7 +364,7 @@ def _held(gang: Gang) -> Finding:
 
 def _refused(job: GangJob) -> Finding | None:
     """The cluster takes no pods of the gang; None if it does, as far as is known."""
-    accepted = _condition(job, ConditionType.ACCEPTED)
+    accepted = job.status.condition(ConditionType.ACCEPTED)
     if accepted is None or accepted.status != "False":
         return None
     return Finding(
@@ -374,7 +374,3 @@ def _refused(job: GangJob) -> Finding | None:
         do="correct the template, the quota or the admission webhook that the message names",
         since=accepted.last_transition_time,
     )
-
-
-def _condition(job: GangJob, kind: ConditionType) -> Condition | None:
-    return next((one for one in job.status.conditions if one.type == kind), None)
