@@ -14,8 +14,8 @@ SOURCES := gangctl sidecar/gangsidecar sidecar/static client/gangclient tests be
 
 E2E_DIR := $(or $(TMPDIR),/tmp)/gangctl-e2e
 
-# What starts no process of ours and waits for no clock.
-PURE := tests/api tests/core tests/words tests/explain tests/simulation tests/sidecar/machine tests/cluster/kube/pod tests/cluster/kube/watch
+# What starts no process of ours and waits for no clock. The simulation doesn't either, but takes minutes.
+PURE := tests/api tests/core tests/words tests/explain tests/sidecar/machine tests/cluster/kube/pod tests/cluster/kube/watch
 # An annex's tests run if the annex has changed since main, always in CI (where that can't be known), and at night.
 ANNEXES := $(wildcard tests/annexes/[a-z]*)
 BASE = $(or $(shell git merge-base HEAD origin/main 2>/dev/null),HEAD)
@@ -54,7 +54,7 @@ $(VENV)/.dev: $(VENV)/.uv $(LOCKED) VERSION $(PROJECTS)
 demo: $(VENV)/.ready ## Train with 4 members, kill one worker, make another leave, end with the same loss bit by bit
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python examples/demo.py
 
-check: ## Before each commit: formatting, ruff, mypy, layers, all pure tests, and those of annexes that have changed
+check: ## Before each commit: formatting, ruff, mypy, layers, pure tests without the simulation, those of changed annexes
 	@$(call timed,$(MAKE) --no-print-directory code pure)
 
 test: ## Check, and all other tests that need no cluster
@@ -106,8 +106,8 @@ nightly: ## All else, for hours: large cases, the rest of e2e, Kubernetes 1.36 a
 
 # All examples of the tests of pure code, and what is marked in the others.
 nightly-tests: $(VENV)/.dev
-	@GANGCTL_NIGHTLY=1 $(BIN)/pytest -n 2 --dist worksteal --timeout 3600 $(PURE) $(ANNEXES)
-	@$(BIN)/pytest -n 3 --dist worksteal --timeout 3600 -m nightly tests $(addprefix --ignore ,$(PURE) tests/annexes)
+	@GANGCTL_NIGHTLY=1 $(BIN)/pytest -n 2 --dist worksteal --timeout 3600 $(PURE) tests/simulation $(ANNEXES)
+	@$(BIN)/pytest -n 3 --dist worksteal --timeout 3600 -m nightly tests $(addprefix --ignore ,$(PURE) tests/simulation tests/annexes)
 
 nightly-e2e: $(VENV)/.dev
 	@$(MAKE) --no-print-directory on-a-cluster E2E="-m nightly"

@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from gangctl.api.changes import changed
 from gangctl.api.gangjob import GangJob
+from gangctl.api.model import changed
 from gangctl.api.names import pod_name
 from gangctl.api.status import GangPhase, Replaced
 from gangctl.core.facts.gang import Gang

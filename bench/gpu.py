@@ -42,7 +42,7 @@ from typing import Any, Final
 from bench.gpu_worker import SIZES
 from bench.steps import wait_until
 from bench.warm_start import IN_PROCESS, NAME, SETTLED_SECONDS, Gang
-from gangctl.api.changes import changed
+from gangctl.api.model import changed
 from gangctl.cluster.local.gang_store import GangStore
 from gangctl.cluster.local.layout import StateDirectory
 

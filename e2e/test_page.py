@@ -16,7 +16,7 @@ from bench.decide import job, observed
 from e2e import browser
 from e2e.browser import Browser, chromium
 from e2e.cluster.toolchain import Missing
-from gangctl.api.changes import changed
+from gangctl.api.model import changed
 from gangctl.controller.loop import Loop
 from gangctl.core.facts.world import Observed
 from gangsidecar.wire import Phase

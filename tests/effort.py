@@ -11,6 +11,11 @@ from tests.conftest import PROFILE
 NIGHTLY = os.environ.get("GANGCTL_NIGHTLY") == "1"
 
 
+def tries(most: int) -> int:
+    """Return how many of ``most`` examples this run tries."""
+    return most if NIGHTLY else most // 3
+
+
 def examples(most: int) -> settings:
     """Hypothesis' settings for a test that tries so many examples at most."""
-    return settings(settings.get_profile(PROFILE), max_examples=most if NIGHTLY else most // 3)
+    return settings(settings.get_profile(PROFILE), max_examples=tries(most))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from itertools import pairwise
-from typing import Annotated, Any, ClassVar, Final, Self
+from typing import Annotated, Any, ClassVar, Final, Self, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -86,6 +86,9 @@ class Refused:
         return {**handler(core_schema), "x-refused": dict(self.reasons)}
 
 
+_M = TypeVar("_M", bound="Model")
+
+
 class Model(BaseModel):
     """A frozen value of the API. Attributes are snake_case in Python and camelCase in YAML."""
 
@@ -119,6 +122,11 @@ class Model(BaseModel):
             {"rule": one.cel, "message": one.message, "fields": list(one.fields)} for one in cls.constraints if one.cel
         ]
         return made
+
+
+def changed(value: _M, **changes: Any) -> _M:
+    """Return a changed copy of the value. It isn't validated: ``tests/mypy_changes.py`` checks fields and types."""
+    return value.model_copy(update=changes)
 
 
 def _descriptions(model: type[Model]) -> dict[str, str]:

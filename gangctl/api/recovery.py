@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypedDict
 
 from pydantic import Field, Tag
 
@@ -399,3 +399,11 @@ class RestartFrom(Model):
     restart_token: Annotated[str, Field(max_length=253)] = ""
     """The spec.restartToken that this belongs to. It has no effect on other restarts, so it can stay in the
     manifest."""
+
+
+class SpecChanges(TypedDict, total=False):
+    """Fields of the spec that the command line changes in a stored gang."""
+
+    suspend: bool
+    restart_token: str
+    restart_from: RestartFrom

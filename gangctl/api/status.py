@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
@@ -545,6 +545,11 @@ class Status(Model):
     def condition(self, kind: ConditionType) -> Condition | None:
         """Return the condition of this type; None if it isn't stored."""
         return next((one for one in self.conditions if one.type == kind), None)
+
+
+def in_phase(status: Status, phase: GangPhase, phase_time: float, attempt: int, **changes: Any) -> Status:
+    """Return a copy of the status in another phase or attempt. Only ``core/lifecycle/transitions.py`` may use it."""
+    return status.model_copy(update={"phase": phase, "phase_time": phase_time, "attempt": attempt, **changes})
 
 
 # A snapshot: what the controller knows of a gang this moment, beyond what is worth a status write.

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
-from gangctl.api.changes import changed
 from gangctl.api.gangjob import GangJob
+from gangctl.api.model import changed
 from gangctl.api.status import Endpoint, Snapshot
 from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.local import pod_record

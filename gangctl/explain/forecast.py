@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from gangctl.api.changes import changed
 from gangctl.api.gangjob import GangJob, NeverSucceeds, Role, Roles, Rule, Unlimited
 from gangctl.api.incident import IncidentLevel
+from gangctl.api.model import changed
 from gangctl.api.roles import ExecStart, ForkStart, ModulesPreload
 from gangctl.api.status import GangPhase, Master, RestorePoint, Status
 from gangctl.core.facts.evidence import Fault

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gangctl.api.changes import changed
+from gangctl.api.model import changed
 from gangctl.cli.gang_view import GangView
 from gangctl.cli.printers.displays import Rows
 from gangctl.cli.targets.local import LocalTarget

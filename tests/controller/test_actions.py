@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from gangctl.api.changes import changed
 from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import Cause, Incident
+from gangctl.api.model import changed
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase, Status
 from gangctl.cluster.errors import Retryable

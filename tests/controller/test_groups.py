@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 
-from gangctl.api.changes import changed
 from gangctl.api.gangjob import GangJob, ReplicaGroup, Rolling
+from gangctl.api.model import changed
 from gangctl.api.status import GangPhase, Status
 from gangctl.api.stored import roles_hash
 from gangctl.core.facts.world import Pod

@@ -7,8 +7,8 @@ from functools import partial
 
 import aiohttp
 
-from gangctl.api.changes import changed
 from gangctl.api.gangjob import GangJob
+from gangctl.api.model import changed
 from gangctl.api.status import Fencing, GangPhase
 from gangctl.cluster.port import MemberIdentity
 from gangctl.controller.hub import Hub

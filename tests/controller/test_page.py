@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gangctl.api.changes import changed
+from gangctl.api.model import changed
 from gangctl.api.status import GangPhase
 from gangctl.cluster.errors import Retryable
 from gangctl.controller.loop import Loop

@@ -12,8 +12,8 @@ import pytest
 
 from bench.decide import job as large_job
 from bench.decide import observed as large_world
-from gangctl.api.changes import changed
 from gangctl.api.gangjob import GangJob
+from gangctl.api.model import changed
 from gangctl.controller.loop import Loop
 from gangctl.controller.page import feeds, routes
 from gangctl.core.facts.world import Observed

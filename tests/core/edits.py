@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gangctl.api.changes import changed
 from gangctl.api.gangjob import Spec
+from gangctl.api.model import changed
 from gangctl.api.recovery import RestartFrom
 from tests.core.world import World
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from gangctl.api.changes import changed
 from gangctl.api.gangjob import GangJob
+from gangctl.api.model import changed
 from gangctl.api.names import pod_name
 from gangctl.api.status import GangPhase, Status
 from gangctl.core.facts.gang import Gang

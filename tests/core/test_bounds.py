@@ -5,8 +5,8 @@ from __future__ import annotations
 import gc
 from dataclasses import replace
 
-from gangctl.api.changes import changed
 from gangctl.api.incident import Incident, IncidentMember, LedgerEntry, Output, Stacks
+from gangctl.api.model import changed
 from gangctl.api.reasons import Reason
 from gangctl.api.status import (
     Awaited,

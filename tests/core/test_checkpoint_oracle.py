@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
-from gangctl.api.changes import changed
 from gangctl.api.gangjob import GangJob
+from gangctl.api.model import changed
 from gangctl.api.status import HeldRank, LineageEntry, RecordedStep, Replaced
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.world import Heard, Observed, Pod

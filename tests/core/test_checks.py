@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gangctl.api.changes import changed
+from gangctl.api.model import changed
 from gangctl.api.status import GangPhase
 from gangctl.core.facts.gang import Gang
 from gangctl.core.policy.cause import manual_cause

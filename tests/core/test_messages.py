@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gangctl.api.changes import changed
+from gangctl.api.model import changed
 from gangctl.api.said import Said
 from gangctl.api.status import Status
 from gangctl.core.lifecycle.plan import Plan

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gangctl.api.changes import changed
 from gangctl.api.incident import Cause
+from gangctl.api.model import changed
 from gangctl.core.facts import barrier
 from gangctl.core.facts.faults import faults
 from gangctl.core.facts.gang import Gang

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gangctl.api.changes import changed
 from gangctl.api.incident import Output
+from gangctl.api.model import changed
 from gangctl.api.reasons import Reason
 from gangctl.api.status import Status
 from gangctl.core.lifecycle.plan import EventType

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gangctl.api.changes import changed
+from gangctl.api.model import changed
 from gangctl.api.status import GangPhase
 from gangctl.core.facts.world import Device
 from gangsidecar.wire import End, Phase

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gangctl.api.changes import changed
 from gangctl.api.gangjob import GangJob, Role
+from gangctl.api.model import changed
 from gangctl.api.status import Condition, FirstStep, GangPhase, RoleSize, RoleStatus, Size, Spent, Status
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.layout import layout, number_places, with_sizes

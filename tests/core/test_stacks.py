@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gangctl.api.changes import changed
 from gangctl.api.incident import Stacks
+from gangctl.api.model import changed
 from gangctl.core.record import conditions
 from gangctl.core.record.incidents import innermost
 from gangsidecar import wire

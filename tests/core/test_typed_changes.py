@@ -11,7 +11,8 @@ from mypy import api as mypy
 ROOT = Path(__file__).parents[2]
 HEAD = """
 from typing import TypedDict
-from gangctl.api.changes import changed, in_phase
+from gangctl.api.model import changed
+from gangctl.api.status import in_phase
 from gangctl.api.incident import Cause, Incident
 from gangctl.api.status import GangPhase, Status
 

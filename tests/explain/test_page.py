@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from bench.decide import NOW, job, observed
-from gangctl.api.changes import changed
 from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import Cause, Incident, IncidentMember, Output, PhaseMilliseconds
+from gangctl.api.model import changed
 from gangctl.api.status import Condition, FirstStep, GangPhase, MemberSnapshot, Spent
 from gangctl.core.facts.world import Observed
 from gangctl.story import page as members

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gangctl.api.changes import changed
+from gangctl.api.model import changed
 from gangctl.api.status import RoleStatus
 from gangctl.core.facts import barrier
 from gangctl.core.lifecycle.decide import decide

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import product
 
-from gangctl.api.changes import changed
+from gangctl.api.model import changed
 from gangctl.api.status import Finished, FinishedRole, GangPhase
 from tests.core.scenario import sentence
 from tests.core.world import World

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gangctl.core.facts.world import Workload
+from tests.effort import tries
 from tests.simulation import power
 from tests.simulation.engine import plain
 from tests.simulation.faults import DRAWN, FAULTS, heal
@@ -104,7 +105,9 @@ pytestmark = pytest.mark.timeout(900)  # Minutes of work; other work on the mach
 def test_the_invariants_hold_whatever_goes_wrong(setup: str, capsys: pytest.CaptureFixture[str]) -> None:
     seen: Counter[str] = Counter()
 
-    @settings(derandomize=True, max_examples=40, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    most, unhealthy = tries(40), list(HealthCheck)
+
+    @settings(derandomize=True, max_examples=most, deadline=None, database=None, suppress_health_check=unhealthy)
     @given(st.integers(0, 2**16), INJECTIONS, st.integers(0, 4), st.booleans())
     def lives(seed: int, injections: list[Injection], disorder: int, warm: bool) -> None:  # noqa: FBT001 - Hypothesis names it
         run = simulate(setup, seed, injections, disorder=disorder, warm=warm)

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from gangctl.api.changes import changed
 from gangctl.api.gangjob import GangJob, Spec
+from gangctl.api.model import changed
 from gangctl.api.status import ENDED
 from gangctl.api.stored import roles_hash
 from gangctl.cli.errors import UserError, hint

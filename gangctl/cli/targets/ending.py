@@ -16,8 +16,8 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from gangctl.api.changes import changed
 from gangctl.api.gangjob import GangJob, Spec
+from gangctl.api.model import changed
 from gangctl.api.recovery import RestartFrom
 from gangctl.api.status import ENDED, GangPhase
 from gangctl.cli.errors import UserError

@@ -9,10 +9,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeVar
 
-from gangctl.api.changes import SpecChanges
 from gangctl.api.gangjob import GangJob, Spec
 from gangctl.api.model import Model
 from gangctl.api.names import API_VERSION, KIND, PLURAL
+from gangctl.api.recovery import SpecChanges
 from gangctl.cli.arguments import LABEL
 from gangctl.cli.errors import UserError, hint
 from gangctl.cluster.errors import ClusterError

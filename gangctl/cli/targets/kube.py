@@ -9,9 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
 
-from gangctl.api.changes import SpecChanges, changed
 from gangctl.api.gangjob import GangJob
+from gangctl.api.model import changed
 from gangctl.api.names import LABEL_GANG, LABEL_UID, parse_member_name
+from gangctl.api.recovery import SpecChanges
 from gangctl.api.status import Snapshot
 from gangctl.cli.errors import ExitCode, UserError
 from gangctl.cli.gang_view import GangView

@@ -8,8 +8,9 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
-from gangctl.api.changes import SpecChanges, changed
 from gangctl.api.gangjob import GangJob
+from gangctl.api.model import changed
+from gangctl.api.recovery import SpecChanges
 from gangctl.cli.errors import UserError
 from gangctl.cli.gang_view import GangView, view_gang, view_removed
 from gangctl.cli.local import gangs as local_gangs

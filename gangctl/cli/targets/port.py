@@ -8,8 +8,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeVar
 
-from gangctl.api.changes import SpecChanges
 from gangctl.api.gangjob import GangJob
+from gangctl.api.recovery import SpecChanges
 from gangctl.cli.gang_view import GangView
 from gangctl.cluster.local.layout import StateDirectory
 from gangctl.cluster.local.pod_record import PodProcess

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from gangctl.api.changes import changed
 from gangctl.api.gangjob import DirectorySource, GangJob, Metadata, Tier
 from gangctl.api.manifest import ManifestError, load_gangjobs
+from gangctl.api.model import changed
 from gangctl.api.names import parse_member_name
 from gangctl.api.problems import Problem
 from gangctl.api.status import RestorePoint

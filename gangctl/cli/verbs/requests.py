@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
-from gangctl.api.changes import SpecChanges
 from gangctl.api.gangjob import GangJob
-from gangctl.api.recovery import RestartFrom
+from gangctl.api.recovery import RestartFrom, SpecChanges
 from gangctl.api.status import ENDED, GangPhase
 from gangctl.cli.arguments import step
 from gangctl.cli.errors import ExitCode, UserError

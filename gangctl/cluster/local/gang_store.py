@@ -17,8 +17,8 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from gangctl.api.changes import changed
 from gangctl.api.gangjob import GangJob, Metadata, Spec
+from gangctl.api.model import changed
 from gangctl.api.status import Status
 from gangctl.api.stored import read_stored
 from gangctl.cluster.errors import Conflict, Terminal

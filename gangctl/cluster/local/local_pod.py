@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, Unpack
 
-from gangctl.api.changes import changed
+from gangctl.api.model import changed
 from gangctl.cluster import clock
 from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.local import pod_record, process

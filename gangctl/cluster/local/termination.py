@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
-from gangctl.api.changes import changed
 from gangctl.api.gangjob import GangJob
+from gangctl.api.model import changed
 from gangctl.cluster.local import pod_record, process
 from gangctl.cluster.local.gang_store import GangStore
 from gangctl.cluster.local.layout import GangFolder, StateDirectory, only_controller

@@ -44,7 +44,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from gangctl.api.changes import changed
+from gangctl.api.model import changed
 from gangctl.api.status import Awaited, AwaitedAll, GangPhase, Status
 from gangctl.core.facts.fitness import NODE_GRACE_SECONDS, next_loss, on_lost_node
 from gangctl.core.facts.gang import Gang, once

@@ -27,13 +27,16 @@ from dataclasses import dataclass, field
 from functools import cached_property, wraps
 from typing import Any, Final, TypeVar
 
-from gangctl.api.changes import (
-    changed,
-    in_phase,  # noqa: TID251 - neither phase nor attempt changes here
-)
 from gangctl.api.gangjob import GangJob, Launch, Role, Spec
 from gangctl.api.incident import Incident
-from gangctl.api.status import GangPhase, ProgressStatus, Replaced, Status
+from gangctl.api.model import changed
+from gangctl.api.status import (
+    GangPhase,
+    ProgressStatus,
+    Replaced,
+    Status,
+    in_phase,  # noqa: TID251 - neither phase nor attempt changes here
+)
 from gangctl.core.facts.layout import Member, layout, roles_of
 from gangctl.core.facts.world import Heard, Observed, Pod
 from gangsidecar.wire import Report

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, TypeVar
 
-from gangctl.api.changes import changed
 from gangctl.api.gangjob import Role, Spec
+from gangctl.api.model import changed
 from gangctl.api.names import member_name
 from gangctl.api.status import Status
 
@@ -88,8 +88,9 @@ def for_roles(function: Callable[[tuple[Role, ...]], _T]) -> Callable[[tuple[Rol
     def remembered(roles: tuple[Role, ...]) -> _T:
         nonlocal size
         key = _ByValue(roles)
-        if key in known:
-            found = known[key] = known.pop(key)
+        found = known.pop(key, None)  # It compares roles once, and once is much.
+        if found is not None:
+            known[key] = found
             return found
         found = known[key] = function(roles)
         size += _size(roles)

@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
-from gangctl.api.changes import changed
 from gangctl.api.gangjob import Role
+from gangctl.api.model import changed
 from gangctl.api.status import GangPhase, StartedRoles, Status
 from gangctl.core.facts.finished import finished_places
 from gangctl.core.facts.gang import Gang, once, started_roles, waiting_roles

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from gangctl.api.changes import changed
 from gangctl.api.gangjob import CheckSpec
 from gangctl.api.incident import Cause, CheckFailure, CheckResult, IncidentLevel
+from gangctl.api.model import changed
 from gangctl.api.reasons import Reason
 from gangctl.api.signals import signal_name
 from gangctl.api.status import Checks, Status

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gangctl.api.changes import changed
 from gangctl.api.gangjob import RuleLevel
 from gangctl.api.incident import Cause, IncidentLevel
+from gangctl.api.model import changed
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase, Status
 from gangctl.core.facts import barrier

@@ -18,8 +18,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from gangctl.api.changes import changed
 from gangctl.api.events import is_warning
+from gangctl.api.model import changed
 from gangctl.api.names import pod_name
 from gangctl.api.reasons import Reason
 from gangctl.api.status import ENDED, GangPhase, Status

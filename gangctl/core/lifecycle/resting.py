@@ -25,8 +25,8 @@ The rule: supervisors finish by themselves; a pod that hasn't ended after its gr
 
 from __future__ import annotations
 
-from gangctl.api.changes import changed
 from gangctl.api.incident import IncidentLevel, LedgerEntry
+from gangctl.api.model import changed
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase, Status
 from gangctl.api.stored import roles_hash

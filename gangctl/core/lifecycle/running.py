@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from gangctl.api.changes import changed
 from gangctl.api.incident import IncidentLevel
+from gangctl.api.model import changed
 from gangctl.api.names import pod_name
 from gangctl.api.reasons import Reason
 from gangctl.api.status import Status

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from gangctl.api.changes import changed
+from gangctl.api.model import changed
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase, Master, RejectedStep, Status
 from gangctl.core.facts.faults import corrupt_since, is_missing_for_most

@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from gangctl.api.changes import changed
 from gangctl.api.gangjob import Action, Spec
 from gangctl.api.incident import Cause, Incident, IncidentLevel
+from gangctl.api.model import changed
 from gangctl.api.reasons import Reason
 from gangctl.api.signals import signal_name
 from gangctl.api.status import Status

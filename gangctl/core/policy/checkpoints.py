@@ -39,8 +39,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
-from gangctl.api.changes import changed
 from gangctl.api.gangjob import ApiSource, DirectorySource, Tier
+from gangctl.api.model import changed
 from gangctl.api.status import LineageEntry, RecordedStep, Status, VerifiedStep
 from gangctl.core.facts.faults import corrupt_since
 from gangctl.core.facts.gang import Gang, once, raised_incarnations

@@ -36,7 +36,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from gangctl.api.changes import changed
+from gangctl.api.model import changed
 from gangctl.api.status import ENDED, Fencing, GangPhase, Status
 from gangctl.core.facts import barrier
 from gangctl.core.facts.fitness import SETTLING_SECONDS, counts_since, never_heard_counts_since

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from gangctl.api.changes import changed
+from gangctl.api.model import changed
 from gangctl.api.status import Size, Status
 from gangctl.core.facts.fitness import ready
 from gangctl.core.facts.gang import Gang, once

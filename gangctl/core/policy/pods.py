@@ -35,7 +35,7 @@ from collections.abc import Collection, Iterable, Mapping
 from itertools import islice
 from typing import Final, NamedTuple
 
-from gangctl.api.changes import changed
+from gangctl.api.model import changed
 from gangctl.api.policy import Action, OnReason
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase, Recreated, Replaced, Status

@@ -24,8 +24,8 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from gangctl.api.changes import changed
 from gangctl.api.gangjob import Role, Spec
+from gangctl.api.model import changed
 from gangctl.api.names import member_name
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase, Replaced, Size, Status

@@ -89,9 +89,9 @@ from collections.abc import Callable, Iterator, Mapping
 from enum import IntEnum
 from typing import Final
 
-from gangctl.api.changes import changed
 from gangctl.api.gangjob import Action, GangJob, Recovery, Spec, Windowed
 from gangctl.api.incident import Cause, Incident, IncidentLevel, LedgerEntry
+from gangctl.api.model import changed
 from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase, HeldRank, Status
 from gangctl.core.facts import barrier

@@ -24,8 +24,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from gangctl.api.changes import changed
 from gangctl.api.gangjob import GangJob, Spec
+from gangctl.api.model import changed
 from gangctl.api.status import GangPhase, RequestedStep, Status
 from gangctl.core.facts import finished
 from gangctl.core.facts.gang import Gang, once

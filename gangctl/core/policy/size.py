@@ -27,8 +27,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from gangctl.api.changes import changed
 from gangctl.api.gangjob import Role, Spec
+from gangctl.api.model import changed
 from gangctl.api.reasons import Reason
 from gangctl.api.roles import ListedSizes
 from gangctl.api.status import ConditionType, RoleSize, Size, Status

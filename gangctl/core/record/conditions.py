@@ -47,10 +47,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final, Literal
 
-from gangctl.api.changes import changed
 from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import Incident, Output
-from gangctl.api.model import sentence
+from gangctl.api.model import changed, sentence
 from gangctl.api.reasons import Reason
 from gangctl.api.signals import signal_name
 from gangctl.api.status import ENDED, Condition, ConditionType, GangPhase, RoleStatus, Spent, Status

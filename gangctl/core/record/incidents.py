@@ -31,7 +31,6 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final, Literal, NamedTuple
 
-from gangctl.api.changes import changed
 from gangctl.api.incident import (
     Cause,
     CheckResult,
@@ -42,6 +41,7 @@ from gangctl.api.incident import (
     PhaseMilliseconds,
     Stacks,
 )
+from gangctl.api.model import changed
 from gangctl.api.reasons import Reason
 from gangctl.api.status import RestorePoint, Status
 from gangctl.core.facts.evidence import Fault, Strength, default, strength

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from gangctl.api.changes import changed
 from gangctl.api.gangjob import GangJob
+from gangctl.api.model import changed
 from gangctl.api.status import ENDED, MemberSnapshot, Snapshot
 from gangctl.core.facts.finished import need_no_pod
 from gangctl.core.facts.gang import Gang

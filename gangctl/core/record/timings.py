@@ -39,8 +39,8 @@ import heapq
 from collections.abc import Iterable, Mapping
 from typing import Final, Literal, NamedTuple
 
-from gangctl.api.changes import changed
 from gangctl.api.incident import CheckResult, Incident, IncidentMember, PhaseMilliseconds, WarmStart, What
+from gangctl.api.model import changed
 from gangctl.api.status import GangPhase, RestorePoint, Status
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.progress import highest_step, pace

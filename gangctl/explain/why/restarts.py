@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gangctl.api.changes import changed
 from gangctl.api.gangjob import GangJob, Windowed
 from gangctl.api.incident import Cause, Incident, IncidentLevel
+from gangctl.api.model import changed
 from gangctl.api.names import LOCAL_NODE
 from gangctl.api.policy import Action, OnReason, PodFailurePolicy, Rule
 from gangctl.api.reasons import Reason

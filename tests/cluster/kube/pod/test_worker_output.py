@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import pytest
 from aiohttp import web
 
-from gangctl.api.changes import changed
 from gangctl.api.gangjob import GangJob
+from gangctl.api.model import changed
 from gangctl.api.status import Status
 from gangctl.cluster.errors import ClusterError, Terminal
 from gangctl.cluster.kube import worker_output
