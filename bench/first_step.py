@@ -118,7 +118,7 @@ class Bench:
         return took
 
     def _worker(self, rank: int) -> Process:
-        if self.way.of_jobset or self.way.has_launcher:
+        if self.way.is_foreign or self.way.has_launcher:
             ranks = [one for one in everything() if re.match(process_faults.RANK, one.command)]
             return next(one for one in ranks if one.environment.get("RANK") == str(rank))
         return process_faults.worker(list(self.gang.uids().values())[rank])

@@ -37,6 +37,7 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -50,6 +51,8 @@ STORE_USER = "torch.distributed"
 """Without it there is no store at MASTER_PORT."""
 FIRST_RANK_SECONDS = 0.3
 """A rank that waits for longer loses no less than by its own next try."""
+AGENT_SECONDS = 1.0
+"""As long as torchrun itself waits before it tries again."""
 AGAIN_SECONDS = 0.01
 PACE = 0.1
 """The share of the time that imports may take while other tasks wait."""
@@ -199,6 +202,7 @@ class Template:
                     link.detach()  # It stays open: on it the worker parks.
                 else:
                     link.close()
+                    wait_for_first_agent(self.words, environment)
                 wait_for_first_rank(environment)
                 return
         except BaseException as error:  # noqa: BLE001 - no error of ours may be taken for the worker's
@@ -505,6 +509,21 @@ def wait_for_first_rank(environment: Mapping[str, str]) -> None:
     if STORE_USER not in sys.modules or rank in {"", "0"} or not address or not port.isdigit():
         return
     wait_for_listener(address, port, FIRST_RANK_SECONDS)
+
+
+def wait_for_first_agent(words: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Return when torchrun can reach the one of the first pod: a try of its own that fails costs it a second.
+
+    ``words``: the command line, of any program. What torchrun imports is imported before that.
+    """
+    rank, address, port = (environment.get(f"PET_{name}", "") for name in ("NODE_RANK", "MASTER_ADDR", "MASTER_PORT"))
+    program = next((word for word in words[1:] if not word.startswith("-")), "").rpartition("/")[2]
+    elsewhere = any(word.startswith("--") and ("endpoint" in word or "master" in word) for word in words)
+    is_torchrun = program in {"torchrun", "torch.distributed.run"} and not elsewhere
+    if is_torchrun and STORE_USER in sys.modules and rank not in {"", "0"} and address and port.isdigit():
+        with suppress(ImportError):
+            importlib.import_module("torch.distributed.launcher.api")
+        wait_for_listener(address, port, AGENT_SECONDS)
 
 
 def wait_for_listener(address: str, port: str, seconds: float) -> None:

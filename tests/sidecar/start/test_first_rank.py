@@ -13,7 +13,7 @@ import pytest
 
 from gangclient import _parking
 from gangsidecar.start import template
-from gangsidecar.start.template import wait_for_first_rank
+from gangsidecar.start.template import wait_for_first_agent, wait_for_first_rank
 from tests import ipv6
 from tests.wait import SECONDS
 
@@ -84,6 +84,48 @@ def test_it_does_not_wait_without_pytorch(monkeypatch: pytest.MonkeyPatch) -> No
     server, environment = bound()
     with server:
         wait_for_first_rank(environment)
+
+
+TORCHRUN = ["/usr/bin/python3", "/usr/bin/torchrun", "train.py"]
+ITS_STORE = {"RANK": "PET_NODE_RANK", "MASTER_ADDR": "PET_MASTER_ADDR", "MASTER_PORT": "PET_MASTER_PORT"}
+
+
+@pytest.mark.usefixtures("distributed")
+@pytest.mark.parametrize("words", [TORCHRUN, ["python3", "-u", "-m", "torch.distributed.run", "train.py"]])
+def test_torchrun_waits_until_the_one_of_the_first_pod_listens(words: list[str]) -> None:
+    server, environment = bound()
+    with server:
+        waiting = threading.Thread(target=wait_for_first_agent, args=(words, of_torchrun(environment)))
+        waiting.start()
+        server.listen()
+        server.settimeout(SECONDS)
+        server.accept()[0].close()
+        waiting.join(SECONDS)
+        assert not waiting.is_alive()
+
+
+@pytest.mark.usefixtures("distributed")
+@pytest.mark.parametrize(
+    ("words", "other"),
+    [
+        (TORCHRUN, {"RANK": "0"}),
+        (["/usr/bin/python3", "/usr/bin/pip", "install", "torchrun"], {}),
+        ([*TORCHRUN, "--rdzv-endpoint=elsewhere:29400"], {}),
+        ([*TORCHRUN, "--master_port", "1"], {}),
+    ],
+)
+def test_no_other_program_waits_for_it(
+    words: list[str], other: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(template, "AGENT_SECONDS", FOREVER)
+    server, environment = bound()
+    with server:
+        wait_for_first_agent(words, of_torchrun({**environment, **other}))
+
+
+def of_torchrun(environment: dict[str, str]) -> dict[str, str]:
+    """What torchrun itself has in its environment, where a rank has these."""
+    return {ITS_STORE[name]: value for name, value in environment.items()}
 
 
 def test_a_process_that_goes_on_waits_in_the_same_way() -> None:
