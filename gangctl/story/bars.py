@@ -41,6 +41,8 @@ class Bar:
     """The attempt that ran or was prepared; 0 if that is unknown."""
     goes_on: bool = False
     """True if it was not over at the time of the look."""
+    share: float = 1.0
+    """The share of the gang's members that trained; below 1 it is drawn thinner."""
 
     @property
     def seconds(self) -> float:
@@ -51,7 +53,8 @@ class Bar:
     def text(self) -> str:
         """The bar in words."""
         attempt = f"attempt {self.attempt}: " if self.attempt else ""
-        return f"{attempt}{LOOKS[self.kind].words}, {took(self.seconds)}{' so far' if self.goes_on else ''}"
+        share = f" with {self.share:.0%} of the members" if self.share < 1 else ""
+        return f"{attempt}{LOOKS[self.kind].words}{share}, {took(self.seconds)}{' so far' if self.goes_on else ''}"
 
 
 @document.register
@@ -59,7 +62,8 @@ def _bar(bar: Bar) -> dict[str, Any]:
     made: dict[str, Any] = {"kind": str(bar.kind), "begin": rfc3339(bar.begin)}
     if not bar.goes_on:
         made |= {"end": rfc3339(bar.end), "milliseconds": round(bar.seconds * 1000)}
-    return made | ({"attempt": bar.attempt} if bar.attempt else {})
+    made |= {"attempt": bar.attempt} if bar.attempt else {}
+    return made | ({"share": round(bar.share, 3)} if bar.share < 1 else {})
 
 
 class MarkKind(StrEnum):

@@ -261,7 +261,7 @@ class _Canvas:
 
     def _bar(self, bar: Bar, scale: Scale) -> None:
         x, width = self._where(bar, scale)
-        self.parts.append(_shape(bar.kind, x, self.y, width, _BAR, bar.text))
+        self.parts.append(_shape(bar.kind, x, self.y + _BAR * (1 - bar.share), width, _BAR * bar.share, bar.text))
 
     def _paths(self, bars: Sequence[Bar], scale: Scale) -> None:
         """All bars of a kind as one path, since rows may be many."""
@@ -269,7 +269,8 @@ class _Canvas:
         for bar in bars:
             x, width = self._where(bar, scale)
             line = f"M{x:.1f},{self.y + _BAR // 2}h{width:.1f}"
-            rectangle = f"M{x:.1f},{self.y}h{width:.1f}v{_BAR}h-{width:.1f}z"
+            high = round(_BAR * bar.share)
+            rectangle = f"M{x:.1f},{self.y + _BAR - high}h{width:.1f}v{high}h-{width:.1f}z"
             found.setdefault(bar.kind, []).append(line if bar.kind is Activity.UNKNOWN else rectangle)
         self.parts += [f'<path class="{kind}" d="{"".join(parts)}"/>' for kind, parts in found.items()]
 

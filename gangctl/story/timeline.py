@@ -24,7 +24,7 @@ from gangctl.core.facts.finished import attempt_with_workers, recorded_places
 from gangctl.core.facts.gang import holders
 from gangctl.core.facts.layout import layout
 from gangctl.core.facts.trace_context import settled_at
-from gangctl.core.record.conditions import goodput, spent_until, total
+from gangctl.core.record.conditions import goodput, missing_share, spent_until, total
 from gangctl.core.record.incidents import KEPT
 from gangctl.story import words
 from gangctl.story.bars import Bar, Mark, MarkKind, Row, Strip, merged, painted
@@ -107,7 +107,7 @@ def story(job: GangJob, now: float) -> Story:
     incidents = tuple(incident_story(job, one, now) for one in reversed(status.incidents))
     turns = [*_first(job), *_others(job, incidents)]
     begin, end = _limits(job, turns, now)
-    strip = merged(_painted(job, turns, begin, end))
+    strip = _sized(status, merged(_painted(job, turns, begin, end)))
     marks = sorted(_marks(status, turns, begin, end), key=lambda mark: mark.time)
     gang = Row("gang", len(layout(job.spec.roles).members), strip, tuple(marks))
     return Story(
@@ -149,6 +149,15 @@ def _painted(job: GangJob, turns: Sequence[_Turn], begin: float, end: float) -> 
     for bar in _now(job.status, turns, end):
         strip = painted(strip, bar)
     return strip
+
+
+def _sized(status: Status, strip: Strip) -> Strip:
+    """The strip with the present size; the status doesn't keep the sizes of attempts before."""
+    share, since = 1 - missing_share(status), 0 if status.size is None else status.size.attempt
+    if share >= 1:
+        return strip
+    trained = {Activity.RUNNING, Activity.LOST}
+    return tuple(replace(bar, share=share) if bar.kind in trained and bar.attempt >= since else bar for bar in strip)
 
 
 def _first(job: GangJob) -> Iterator[_Turn]:
@@ -349,7 +358,7 @@ def _strip(job: GangJob, gang: Row, incidents: Sequence[IncidentStory], name: st
 
 def _other(bar: Bar) -> Bar:
     """The gang's bar, as far as it is true for each member."""
-    return replace(bar, kind=Activity.UNKNOWN) if bar.kind in PHASES else bar
+    return replace(bar, kind=Activity.UNKNOWN if bar.kind in PHASES else bar.kind, share=1.0)
 
 
 def _runs(job: GangJob, name: str) -> Callable[[int], bool]:

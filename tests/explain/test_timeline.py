@@ -267,3 +267,14 @@ def test_goodput_and_what_the_time_was_spent_on_are_told() -> None:
         "3 restarts charged to the budget, 2 not charged; 378 steps lost.",
     )
     assert story(gang(), BEGAN + 40).sentences[1].startswith("No step was reported, so goodput is unknown")
+
+
+def test_what_a_smaller_attempt_trains_is_drawn_thinner() -> None:
+    smaller = {"attempt": 2, "roles": [{"name": "worker", "members": 3}]}
+    job = gang(fault(2, 100), roles=[{"name": "worker", "desired": 4}], size=smaller)
+    told = story(job, BEGAN + 200)
+    running = [bar for bar in told.rows[0].bars if bar.kind is Activity.RUNNING]
+    assert [bar.share for bar in running] == [1, 0.75]
+    assert "runs with 75% of the members" in running[1].text
+    assert all(bar.share == 1 for row in told.rows[1:] for bar in row.bars)
+    assert 'height="10"' in drawn(told)

@@ -410,7 +410,7 @@ def _added(before: Status, spent: Spent, until: float, fault: float | None) -> t
     added = changed(
         spent,
         training=_sum(spent.training, shares["training"]),
-        missing_members=_sum(spent.missing_members, int(shares["training"] * _missing_share(before))),
+        missing_members=_sum(spent.missing_members, int(shares["training"] * missing_share(before))),
         start_up=_sum(spent.start_up, shares["start_up"]),
         recovery=_sum(spent.recovery, shares["recovery"]),
         suspended=_sum(spent.suspended, shares["suspended"]),
@@ -421,7 +421,7 @@ def _added(before: Status, spent: Spent, until: float, fault: float | None) -> t
     return added, round(since + span / _MILLISECONDS, 6)
 
 
-def _missing_share(status: Status) -> float:
+def missing_share(status: Status) -> float:
     """The part of the members that are wanted which the newest attempt doesn't have."""
     smaller = {} if status.size is None else {one.name: one.members for one in status.size.roles}
     wanted = {role.name: role.desired for role in status.roles}
