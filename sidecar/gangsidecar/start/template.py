@@ -53,6 +53,8 @@ FIRST_RANK_SECONDS = 0.3
 """A rank that waits for longer loses no less than by its own next try."""
 AGENT_SECONDS = 1.0
 """As long as torchrun itself waits before it tries again."""
+TORCHRUN_PORT = "29500"
+"""Its default."""
 AGAIN_SECONDS = 0.01
 PACE = 0.1
 """The share of the time that imports may take while other tasks wait."""
@@ -516,14 +518,32 @@ def wait_for_first_agent(words: Sequence[str], environment: Mapping[str, str]) -
 
     ``words``: the command line, of any program. What torchrun imports is imported before that.
     """
-    rank, address, port = (environment.get(f"PET_{name}", "") for name in ("NODE_RANK", "MASTER_ADDR", "MASTER_PORT"))
-    program = next((word for word in words[1:] if not word.startswith("-")), "").rpartition("/")[2]
-    elsewhere = any(word.startswith("--") and ("endpoint" in word or "master" in word) for word in words)
-    is_torchrun = program in {"torchrun", "torch.distributed.run"} and not elsewhere
-    if is_torchrun and STORE_USER in sys.modules and rank not in {"", "0"} and address and port.isdigit():
-        with suppress(ImportError):
-            importlib.import_module("torch.distributed.launcher.api")
-        wait_for_listener(address, port, AGENT_SECONDS)
+    program = next((at for at, word in enumerate(words[1:], 1) if not word.startswith("-")), 0)
+    if words[program].rpartition("/")[2] not in {"torchrun", "torch.distributed.run"} or STORE_USER not in sys.modules:
+        return
+    found = {name[4:]: value for name, value in environment.items() if name.startswith("PET_")}
+    found.update(_flags(words, program))
+    rank, address, port = (found.get(name, "") for name in ("NODE_RANK", "MASTER_ADDR", "MASTER_PORT"))
+    if rank in {"", "0"} or not address or "RDZV_ENDPOINT" in found:
+        return
+    with suppress(ImportError):
+        importlib.import_module("torch.distributed.launcher.api")
+    with suppress(OSError, ValueError, OverflowError):
+        port = port or TORCHRUN_PORT
+        place = socket.getaddrinfo(address, int(port), type=socket.SOCK_STREAM)[0][4]  # As torchrun itself does next.
+        wait_for_listener(str(place[0]), port, AGENT_SECONDS)
+
+
+def _flags(words: Sequence[str], program: int) -> dict[str, str]:
+    """Torchrun's own options, named as its variables: those before the script."""
+    found = {}
+    for word, following in zip(words[program + 1 :], [*words[program + 2 :], ""]):
+        name, equals, value = word.partition("=")
+        if name.startswith("--"):
+            found[name[2:].replace("-", "_").upper()] = value if equals else following
+        elif word.endswith(".py"):
+            break
+    return found
 
 
 def wait_for_listener(address: str, port: str, seconds: float) -> None:

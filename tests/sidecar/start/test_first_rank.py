@@ -91,11 +91,20 @@ ITS_STORE = {"RANK": "PET_NODE_RANK", "MASTER_ADDR": "PET_MASTER_ADDR", "MASTER_
 
 
 @pytest.mark.usefixtures("distributed")
-@pytest.mark.parametrize("words", [TORCHRUN, ["python3", "-u", "-m", "torch.distributed.run", "train.py"]])
-def test_torchrun_waits_until_the_one_of_the_first_pod_listens(words: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("words", "with_flags"),
+    [
+        (TORCHRUN, False),
+        (["python3", "-u", "-m", "torch.distributed.run", "train.py"], False),
+        (["python3", "torchrun", "--nnodes=2", "--node_rank=1", "--master-addr", "localhost", "--master-port"], True),
+    ],
+)
+def test_torchrun_waits_until_the_one_of_the_first_pod_listens(words: list[str], *, with_flags: bool) -> None:
     server, environment = bound()
+    given = {} if with_flags else of_torchrun(environment)
     with server:
-        waiting = threading.Thread(target=wait_for_first_agent, args=(words, of_torchrun(environment)))
+        words = [*words, environment["MASTER_PORT"], "train.py"] if with_flags else words
+        waiting = threading.Thread(target=wait_for_first_agent, args=(words, given))
         waiting.start()
         server.listen()
         server.settimeout(SECONDS)
@@ -110,8 +119,10 @@ def test_torchrun_waits_until_the_one_of_the_first_pod_listens(words: list[str])
     [
         (TORCHRUN, {"RANK": "0"}),
         (["/usr/bin/python3", "/usr/bin/pip", "install", "torchrun"], {}),
-        ([*TORCHRUN, "--rdzv-endpoint=elsewhere:29400"], {}),
-        ([*TORCHRUN, "--master_port", "1"], {}),
+        ([*TORCHRUN[:2], "--rdzv-endpoint=elsewhere:29400", "train.py"], {}),
+        ([*TORCHRUN[:2], "--node-rank", "0", "train.py"], {}),
+        (TORCHRUN, {"MASTER_ADDR": "a-name-of-nothing.invalid"}),
+        (TORCHRUN, {"MASTER_PORT": "99999999999999999999"}),
     ],
 )
 def test_no_other_program_waits_for_it(
