@@ -4,7 +4,7 @@ The rule: a relay decides nothing, and adds no word of its own. It passes on wha
 its age. Both ends of a link forget what waits on it when it ends, and a link belongs to one term of one leader::
 
     passed(a message of a leader)   <=>  its link is of the term that the relay follows
-    beat(report, seq, sent)          =   the report, aged by sent - report.sent_ms, with that number and clock
+    beat(report, seq, sent, step)    =   the report, aged by sent - report.sent_ms, with that number, clock and step
     newer(a session of a pod)       <=>  its sidecar gave it a higher number than the one that is known
     listening_since(a gang)          =   max(since the leader watches, since a link with its members was lost)
 
@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from gangctl.cluster.port import MemberIdentity
 from gangsidecar import wire
-from gangsidecar.wire import Report, aged
+from gangsidecar.wire import Report, aged, copied
 
 MAX_ENTRIES: Final = 2048
 MAX_BATCH_BYTES: Final = 1 << 20
@@ -52,12 +52,14 @@ class Say(NamedTuple):
 
 
 class Beat(NamedTuple):
-    """A report in which only time has passed since the one before."""
+    """A report in which only time has passed since the one before, or a step was made as well."""
 
     session: int
     age_ms: int
     seq: int
     sent_ms: int
+    step: tuple[int, int] | None = None
+    """Its newest step, and how many milliseconds ago it was made; None where no step was ever reported."""
 
 
 class Gone(NamedTuple):
@@ -104,12 +106,25 @@ def _entry(kind: str, fields: list[Any]) -> Entry:
     if kind == Open.__name__:
         session, names, revision, order = fields
         return Open(session, MemberIdentity(*names), revision, order)
+    if kind == Beat.__name__:
+        session, age_ms, seq, sent_ms, step = fields
+        return Beat(session, age_ms, seq, sent_ms, None if step is None else (step[0], step[1]))
     return _KINDS[kind](*fields)
 
 
-def since(report: Report, seq: int, sent_ms: int) -> Report:
-    """The same report, with nothing but time passed until ``sent_ms``."""
-    return replace(aged(report, sent_ms - report.sent_ms), seq=seq, sent_ms=sent_ms)
+def after(report: Report, beat: Beat) -> Report:
+    """The report that the beat is about; ``report``: the one before."""
+    later = aged(report, beat.sent_ms - report.sent_ms)
+    progress = later.progress
+    if progress is not None and beat.step is not None:
+        step, age_ms = beat.step
+        progress = copied(progress, step=step, age_ms=age_ms)
+    return copied(later, seq=beat.seq, sent_ms=beat.sent_ms, progress=progress)
+
+
+def _beat(session: int, report: Report, waited_ms: int) -> Beat:
+    step = None if report.progress is None else (report.progress.step, report.progress.age_ms)
+    return Beat(session, waited_ms, report.seq, report.sent_ms, step)
 
 
 # At the relay.
@@ -161,7 +176,7 @@ class Desk:
         self._news[session] = None
         if isinstance(message, Report):
             one.report = message, text, now
-            return one.passed is None or since(one.passed, message.seq, message.sent_ms) != message
+            return one.passed is None or after(one.passed, _beat(session, message, 0)._replace(step=None)) != message
         one.waiting[type(message).__name__] = text, now
         if isinstance(message, wire.Imports):
             key = one.identity.gang, one.identity.member.rpartition("-")[0]
@@ -206,8 +221,8 @@ class Desk:
             entries.append(Open(session, one.identity, one.revision, one.order))
         if one.report is not None and one.report[0] is not one.passed:
             report, text, at = one.report
-            is_beat = one.passed is not None and since(one.passed, report.seq, report.sent_ms) == report
-            beat = Beat(session, _ms(now - at), report.seq, report.sent_ms)
+            beat = _beat(session, report, _ms(now - at))
+            is_beat = one.passed is not None and after(one.passed, beat) == report
             entries.append(beat if is_beat else Say(session, Report.__name__, _ms(now - at), text))
             one.passed = report
         entries += [Say(session, kind, _ms(now - at), text) for kind, (text, at) in one.waiting.items()]
@@ -265,7 +280,7 @@ class Roster:
             yield message
         base = self._reports.get(session)
         if isinstance(beat, Beat) and base is not None:
-            self._reports[session] = since(base, beat.seq, beat.sent_ms)
+            self._reports[session] = after(base, beat)
             yield aged(self._reports[session], beat.age_ms)
 
     def forget(self, session: int) -> None:

@@ -17,7 +17,7 @@ from gangctl.cluster.port import MemberIdentity, Refusal
 from gangctl.controller.hub import Hub
 from gangctl.controller.links import LINK_PATH
 from gangctl.controller.relay import Dialing, Relay
-from gangctl.controller.relaying import Beat, Close, Desk, Entry, Gone, Open, Say, decode_batch, encode_batch
+from gangctl.controller.relaying import Beat, Close, Desk, Entry, Gone, Open, Roster, Say, decode_batch, encode_batch
 from gangsidecar import wire
 from tests.cluster.kube import objects
 from tests.cluster.kube.auth.tokens import AUDIENCE, Issuer, claims, sign
@@ -35,6 +35,7 @@ def test_a_batch_is_read_as_it_was_written() -> None:
         Open(1, WHO, 4, 17),
         Say(1, "Report", 5, '{"a": "\\n"}'),
         Beat(1, 0, 2, 3),
+        Beat(1, 0, 2, 3, (40, 5)),
         Gone(2),
         Close(1, 1008, "é"),
     ]
@@ -62,6 +63,26 @@ def test_a_report_in_which_only_time_has_passed_is_a_beat() -> None:
     assert desk.batch(6.25) == [Beat(1, 250, 2, 6000)]
     news = report(seq=3, sent_ms=7000, phase_age_ms=5010)
     assert desk.take(1, news, wire.encode(news), 7.0), "it is younger than time alone would make it"
+
+
+def test_a_step_is_a_beat_and_what_else_is_new_of_progress_is_not() -> None:
+    desk, roster = Desk(), Roster()
+    desk.open(1, WHO, 1, 1)
+    desk.link("a/1")
+    first = report(seq=1, sent_ms=1000, progress=wire.Progress(1, 4, 10, first_step=1, first_age_ms=500))
+    step = report(seq=2, sent_ms=2000, phase_age_ms=1000, progress=wire.Progress(1, 9, 3, "Step", 1, 1500))
+    phase = report(seq=3, sent_ms=3000, phase_age_ms=2000, progress=wire.Progress(1, 9, 3, "Checkpoint", 1, 2500))
+    found: list[Entry] = []
+    for one in (first, step, phase):
+        assert desk.take(1, one, wire.encode(one), one.sent_ms / 1000), "it is news"
+        found += desk.batch(one.sent_ms / 1000)
+    assert [type(one) for one in found] == [Open, Say, Beat, Say]
+    heard: list[wire.Message] = []
+    for entry in found[1:]:
+        assert isinstance(entry, Say | Beat)
+        roster.put(entry)
+        heard += roster.take(1, wire.decode)
+    assert heard == [first, step, phase]
 
 
 def test_a_new_leader_gets_the_list_of_imports_that_came_first() -> None:

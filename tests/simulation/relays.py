@@ -189,6 +189,7 @@ class World:
             wire.Phase.READY,
             sent_ms=_ms(self.now),
             phase_age_ms=_ms(self.now) - _ms(member.changed_at),
+            progress=wire.Progress(member.attempt, member.seq // 3, 0) if member.seq > 1 else None,
         )
         member.newest = report
         member.said[report.session, report.seq] = report, self.now
@@ -343,6 +344,8 @@ class World:
         require(substance(report) == substance(said), 19, f"R3: {pod} said something else")
         late = report.phase_age_ms - said.phase_age_ms
         require(0 <= late <= _ms(self.now - at) + 2, 19, f"R3: the age of {pod} is off by {late} ms")
+        steps = [None if one.progress is None else one.progress.step for one in (report, said)]
+        require(steps[0] == steps[1], 19, f"R3: {pod} has made step {steps[1]}, not {steps[0]}")
         number = int(report.session[1:]), report.seq
         before = leader.newest.get(pod, (0, 0))
         require(number >= before, 19, f"R4: {pod} goes back from {before} to {number}")

@@ -82,6 +82,7 @@ from gangsidecar.wire.messages import (
     WarmStart,
     Watching,
     aged,
+    copied,
     step_name,
 )
 

@@ -7,8 +7,11 @@ sending, so the clocks of different machines are never compared.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any, TypeVar
+
+_T = TypeVar("_T")
 
 MAX_LOG_PATTERNS = 8
 """That one Run has, and so the most matches of one attempt."""
@@ -530,6 +533,13 @@ Message = Report | Scanned | Directive | Scan | Check | Ping | Imports | Framewo
 Imports go both ways."""
 
 
+def copied(value: _T, **changes: Any) -> _T:
+    """What ``dataclasses.replace`` returns, ten times as fast: no message computes a field or checks itself."""
+    made = object.__new__(type(value))
+    made.__dict__.update(value.__dict__, **changes)
+    return made
+
+
 def aged(report: Report, by_ms: int) -> Report:
     """The same report, ``by_ms`` milliseconds later: every age has grown by as much."""
     if by_ms <= 0:
@@ -537,24 +547,24 @@ def aged(report: Report, by_ms: int) -> Report:
     progress = report.progress
     if progress is not None:
         first, last = progress.first_age_ms, progress.behind
-        progress = replace(
+        progress = copied(
             progress,
             age_ms=progress.age_ms + by_ms,
             first_age_ms=None if first is None else first + by_ms,
-            behind=None if last is None else replace(last, age_ms=last.age_ms + by_ms),
+            behind=None if last is None else copied(last, age_ms=last.age_ms + by_ms),
         )
     request = report.request
     if request is not None:
-        request = replace(request, age_ms=request.age_ms + by_ms)
+        request = copied(request, age_ms=request.age_ms + by_ms)
     corruption = report.corruption
     if corruption is not None:
-        corruption = replace(corruption, age_ms=corruption.age_ms + by_ms)
-    return replace(
+        corruption = copied(corruption, age_ms=corruption.age_ms + by_ms)
+    return copied(
         report,
-        ends=tuple(replace(end, age_ms=end.age_ms + by_ms) for end in report.ends),
+        ends=tuple(copied(end, age_ms=end.age_ms + by_ms) for end in report.ends),
         progress=progress,
         request=request,
         corruption=corruption,
         phase_age_ms=report.phase_age_ms + by_ms,
-        reached=tuple(replace(one, age_ms=one.age_ms + by_ms) for one in report.reached),
+        reached=tuple(copied(one, age_ms=one.age_ms + by_ms) for one in report.reached),
     )
