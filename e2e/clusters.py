@@ -83,8 +83,8 @@ class Cluster:
         try:
             yield made
         finally:
-            # The deletion of a namespace waits 5 s before it deletes pods, and then for the whole grace of each. The next
-            # test need not wait for their ends.
+            # The deletion of a namespace waits 5 s before it deletes pods, and then for the whole grace of each.
+            # The next test need not wait for their ends.
             self.kubectl("delete", "pods", "--all", "-n", made, "--grace-period=1", "--wait=false")
             self.kubectl("delete", "namespace", made, "--wait=false")
 
