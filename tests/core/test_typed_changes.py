@@ -72,4 +72,4 @@ def test_no_other_code_copies_a_model_with_changes() -> None:
     for path in sorted((ROOT / "gangctl").rglob("*.py")):
         calls = (node.func for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call))
         copies = any(isinstance(func, ast.Attribute) and func.attr == "model_copy" for func in calls)
-        assert not copies or str(path.relative_to(ROOT)) == "gangctl/api/changes.py", path
+        assert not copies or str(path.relative_to(ROOT)) in {"gangctl/api/model.py", "gangctl/api/status.py"}, path
