@@ -73,7 +73,12 @@ def test_a_killed_rank_is_forked_below_a_shell_and_changes_nothing_of_the_result
     results = [json.loads((shared_dir / name / "result.json").read_text()) for name in (f"{case}-plain", case)]
     assert results[0] == results[1]
     incident = gang.status["incidents"][0]
-    assert (incident["warmStart"]["forked"], incident["warmStart"]["executed"]) == (2, 0), incident["warmStart"]
+    warm = incident["warmStart"]
+    if case == "lightning":  # Importing it reads a variable of the attempt.
+        assert "LOCAL_RANK" in warm["obstacle"]
+        assert (warm["forked"], warm["executed"]) == (0, 2), warm
+    else:
+        assert (warm["forked"], warm["executed"]) == (2, 0), warm
     with capsys.disabled():
         phases = ", ".join(f"{name} {value} ms" for name, value in incident["milliseconds"].items())
         print(f"\n  {case}: restored step {restored}, {incident['lostSteps']} steps lost, {phases} ", end="")

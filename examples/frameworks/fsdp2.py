@@ -28,7 +28,8 @@ def main() -> None:
     writers = dist.new_group(backend="gloo")
     model: nn.Module = nn.Sequential(nn.Linear(8, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 1))
     if "DDP" in os.environ:
-        model = DistributedDataParallel(model)
+        # Else DDP makes other buckets after its first step, and a restart would sum gradients in another order.
+        model = DistributedDataParallel(model, find_unused_parameters=True)
     else:
         fully_shard(model, mesh=dist.init_device_mesh("cpu", (dist.get_world_size(),)))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
