@@ -153,11 +153,12 @@ def _painted(job: GangJob, turns: Sequence[_Turn], begin: float, end: float) -> 
 
 def _sized(status: Status, strip: Strip) -> Strip:
     """The strip with the present size; the status doesn't keep the sizes of attempts before."""
-    share, since = 1 - missing_share(status), 0 if status.size is None else status.size.attempt
-    if share >= 1:
+    missing, size, trained = missing_share(status), status.size, {Activity.RUNNING, Activity.LOST}
+    if size is None or not missing:
         return strip
-    trained = {Activity.RUNNING, Activity.LOST}
-    return tuple(replace(bar, share=share) if bar.kind in trained and bar.attempt >= since else bar for bar in strip)
+    return tuple(
+        replace(bar, share=1 - missing) if bar.kind in trained and bar.attempt >= size.attempt else bar for bar in strip
+    )
 
 
 def _first(job: GangJob) -> Iterator[_Turn]:
