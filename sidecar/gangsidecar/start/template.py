@@ -198,22 +198,24 @@ class Template:
                 self.words = other.words
             obstacle = become_a_start(self._environment, environment, given if other is None else None)
             send(link, pid=os.getpid(), obstacle=obstacle)
-            if receive(link)[0]:
-                if other is None:
-                    os.environ[PARKING] = address(link)
-                    link.detach()  # It stays open: on it the worker parks.
-                else:
-                    link.close()
-                    wait_for_first_agent(self.words, environment)
-                wait_for_first_rank(environment)
-                return
+            is_wanted = bool(receive(link)[0])
+            if is_wanted and other is None:
+                os.environ[PARKING] = address(link)
+                link.detach()  # It stays open: on it the worker parks.
+            else:
+                link.close()
         except BaseException as error:  # noqa: BLE001 - no error of ours may be taken for the worker's
             try:
                 what = f"the fork failed: {type(error).__name__}: {error}"
                 send(link, obstacle=what[:200], only=other is not None)
             finally:
                 os._exit(0)
-        os._exit(0)  # The supervisor has refused this child, or has gone.
+        if not is_wanted:
+            os._exit(0)  # The supervisor has refused this child, or has gone.
+        # From here on the process is the worker: what interrupts it is the worker's end, and no success.
+        if other is not None:
+            wait_for_first_agent(self.words, environment)
+        wait_for_first_rank(environment)
 
 
 class Other(NamedTuple):
@@ -526,7 +528,7 @@ def wait_for_first_agent(words: Sequence[str], environment: Mapping[str, str]) -
     rank, address, port = (found.get(name, "") for name in ("NODE_RANK", "MASTER_ADDR", "MASTER_PORT"))
     if rank in {"", "0"} or not address or "RDZV_ENDPOINT" in found:
         return
-    with suppress(ImportError):
+    with suppress(Exception):  # Torchrun itself says what is wrong with it.
         importlib.import_module("torch.distributed.launcher.api")
     with suppress(OSError, ValueError, OverflowError):
         port = port or TORCHRUN_PORT

@@ -134,6 +134,20 @@ def test_no_other_program_waits_for_it(
         wait_for_first_agent(words, of_torchrun({**environment, **other}))
 
 
+@pytest.mark.usefixtures("distributed")
+def test_a_torchrun_that_can_not_be_imported_is_left_to_say_so_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_name: str) -> None:
+        raise RuntimeError("a library of it is missing")
+
+    monkeypatch.setattr("importlib.import_module", broken)
+    server, environment = bound()
+    with server:
+        server.listen()
+        wait_for_first_agent(TORCHRUN, of_torchrun(environment))
+        server.settimeout(SECONDS)
+        server.accept()[0].close()
+
+
 def of_torchrun(environment: dict[str, str]) -> dict[str, str]:
     """What torchrun itself has in its environment, where a rank has these."""
     return {ITS_STORE[name]: value for name, value in environment.items()}
