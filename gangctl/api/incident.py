@@ -7,9 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from gangctl.api.model import Label, Lines, Model, Name, Sentence, Timestamp
+from gangctl.api.model import Label, Lines, Model, Name, Said, Sentence, Timestamp
 from gangctl.api.policy import Action
-from gangctl.api.said import Said
 
 
 class IncidentLevel(StrEnum):

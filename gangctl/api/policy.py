@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal
 from pydantic import AfterValidator, Field, Tag
 
 from gangctl.api.model import Constraint, Model, Refused, RoleName, RuleName, kind
-from gangctl.api.signals import SIGNALS
+from gangctl.api.names import SIGNALS
 
 
 class AllRoles(Model):

@@ -8,8 +8,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field
 
 from gangctl.api.incident import CheckResult, Incident, LedgerEntry
-from gangctl.api.model import ExactText, Label, Model, Name, Sentence, Timestamp
-from gangctl.api.said import Said
+from gangctl.api.model import ExactText, Label, Model, Name, Said, Sentence, Timestamp
 
 # Condition types of a GangJob. Programs read conditions; ``status.phase`` is a summary for people.
 

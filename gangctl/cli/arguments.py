@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from typing import Final
 
 from gangctl.api.gangjob import GangJob
-from gangctl.api.signals import SIGNALS
+from gangctl.api.names import SIGNALS
 from gangctl.cli.errors import UserError
 from gangctl.core.facts.gang import holders
 from gangctl.core.facts.layout import Numbering, members_of, number_places, roles_of

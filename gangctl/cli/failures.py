@@ -25,9 +25,9 @@ from pydantic.alias_generators import to_camel
 from gangctl.api.gangjob import GangJob, Spec
 from gangctl.api.gangjob_reference import meanings
 from gangctl.api.incident import IncidentLevel
+from gangctl.api.names import SIGNALS
 from gangctl.api.policy import Action
 from gangctl.api.reasons import Reason
-from gangctl.api.signals import SIGNALS
 from gangctl.cli.arguments import signal_number
 from gangctl.core.facts.evidence import DEFAULTS, DISRUPTION_REASONS, Fault
 from gangctl.core.policy.rules import Verdict

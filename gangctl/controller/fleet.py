@@ -18,13 +18,12 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.status import GangPhase
 from gangctl.cluster import clock
 from gangctl.cluster.port import Cluster
-from gangctl.core.facts import finished
-from gangctl.core.facts.finished import GroupKey
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.world import Brake, Observed, Replica
 from gangctl.core.lifecycle.plan import Plan
 from gangctl.core.policy import brake, requests
 from gangctl.core.policy.brake import BrakeState, Census
+from gangctl.core.policy.requests import GroupKey
 
 log = logging.getLogger(__name__)
 
@@ -118,13 +117,15 @@ class Groups:
 
     def others(self, now: float, job: GangJob) -> tuple[Replica, ...]:
         """The other gangs of the group, if the gang asks for a planned restart; in the order of their names."""
-        key = finished.key(job)
+        key = requests.group_key(job)
         if key is None or not requests.asks_for_turn(job):
             return ()
         found = [
             self._replica(now, other)
             for uid in self._cluster.uids()
-            if uid != job.metadata.uid and (other := self._cluster.gang(uid)) is not None and finished.key(other) == key
+            if uid != job.metadata.uid
+            and (other := self._cluster.gang(uid)) is not None
+            and requests.group_key(other) == key
         ]
         return tuple(sorted(found, key=lambda one: one.name))
 
@@ -136,7 +137,7 @@ class Groups:
             self._leaving.add(uid)
         else:
             self._leaving.discard(uid)
-        key = finished.key(job)
+        key = requests.group_key(job)
         if key is None:
             self.forget(uid)
             return
@@ -156,7 +157,7 @@ class Groups:
 
     def _replica(self, now: float, job: GangJob) -> Replica:
         uid = job.metadata.uid
-        found = finished.replica_state(now, job, self._cluster.pods(uid), self._cluster.listening_since(uid))
+        found = requests.replica_state(now, job, self._cluster.pods(uid), self._cluster.listening_since(uid))
         return found._replace(available_at=None) if uid in self._leaving else found
 
     def _wake_others(self, uid: str, key: GroupKey) -> None:

@@ -20,7 +20,7 @@ from gangctl.api.incident import Incident, IncidentMember
 from gangctl.api.model import rfc3339
 from gangctl.api.names import pod_name
 from gangctl.api.status import GangPhase
-from gangctl.core.facts.trace_context import (
+from gangctl.core.facts.gang import (
     began,
     follows_at_once,
     in_seconds,

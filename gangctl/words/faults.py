@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from gangctl.api.signals import SIGNALS, signal_name
+from gangctl.api.names import SIGNALS, signal_name
 from gangctl.words.message import message
 from gangctl.words.text import listed
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-from gangctl.api.said import Said
+from gangctl.api.model import Said
 from gangctl.words.message import message
 from gangctl.words.text import clock_time, counted, listed, moment, quoted
 

@@ -7,7 +7,7 @@ import copy
 import pytest
 import yaml
 
-from gangctl.api.signals import SIGNALS
+from gangctl.api.names import SIGNALS
 from tests.api.apiserver import RULES, cel_errors, change_errors, defaulted, list_errors, nodes, schema, schema_errors
 from tests.api.bad_manifest import Bad, Check
 from tests.api.cases import BAD, GOOD

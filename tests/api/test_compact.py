@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from gangctl.api.stored import Compact, read_compact, read_stored, roles_hash
+from gangctl.api.roles import roles_hash
+from gangctl.api.stored import Compact, read_compact, read_stored
 from tests.api.test_stored import OBJECT
 from tests.cluster.kube.pod.podcases import CASES, Case
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gangctl.api.stored import roles_hash
+from gangctl.api.roles import roles_hash
 from tests.api.manifests import loaded, manifest, role, with_container, with_role
 
 
@@ -18,7 +18,7 @@ def _hash(made: dict[str, Any]) -> str:
 
 def test_the_hash_is_the_same_in_another_process() -> None:
     code = (
-        "from tests.api.manifests import MINIMAL, loaded; from gangctl.api.stored import roles_hash;"
+        "from tests.api.manifests import MINIMAL, loaded; from gangctl.api.roles import roles_hash;"
         "print(roles_hash(loaded(MINIMAL).spec.roles))"
     )
     told = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)

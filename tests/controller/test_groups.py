@@ -7,8 +7,8 @@ import time
 
 from gangctl.api.gangjob import GangJob, ReplicaGroup, Rolling
 from gangctl.api.model import changed
+from gangctl.api.roles import roles_hash
 from gangctl.api.status import GangPhase, Status
-from gangctl.api.stored import roles_hash
 from gangctl.core.facts.world import Pod
 from gangctl.core.lifecycle.decide import decide
 from tests.controller.fake_cluster import FakeCluster, running

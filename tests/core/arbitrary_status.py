@@ -20,8 +20,8 @@ from gangctl.api.incident import (
     Stacks,
     WarmStart,
 )
+from gangctl.api.names import SIGNALS
 from gangctl.api.reasons import Reason
-from gangctl.api.signals import SIGNALS
 from gangctl.api.status import (
     Awaited,
     AwaitedAll,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from gangctl.api.signals import SIGNALS
+from gangctl.api.names import SIGNALS
 from gangctl.core.facts.world import Brake, Device, Gaps, LastWords
 from gangsidecar.wire import (
     Checkpoint,

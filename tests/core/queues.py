@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from gangctl.api.stored import roles_hash
+from gangctl.api.roles import roles_hash
 from gangctl.core.facts.world import Queue, Workload
 from gangctl.core.policy.admission import QueueVerb, TellQueue
 from gangctl.core.policy.quota import asked_at_first

@@ -8,6 +8,7 @@ from dataclasses import replace
 from gangctl.api.incident import Incident, IncidentMember, LedgerEntry, Output, Stacks
 from gangctl.api.model import changed
 from gangctl.api.reasons import Reason
+from gangctl.api.roles import roles_hash
 from gangctl.api.status import (
     Awaited,
     Condition,
@@ -21,7 +22,6 @@ from gangctl.api.status import (
     RestorePoint,
     Status,
 )
-from gangctl.api.stored import roles_hash
 from gangctl.core.facts import barrier, layout, printed
 from gangctl.core.facts.evidence import Fault
 from gangctl.core.facts.fitness import Defect

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gangctl.api.model import changed
-from gangctl.api.said import Said
+from gangctl.api.model import Said, changed
 from gangctl.api.status import Status
 from gangctl.core.lifecycle.plan import Plan
 from gangctl.words.message import value_of

@@ -6,7 +6,7 @@ import pytest
 
 from gangctl.api.incident import Incident
 from gangctl.api.status import GangPhase, Status
-from gangctl.core.facts.trace_context import trace_id
+from gangctl.core.facts.gang import trace_id
 from gangctl.core.lifecycle.running import SUMMARY_SECONDS
 from gangctl.core.record import timings
 from gangctl.core.record.conditions import total

@@ -13,7 +13,7 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import Incident, IncidentMember, PhaseMilliseconds, WarmStart
 from gangctl.api.model import changed
 from gangctl.api.status import GangPhase
-from gangctl.core.facts.trace_context import root_span_id, trace_id, trace_parent
+from gangctl.core.facts.gang import root_span_id, trace_id, trace_parent
 from gangctl.story.spans import Span, incident_spans, is_complete
 from tests.core.arbitrary import jobs
 from tests.core.world import START

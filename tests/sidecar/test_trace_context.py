@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from gangctl.api.incident import Cause, Incident
-from gangctl.core.facts.trace_context import trace_parent
+from gangctl.core.facts.gang import trace_parent
 from tests.core.world import World
 from tests.wait import SECONDS
 

@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from gangctl.api.gangjob import Role
+from gangctl.api.roles import roles_hash
 from gangctl.api.status import GangPhase
-from gangctl.api.stored import roles_hash
 from gangctl.core.facts.gang import holders
 from gangctl.core.facts.world import Queue, Workload
 from gangctl.core.lifecycle.plan import Plan

@@ -10,7 +10,7 @@ import pytest
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import GangPhase
 from gangctl.cluster.errors import Retryable
-from gangctl.core.facts.trace_context import trace_id
+from gangctl.core.facts.gang import trace_id
 from gangctl.core.lifecycle.plan import Plan
 from gangctl.core.policy.pods import CreatePod
 from gangctl.telemetry import logs

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gangctl.words
-from gangctl.api.said import Said
+from gangctl.api.model import Said
 from gangctl.words.message import Message, message, said_again
 from gangctl.words.waits import WaitState
 

@@ -22,8 +22,8 @@ from gangctl.api.model import rfc3339
 from gangctl.api.names import parse_member_name
 from gangctl.api.reasons import Reason
 from gangctl.api.status import ConditionType, GangPhase, Status
-from gangctl.core.facts.finished import attempt_with_workers, recorded_places
 from gangctl.core.facts.gang import waiting_roles
+from gangctl.core.facts.progress import attempt_with_workers, recorded_places
 from gangctl.core.facts.world import Pod
 
 ACCEPTED: Final = "Accepted"

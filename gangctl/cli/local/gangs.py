@@ -16,8 +16,8 @@ from typing import Final
 
 from gangctl.api.gangjob import GangJob, Spec
 from gangctl.api.model import changed
+from gangctl.api.roles import roles_hash
 from gangctl.api.status import ENDED
-from gangctl.api.stored import roles_hash
 from gangctl.cli.errors import UserError, hint
 from gangctl.cli.manifests import unknown_field_texts
 from gangctl.cluster.local.gang_store import GangStore

@@ -18,7 +18,7 @@ from gangctl.cli.printers.output import can_encode, drawing_console, print_docum
 from gangctl.cli.printers.text import clean
 from gangctl.cli.printers.trace import BLOCKS, Canvas, headline, output_lines, paragraph, waterfall
 from gangctl.cli.targets import selection
-from gangctl.core.facts.trace_context import trace_of
+from gangctl.core.facts.gang import trace_of
 from gangctl.story.document import document, gang_document
 from gangctl.story.incidents import TRACES, IncidentStory, incident_story, is_address
 from gangctl.story.spans import Span, incident_spans

@@ -18,7 +18,7 @@ from typing import Final
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.names import parse_member_name
-from gangctl.api.stored import roles_hash
+from gangctl.api.roles import roles_hash
 from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.fair_slots import FairSlots
 

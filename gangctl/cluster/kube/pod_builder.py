@@ -46,9 +46,8 @@ from gangctl.api.names import (
     pod_labels,
     pod_name,
 )
-from gangctl.api.roles import preloaded
+from gangctl.api.roles import preloaded, roles_hash
 from gangctl.api.scheduling import Placement, PlacementPolicy
-from gangctl.api.stored import roles_hash
 from gangctl.cluster.errors import Terminal
 from gangctl.cluster.kube.injection import (
     as_mapping,
@@ -64,9 +63,9 @@ from gangctl.cluster.kube.owned import group_name, owner_reference, wants_group
 from gangctl.cluster.kube.projections import HubContact
 from gangctl.cluster.kube.settings import KubeSettings
 from gangctl.cluster.kube.workload import TOPOLOGY_GATE
+from gangctl.core.facts.gang import trace_parent
 from gangctl.core.facts.layout import number_places
 from gangctl.core.facts.node_affinity import has_required_affinity, is_selected, untolerated_taints
-from gangctl.core.facts.trace_context import trace_parent
 from gangctl.core.policy.pods import CreatePod
 from gangctl.kubernetes.objects import Node
 from gangctl.registered import PodCompletion, find_registered

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.names import ANNOTATION_GROWS, ANNOTATION_ROLES_HASH, KIND, LABEL_INDEX, LABEL_UID, gang_selector
-from gangctl.api.stored import roles_hash
+from gangctl.api.roles import roles_hash
 from gangctl.cluster.kube.decoding import WatchDecoder
 from gangctl.cluster.kube.owned import owner_reference
 from gangctl.cluster.kube.projections import LABEL_PRIORITY_CLASS

@@ -45,12 +45,12 @@ from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase
 from gangctl.core.facts import fitness
 from gangctl.core.facts.evidence import DISRUPTION_REASONS, REPLACED_REASONS, VAGUE_REASONS, Fault, Strength
-from gangctl.core.facts.finished import finished_places
 from gangctl.core.facts.fitness import NOT_EXECUTABLE, reason_text
 from gangctl.core.facts.gang import Gang, may_start_since, once
 from gangctl.core.facts.layout import number_places
 from gangctl.core.facts.order import members_that_wait
 from gangctl.core.facts.printed import mask_secrets
+from gangctl.core.facts.progress import finished_places
 from gangctl.core.facts.world import Device, Heard, Pod
 from gangctl.words import faults as words
 from gangctl.words.message import Message

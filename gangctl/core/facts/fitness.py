@@ -55,8 +55,8 @@ from typing import Final
 from gangctl.api.reasons import Reason
 from gangctl.api.status import ENDED, GangPhase
 from gangctl.core.facts.evidence import DEFAULTS
-from gangctl.core.facts.finished import need_no_pod
 from gangctl.core.facts.gang import Gang, once
+from gangctl.core.facts.progress import need_no_pod
 from gangctl.core.facts.world import NodeAnswer, NodeSignal, Pod, Shortage, StartFailure
 from gangctl.words import faults
 from gangctl.words.faults import pod_rejected

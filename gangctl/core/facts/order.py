@@ -20,8 +20,8 @@ from typing import Any, Final, NamedTuple
 from gangctl.api.gangjob import Role
 from gangctl.api.model import changed
 from gangctl.api.status import GangPhase, StartedRoles, Status
-from gangctl.core.facts.finished import finished_places
 from gangctl.core.facts.gang import Gang, once, started_roles, waiting_roles
+from gangctl.core.facts.progress import finished_places
 from gangsidecar.wire import Phase
 
 MARGIN_SECONDS: Final = 5.0

@@ -15,8 +15,8 @@ from typing import Final
 from gangctl.api.gangjob import CheckSpec
 from gangctl.api.incident import Cause, CheckFailure, CheckResult, IncidentLevel
 from gangctl.api.model import changed
+from gangctl.api.names import signal_name
 from gangctl.api.reasons import Reason
-from gangctl.api.signals import signal_name
 from gangctl.api.status import Checks, Status
 from gangctl.core.facts.evidence import Fault, strength
 from gangctl.core.facts.fitness import Defect

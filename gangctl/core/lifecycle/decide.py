@@ -24,8 +24,7 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.names import pod_name
 from gangctl.api.reasons import Reason
 from gangctl.api.status import ENDED, GangPhase
-from gangctl.core.facts.gang import Gang, clamp_times
-from gangctl.core.facts.trace_context import trace_of
+from gangctl.core.facts.gang import Gang, clamp_times, trace_of
 from gangctl.core.facts.world import Observed
 from gangctl.core.lifecycle import resting, transitions
 from gangctl.core.lifecycle.gathering import decide_gathering
@@ -66,7 +65,7 @@ def _decided(gang: Gang) -> Plan:
     deadline = active_deadline(gang)
     if deadline is not None and gang.now >= deadline:
         return _fail_at_deadline(gang)
-    if gang.status.phase in ACTIVE and resting.is_to_be_suspended(gang):
+    if gang.status.phase in ACTIVE and admission.is_to_be_suspended(gang):
         return resting.plan_suspension(gang)
     plan = with_acceptance(gang, _of_phase(gang))
     return plan if deadline is None else with_look_by(gang, plan, deadline)

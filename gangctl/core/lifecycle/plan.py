@@ -23,10 +23,9 @@ from gangctl.api.model import changed
 from gangctl.api.names import pod_name
 from gangctl.api.reasons import Reason
 from gangctl.api.status import ENDED, GangPhase, Status
-from gangctl.core.facts.gang import Gang, incarnation
+from gangctl.core.facts.gang import Gang, incarnation, trace_of
 from gangctl.core.facts.printed import ReadOutput
 from gangctl.core.facts.progress import Slow
-from gangctl.core.facts.trace_context import trace_of
 from gangctl.core.policy import admission, checkpoints, pods
 from gangctl.core.policy.admission import TellQueue
 from gangctl.core.policy.cause import describe

@@ -28,8 +28,8 @@ from __future__ import annotations
 from gangctl.api.incident import IncidentLevel, LedgerEntry
 from gangctl.api.model import changed
 from gangctl.api.reasons import Reason
+from gangctl.api.roles import roles_hash
 from gangctl.api.status import GangPhase, Status
-from gangctl.api.stored import roles_hash
 from gangctl.core.facts import barrier
 from gangctl.core.facts.barrier import await_pods
 from gangctl.core.facts.fitness import on_lost_node
@@ -61,15 +61,6 @@ def new(gang: Gang) -> Plan:
 
 
 # Suspended
-
-
-def is_to_be_suspended(gang: Gang) -> bool:
-    """Whether the user asks for it, the queue takes its quota back, or the roles aren't those of the pods."""
-    return _is_asked_for(gang) or admission.is_called_back(gang)
-
-
-def _is_asked_for(gang: Gang) -> bool:
-    return gang.spec.suspend or roles_hash(gang.spec.roles) != gang.status.roles_hash
 
 
 def plan_suspension(gang: Gang) -> Plan:
@@ -110,7 +101,7 @@ def decide_suspended(gang: Gang) -> Plan:
     if status is not gang.status:
         reason = Reason.QUEUED if admission.is_told_waiting(gang.status) else Reason.SUSPENDED
         return plan_write(gang, status, reason, stored_message(gang.status), requeue_after=1.0)
-    if status.given_back and (_is_asked_for(gang) or requests.is_new(gang.spec, status)):
+    if status.given_back and (admission.suspends(gang) or requests.is_new(gang.spec, status)):
         status = changed(status, given_back=False)
         return plan_write(gang, status, Reason.SUSPENDED, decisions.goes_on(), requeue_after=1.0)
     # The pod of a lost node stays in the cluster until the node is back; what may run in it is waited for below.

@@ -19,8 +19,7 @@ from gangctl.core.facts import order, progress
 from gangctl.core.facts.evidence import Fault
 from gangctl.core.facts.faults import faults, start_deadline
 from gangctl.core.facts.fitness import Defect, next_loss
-from gangctl.core.facts.gang import Gang
-from gangctl.core.facts.trace_context import trace_of
+from gangctl.core.facts.gang import Gang, trace_of
 from gangctl.core.lifecycle import plan, transitions
 from gangctl.core.lifecycle.plan import Event, EventType, Plan, plan_write, wait
 from gangctl.core.policy import admission, checkpoints, growth, hangs, pods, quota, requests

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from gangctl.api.model import changed
+from gangctl.api.roles import roles_hash
 from gangctl.api.status import GangPhase, HeldRank, Master, RecordedStep, RejectedStep, RestorePoint, Status, in_phase
-from gangctl.api.stored import roles_hash
 from gangctl.core.facts.gang import Gang
 from gangctl.core.lifecycle import table
 from gangctl.core.lifecycle.table import Advance, Transition

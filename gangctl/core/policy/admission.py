@@ -27,10 +27,10 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from gangctl.api.escaping import escaped
+from gangctl.api.model import escaped
 from gangctl.api.reasons import Reason
+from gangctl.api.roles import roles_hash
 from gangctl.api.status import ENDED, ConditionType, GangPhase, Status
-from gangctl.api.stored import roles_hash
 from gangctl.core.facts.fitness import on_lost_node, reason_text, start_advice
 from gangctl.core.facts.gang import Gang, once, raised_incarnations
 from gangctl.core.facts.world import Pod, Workload
@@ -176,6 +176,16 @@ def queue_wait(gang: Gang) -> Message:
     queue = gang.observed.queue
     said = "" if queue.workload is None else queue.workload.said
     return queue_awaited(queue.name, said if queue.known else "", queue.known)
+
+
+def is_to_be_suspended(gang: Gang) -> bool:
+    """Whether the user asks for it, the queue takes its quota back, or the roles aren't those of the pods."""
+    return suspends(gang) or is_called_back(gang)
+
+
+def suspends(gang: Gang) -> bool:
+    """Whether the user asks for it, or has changed the roles."""
+    return gang.spec.suspend or roles_hash(gang.spec.roles) != gang.status.roles_hash
 
 
 def called_back(gang: Gang) -> Message:

@@ -14,8 +14,8 @@ from typing import Final, Literal
 from gangctl.api.gangjob import Action, Spec
 from gangctl.api.incident import Cause, Incident, IncidentLevel
 from gangctl.api.model import changed
+from gangctl.api.names import signal_name
 from gangctl.api.reasons import Reason
-from gangctl.api.signals import signal_name
 from gangctl.api.status import Status
 from gangctl.core.facts.evidence import VAGUE_REASONS, Fault, Strength, simultaneous_faults, strength, tied_to
 from gangctl.core.facts.faults import container_has_ended, faults, member_that_stayed

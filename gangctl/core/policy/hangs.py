@@ -43,11 +43,10 @@ from gangctl.api.recovery import Adaptive
 from gangctl.api.status import StepGaps
 from gangctl.core.facts.evidence import Fault
 from gangctl.core.facts.faults import failed_attempt
-from gangctl.core.facts.finished import need_no_pod
 from gangctl.core.facts.gang import Gang, may_start_since, once
 from gangctl.core.facts.layout import number_places
 from gangctl.core.facts.order import roles_that_wait
-from gangctl.core.facts.progress import highest_step, rank_behind, rank_furthest_behind
+from gangctl.core.facts.progress import highest_step, need_no_pod, rank_behind, rank_furthest_behind
 from gangctl.core.facts.world import Heard
 from gangctl.words import faults
 from gangctl.words.faults import deadline_computed

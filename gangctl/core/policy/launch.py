@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from gangctl.api.gangjob import GangJob, Launch, Role
 from gangctl.api.status import Master, Status
+from gangctl.core.facts.gang import trace_parent
 from gangctl.core.facts.layout import Numbering, number_places
-from gangctl.core.facts.trace_context import trace_parent
 from gangctl.core.policy.restore import tier_with
 from gangsidecar.wire import Checkpoint, Process, Report
 

@@ -43,10 +43,9 @@ from gangctl.core.facts import progress
 from gangctl.core.facts.barrier import await_pods, awaits, still_awaited, still_awaited_all
 from gangctl.core.facts.evidence import Fault, default
 from gangctl.core.facts.faults import faults
-from gangctl.core.facts.finished import finished_places
 from gangctl.core.facts.fitness import Defect, defect, starting_members
 from gangctl.core.facts.gang import Gang, coming_attempt, holders, is_fresh, once, raised_incarnations
-from gangctl.core.facts.progress import Slow
+from gangctl.core.facts.progress import Slow, finished_places
 from gangctl.core.policy import admission, recovery
 from gangctl.core.policy.recovery import STEADY_SECONDS
 from gangctl.core.policy.rules import Verdict, verdict

@@ -97,11 +97,10 @@ from gangctl.api.status import GangPhase, HeldRank, Status
 from gangctl.core.facts import barrier
 from gangctl.core.facts.evidence import Fault, Strength, default, strength
 from gangctl.core.facts.faults import failed_attempt, is_corruption_of_most, is_missing_for_most, is_unseen_by_most
-from gangctl.core.facts.finished import finished_places
 from gangctl.core.facts.fitness import NEVER_MADE, NOT_EXECUTABLE, cannot_work, correction, ready, reason_text
 from gangctl.core.facts.gang import Gang, once
 from gangctl.core.facts.layout import layout, number_places, with_sizes
-from gangctl.core.facts.progress import first_step, highest_step
+from gangctl.core.facts.progress import finished_places, first_step, highest_step
 from gangctl.core.facts.world import Pod
 from gangctl.core.policy.rules import default_action
 from gangctl.core.policy.size import coming_sizes, shrinks_at

@@ -22,14 +22,14 @@ What must not happen: a planned restart begins while maxUnavailable other gangs 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from gangctl.api.gangjob import GangJob, Spec
 from gangctl.api.model import changed
 from gangctl.api.status import GangPhase, RequestedStep, Status
-from gangctl.core.facts import finished
-from gangctl.core.facts.gang import Gang, once
-from gangctl.core.facts.world import Replica
+from gangctl.core.facts.gang import Gang, clamp_times, may_start_since, once, waiting_roles
+from gangctl.core.facts.progress import finished_places
+from gangctl.core.facts.world import Observed, Pod, Replica
 from gangctl.words.decisions import from_newest_step, from_step
 from gangctl.words.message import Message
 from gangctl.words.waits import replica, turn_awaited, turn_overdue
@@ -73,6 +73,39 @@ def _names_this(spec: Spec) -> bool:
 # Rolling
 
 
+class GroupKey(NamedTuple):
+    """What the gangs of one group have in common."""
+
+    namespace: str
+    name: str
+
+
+def group_key(job: GangJob) -> GroupKey | None:
+    """The group in which the gang takes turns; None if it has none, or has done its work."""
+    group = job.spec.replica_group
+    if group is None or job.spec.rolling is None or job.status.phase is GangPhase.SUCCEEDED:
+        return None
+    return GroupKey(job.metadata.namespace, group.name)
+
+
+def replica_state(now: float, job: GangJob, pods: tuple[Pod, ...], listening_since: float) -> Replica:
+    """What other gangs of its group need to know of this one."""
+    look = clamp_times(Gang(now, job, Observed(pods, listening_since=listening_since)))
+    return Replica(job.metadata.name, look.status.phase, available_at(look))
+
+
+def available_at(gang: Gang) -> float | None:
+    """When the gang became available, or will if nothing changes; None while it isn't, and that can't be told."""
+    rolling = gang.spec.rolling
+    if rolling is None or gang.status.phase is not GangPhase.RUNNING:
+        return None
+    done = finished_places(gang)
+    needed = (gang.pods.get(holder) for place, holder in gang.holders.items() if place not in done)
+    if waiting_roles(gang.spec, gang.status) or not all(pod is not None and pod.is_ready for pod in needed):
+        return None
+    return may_start_since(gang.status) + rolling.min_ready_seconds
+
+
 def asks_for_turn(job: GangJob) -> bool:
     """Whether the next decision about the gang needs to know of the others of its group."""
     running = job.status.phase is GangPhase.RUNNING
@@ -83,7 +116,7 @@ def asks_for_turn(job: GangJob) -> bool:
 def waits_for(gang: Gang) -> tuple[Replica, ...]:
     """The gangs that are unavailable, if the restart that `spec.restartToken` asks for waits for them; else none."""
     rolling = gang.spec.rolling
-    if rolling is None or not asks_for_turn(gang.job) or finished.available_at(gang) is None:
+    if rolling is None or not asks_for_turn(gang.job) or available_at(gang) is None:
         return ()
     away = tuple(one for one in gang.observed.group if one.available_at is None or gang.now < one.available_at)
     return away if len(away) >= rolling.max_unavailable else ()

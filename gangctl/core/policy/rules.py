@@ -8,7 +8,7 @@ matches by itself: it says more of an end that has happened.
 
 The success policy: when a gang has succeeded.
 
-The rule: it has succeeded once every member that the policy counts has finished (``facts/finished.py``), in whatever
+The rule: it has succeeded once every member that the policy counts has finished (``facts/progress.py``), in whatever
 phase that shows, whatever its teardown looked like and whatever became of its pods. The roles must be those that ran.
 """
 
@@ -17,13 +17,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gangctl.api.gangjob import Action, OnDeviceHealth, Roles, Rule, RuleLevel, Spec
+from gangctl.api.names import signal_name
 from gangctl.api.reasons import Reason
-from gangctl.api.signals import signal_name
-from gangctl.api.stored import roles_hash
+from gangctl.api.roles import roles_hash
 from gangctl.core.facts.evidence import Fault, default
-from gangctl.core.facts.finished import finished_places
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.printed import mask_secrets
+from gangctl.core.facts.progress import finished_places
 from gangctl.words import faults
 from gangsidecar.wire import LOG_LINE
 

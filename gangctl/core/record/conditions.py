@@ -50,16 +50,21 @@ from typing import Any, Final, Literal
 from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import Incident, Output
 from gangctl.api.model import changed, sentence
+from gangctl.api.names import signal_name
 from gangctl.api.reasons import Reason
-from gangctl.api.signals import signal_name
 from gangctl.api.status import ENDED, Condition, ConditionType, GangPhase, RoleStatus, Spent, Status
 from gangctl.core.facts.barrier import awaiting_as_one
-from gangctl.core.facts.finished import attempt_with_workers, finished_places, finished_record, recorded_places
-from gangctl.core.facts.gang import Gang, waiting_roles
+from gangctl.core.facts.gang import Gang, trace_of, waiting_roles
 from gangctl.core.facts.layout import layout, roles_of
 from gangctl.core.facts.printed import ReadOutput
-from gangctl.core.facts.progress import first_step, highest_step
-from gangctl.core.facts.trace_context import trace_of
+from gangctl.core.facts.progress import (
+    attempt_with_workers,
+    finished_places,
+    finished_record,
+    first_step,
+    highest_step,
+    recorded_places,
+)
 from gangctl.core.policy.hangs import step_gaps
 from gangctl.core.policy.restore import highest_steps
 from gangctl.core.record.incidents import incident_of_message

@@ -45,9 +45,8 @@ from gangctl.api.model import changed
 from gangctl.api.reasons import Reason
 from gangctl.api.status import RestorePoint, Status
 from gangctl.core.facts.evidence import Fault, Strength, default, strength
-from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.gang import Gang, follows_at_once, trace_id, trace_of
 from gangctl.core.facts.progress import first_step
-from gangctl.core.facts.trace_context import follows_at_once, trace_id, trace_of
 from gangctl.core.policy import recovery
 from gangctl.core.policy.cause import Settlement, judge_fault
 from gangctl.core.policy.recovery import assign

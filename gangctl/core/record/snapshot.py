@@ -11,9 +11,9 @@ from typing import Final
 from gangctl.api.gangjob import GangJob
 from gangctl.api.model import changed
 from gangctl.api.status import ENDED, MemberSnapshot, Snapshot
-from gangctl.core.facts.finished import need_no_pod
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.layout import Member, Numbering, number_places, roles_of
+from gangctl.core.facts.progress import need_no_pod
 from gangctl.core.facts.world import Observed
 from gangctl.core.record.conditions import record_progress, update_summary
 from gangctl.core.record.timings import set_timings

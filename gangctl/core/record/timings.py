@@ -42,9 +42,8 @@ from typing import Final, Literal, NamedTuple
 from gangctl.api.incident import CheckResult, Incident, IncidentMember, PhaseMilliseconds, WarmStart, What
 from gangctl.api.model import changed
 from gangctl.api.status import GangPhase, RestorePoint, Status
-from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.gang import Gang, began
 from gangctl.core.facts.progress import highest_step, pace
-from gangctl.core.facts.trace_context import began
 from gangctl.core.facts.world import Heard
 from gangsidecar import wire
 from gangsidecar.wire import Milestone, Phase

@@ -16,10 +16,9 @@ from typing import Any, Final
 from gangctl.api.gangjob import GangJob, Windowed
 from gangctl.api.incident import Cause, Incident, IncidentLevel
 from gangctl.api.model import changed
-from gangctl.api.names import LOCAL_NODE
+from gangctl.api.names import LOCAL_NODE, SIGNALS
 from gangctl.api.policy import Action, OnReason, PodFailurePolicy, Rule
 from gangctl.api.reasons import Reason
-from gangctl.api.signals import SIGNALS
 from gangctl.core.facts.evidence import Fault, Strength, default, strength
 from gangctl.core.policy.recovery import highest_level, ledger_in_window, suspected_member
 from gangctl.explain.forecast import judge

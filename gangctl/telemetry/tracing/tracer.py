@@ -15,12 +15,12 @@ import os
 from dataclasses import dataclass, field
 from typing import Final
 
-from gangctl.api.escaping import escaped
 from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import Incident
+from gangctl.api.model import escaped
 from gangctl.api.status import ENDED
 from gangctl.cluster import clock
-from gangctl.core.facts.trace_context import trace_of
+from gangctl.core.facts.gang import trace_of
 from gangctl.story.spans import MEMBER, Span, incident_spans, is_complete
 from gangctl.telemetry.port import Telemetry
 from gangctl.telemetry.tracing.exporter import Exporter, NoExporter, SettingError, SpanCounts, collector

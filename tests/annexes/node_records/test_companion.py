@@ -12,7 +12,7 @@ from aiohttp import web
 from gangctl.annexes.node_records import companion, records, stored
 from gangctl.annexes.node_records.records import NodeRecord
 from gangctl.api.model import rfc3339
-from gangctl.api.stored import roles_hash
+from gangctl.api.roles import roles_hash
 from gangctl.cluster.kube.projections import GANGS
 from tests.cluster.kube.fakeapi import FakeApi, Fault, status
 from tests.cluster.kube.objects import gang, node, pod
