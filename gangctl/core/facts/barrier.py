@@ -191,10 +191,11 @@ def _certain(gang: Gang) -> Mapping[str, Pod]:
 def _doubtful(gang: Gang) -> tuple[Suspect, ...]:
     """The other pods in which a worker may run: those shown, and those of connected supervisors that are not shown."""
     known, heard_of = gang.stopped.union([pod.uid for pod in _certain(gang).values()]), gang.heard
+    told, current = ordered_to_run(gang), gang.pods
     found = [
         Suspect(pod.member, pod.incarnation, pod.uid, pod, heard_of.get(pod.uid))
         for pod in gang.observed.pods
-        if pod.uid not in known and _is_older(gang, pod)
+        if pod.uid not in known and (pod.member in told if current.get(pod.member) is pod else _is_older(gang, pod))
     ]
     unseen = [(uid, one) for uid, one in gang.absent.items() if uid not in known]
     found += [Suspect(one.report.member, one.report.incarnation, uid, None, one) for uid, one in unseen]

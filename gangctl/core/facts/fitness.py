@@ -422,7 +422,10 @@ def drained_nodes(gang: Gang) -> frozenset[str]:
 
 def noted(gang: Gang) -> list[tuple[str, NodeSignal]]:
     """(member, signal) of each member whose node shows something for which nothing is done now."""
-    shown = ((member, pod, _against(gang, pod)) for member, pod in gang.pods.items())
+    nodes = gang.observed.nodes
+    if not nodes:
+        return []
+    shown = [(member, pod, _against(gang, pod)) for member, pod in gang.pods.items() if pod.node in nodes]
     return [(member, found[0]) for member, pod, found in shown if found and leaves(gang, pod) is None]
 
 

@@ -56,6 +56,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from functools import lru_cache
+from operator import itemgetter
 from statistics import median
 from typing import Final, NamedTuple
 
@@ -86,15 +87,14 @@ def first_step(gang: Gang) -> FirstStep | None:
     stored = status.first_step
     if status.phase is not GangPhase.RUNNING or (stored is not None and stored.attempt == status.attempt):
         return stored
-    firsts = (
-        (heard.ago(one.first_age_ms), one.first_step)
+    firsts = [
+        (heard.ago(one.first_age_ms), one.first_step or 0, one.first_step)
         for heard in gang.by_progress.get(status.attempt, ())
         if (one := heard.report.progress) is not None and one.first_age_ms is not None
-    )
-    earliest = min(firsts, key=lambda one: (one[0], one[1] or 0), default=None)
-    if earliest is None:
+    ]
+    if not firsts:
         return stored
-    time, step = earliest
+    time, _, step = min(firsts, key=itemgetter(0, 1))
     return FirstStep(attempt=status.attempt, step=step, time=time)
 
 
@@ -252,14 +252,14 @@ class Slow(NamedTuple):
 def slow_members(gang: Gang, *, stays: bool = False) -> list[Slow]:
     """The slow members, the slowest first. ``stays``: the status tells of slow members already."""
     roles = defaultdict[str, list[tuple[int, int, str]]](list)
-    done = need_no_pod(gang)
+    done, heard, places, attempt = need_no_pod(gang), gang.heard_by_member, gang.places, gang.status.attempt
     for place, member in gang.holders.items():
-        heard = gang.heard_by_member.get(member)
-        if heard is None or not heard.connected or heard.step_attempt != gang.status.attempt or member in done:
+        one = heard.get(member)
+        if one is None or not one.connected or one.step_attempt != attempt or member in done:
             continue
-        progress = heard.report.progress
+        progress = one.report.progress
         if progress is not None and progress.own_ms is not None and progress.own_rank is not None:
-            roles[gang.places[place].role.name].append((progress.own_ms, progress.own_rank, member))
+            roles[places[place].role.name].append((progress.own_ms, progress.own_rank, member))
     return sorted((one for told in roles.values() for one in outliers(told, stays=stays)), reverse=True)
 
 

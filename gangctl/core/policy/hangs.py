@@ -137,7 +137,7 @@ def _all_hang_at(gang: Gang) -> float | None:
         0.0 if newest is None else newest.step_time, may_start_since(gang.status), gang.observed.listening_since
     )
     if reporting := [one for one in found if one.connected]:
-        return min(_shown_at(gang, max(began, one.since) + seconds, one) for one in reporting)
+        return min([_shown_at(gang, max(began, one.since) + seconds, one) for one in reporting])
     everyone = [gang.heard_by_member[member] for member in _at_work(gang) if member in gang.speaking]
     if not everyone or len(everyone) != len(_at_work(gang)):
         return None
@@ -182,6 +182,8 @@ def _left(gang: Gang) -> tuple[float, Heard, RankBehind] | None:
         (_shown_at(gang, max(one.ago(last.age_ms), gang.observed.listening_since, one.since) + seconds, one), one, last)
         for one in _reported(gang)
         if one.connected
+        and (said := one.report.progress) is not None
+        and said.behind is not None
         and (last := rank_behind(one)) is not None
         and (seconds := silence_limit(gang, last.phase)) is not None
     ]

@@ -13,7 +13,7 @@ be restarted because of it: a worker that needs the module imports it itself, an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -25,14 +25,14 @@ from gangctl.api.status import GangPhase
 from gangctl.core.facts import fitness, progress
 from gangctl.core.facts.evidence import Fault
 from gangctl.core.facts.fitness import counts_since, silent
-from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.gang import Gang, once
 from gangctl.core.policy import growth, pods, quota, requests
 from gangctl.core.policy.cause import describe
 from gangctl.core.record.conditions import Warned, warned_of, warning
 from gangctl.words import warnings
 from gangctl.words.message import Message
 from gangctl.words.warnings import modules_not_preloaded
-from gangsidecar.wire import Progress, WarmStart
+from gangsidecar.wire import WarmStart
 
 # What a user should look at though the gang goes on
 
@@ -159,22 +159,22 @@ def _ignored(gang: Gang) -> Warned | None:
     point = gang.status.restore_point
     step = 0 if point is None else point.step
     of_attempt = gang.by_progress.get(gang.status.attempt, ())
-    if all(_fits(one, step) for heard in of_attempt if (one := heard.report.progress) is not None):
+    firsts = {(one.first_step, one.every) for heard in of_attempt if (one := heard.report.progress) is not None}
+    if all(_fits(first, every, step) for first, every in firsts):
         return None
     for holder in gang.holders.values():
         report = gang.report(holder)
         progress = None if report is None else report.progress
         if progress is None or progress.attempt != gang.status.attempt:
             continue
-        if not _fits(progress, step):
+        if not _fits(progress.first_step, progress.every, step):
             told = None if point is None else step
             return Reason.RESTORE_POINT_IGNORED, warnings.restore_point_ignored(holder, told, progress.first_step)
     return None
 
 
-def _fits(progress: Progress, start: int) -> bool:
+def _fits(first: int | None, every: int | None, start: int) -> bool:
     """Whether a rank that began at this step can have made this first report, as far as it is known."""
-    first, every = progress.first_step, progress.every
     return first is None or (first >= start and (every is None or first <= start + max(1, every)))
 
 
@@ -248,10 +248,14 @@ def not_preloaded(gang: Gang) -> Message | None:
     return modules_not_preloaded(holder, escaped(modules)) if modules else None
 
 
-def _warm_starts(gang: Gang) -> Iterator[tuple[str, WarmStart]]:
-    """Yield how the members that run were started for this attempt, as far as they report it."""
-    for holder in gang.holders.values():
-        report = gang.report(holder)
-        warm = None if report is None else report.warm_start
-        if warm is not None and warm.attempt == gang.status.attempt:
-            yield holder, warm
+@once
+def _warm_starts(gang: Gang) -> list[tuple[str, WarmStart]]:
+    """How the members that run were started for this attempt, as far as they report it."""
+    heard, attempt = gang.heard_by_member, gang.status.attempt
+    return [
+        (holder, warm)
+        for holder in gang.holders.values()
+        if (one := heard.get(holder)) is not None
+        and (warm := one.report.warm_start) is not None
+        and warm.attempt == attempt
+    ]

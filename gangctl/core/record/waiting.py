@@ -15,10 +15,11 @@ may be due: it costs as much as a decision.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple
 
+from gangctl.api.names import MAX_MEMBERS
 from gangctl.api.status import AwaitedAll
 from gangctl.core.facts.barrier import Blocking, Suspect, is_without_port, port_range
 from gangctl.core.facts.fitness import on_lost_node, reason_text, start_advice
@@ -62,8 +63,8 @@ class _Known(NamedTuple):
 class Waiting(NamedTuple):
     """What an incomplete barrier waits for."""
 
-    stops: dict[str, Callable[[], tuple[_Known, float]]]
-    """The pods that may still run a worker, in words: a member stands for its current pod."""
+    stops: dict[str, Suspect | AwaitedAll | None]
+    """The pods that may still run a worker, in words: a member stands for its current pod. None: beyond doubt."""
     starts: list[str]
     """The members that have to be ready."""
 
@@ -109,8 +110,8 @@ def says_otherwise(gang: Gang, because: Message) -> bool:
 def known_of_waiting(gang: Gang, found: Waiting) -> Known:
     """Return what is known of those that are waited for, and were named before."""
     groups: dict[_Known, list[tuple[float, str]]] = {}
-    for name, look in found.stops.items():
-        what, since = look()
+    for name, stops in found.stops.items():
+        what, since = _of_stop(gang, name, stops)
         groups.setdefault(what, []).append((since, name))
     for name in found.starts:
         what, since = _of_member(gang, name)
@@ -158,25 +159,31 @@ def _is_unreached(gang: Gang, pod: Pod) -> bool:
 # What has to stop
 
 
-def _stopping(gang: Gang, blocking: Blocking) -> dict[str, Callable[[], tuple[_Known, float]]]:
-    """The pods that may still run a worker, in words -> looks what is known of each."""
-    heard = gang.heard_by_member
-    current: dict[str, Callable[[], tuple[_Known, float]]] = {
-        name: partial(_of_worker, gang, heard.get(name)) for name in blocking.certain
-    }
-    earlier: dict[str, Callable[[], tuple[_Known, float]]] = {}
+def _stopping(gang: Gang, blocking: Blocking) -> dict[str, Suspect | AwaitedAll | None]:
+    current: dict[str, Suspect | None] = dict.fromkeys(blocking.certain)
+    earlier: dict[str, Suspect] = {}
     for suspect in blocking.doubtful:
         pods = current if gang.is_current(suspect.member, suspect.incarnation) else earlier
-        pods[suspect.member] = partial(_of_suspect, gang, suspect)
-    named = {name: current[name] for name in _in_order(gang, current)}
-    named |= {earlier_pod(name): earlier[name] for name in _in_order(gang, earlier)}
+        pods[suspect.member] = suspect
+    named: dict[str, Suspect | AwaitedAll | None] = {name: current[name] for name in _in_order(gang, current)}
+    named |= {_earlier_pod(name): earlier[name] for name in _in_order(gang, earlier)}
     if blocking.rest is not None:
-        named[every_earlier_pod()] = partial(_of_rest, gang, blocking.rest)
+        named[every_earlier_pod()] = blocking.rest
     return named
 
 
-def _of_rest(gang: Gang, rest: AwaitedAll) -> tuple[_Known, float]:
-    return _Known(WaitState.NOT_SEEN_TO_END), rest.vanished_time or gang.status.phase_time
+_earlier_pod: Final = lru_cache(MAX_MEMBERS)(earlier_pod)
+"""Where every pod of a large gang is replaced, each decision names them all."""
+
+
+def _of_stop(gang: Gang, name: str, stops: Suspect | AwaitedAll | None) -> tuple[_Known, float]:
+    match stops:
+        case None:
+            return _of_worker(gang, gang.heard_by_member.get(name))
+        case AwaitedAll():
+            return _Known(WaitState.NOT_SEEN_TO_END), stops.vanished_time or gang.status.phase_time
+        case _:
+            return _of_suspect(gang, stops)
 
 
 def _of_worker(gang: Gang, heard: Heard | None) -> tuple[_Known, float]:
