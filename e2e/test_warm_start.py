@@ -131,7 +131,9 @@ def test_a_spare_that_is_promoted_starts_its_first_worker_as_a_fork(submit: Subm
     one.steps(1)
     one.uids = one.gang.uids()
     until("every member and the spare have a template", one.is_ready, every=0.5)
-    one.gang.kubectl("delete", "pod", one.gang.pods()["worker-1"]["metadata"]["name"], "-n", one.gang.namespace)
+    ranks = one.gang.status.get("ranks", ())  # A spare that was ready earlier may have its place.
+    holder = next((rank["member"] for rank in ranks if rank["place"] == "worker-1"), "worker-1")
+    one.gang.kubectl("delete", "pod", one.gang.pods()[holder]["metadata"]["name"], "-n", one.gang.namespace)
     one.gang.runs(2)
     one.steps(2)
     incident = one.gang.until("how they were started", lambda status: told(status["incidents"][0]))

@@ -24,6 +24,7 @@ from gangctl.core.facts.layout import Numbering, number_places, roles_of
 from gangctl.core.facts.world import Pod
 from gangctl.core.policy.launch import hostfiles, processes_to_start
 from gangctl.core.policy.recovery import is_planned, stop_grace
+from gangctl.core.policy.restore import tier_with
 from gangctl.core.policy.rules import log_patterns
 from gangctl.words.decisions import is_spare, pod_was_replaced
 from gangsidecar.wire import Directive, Phase, Report, Restore, Run, Source, Verb
@@ -88,6 +89,7 @@ class Begun:
             processes=processes_to_start(job, self.numbering, place, report),
             restore=None if point is None else Restore(point.step, point.tier, point.path),
             checkpointed=job.spec.checkpoint is not None,
+            process_tier="" if (kept := tier_with(job.spec, "Process")) is None else kept.name,
             hosts=self.hostfiles.get(self.numbering.roles[place].group, ()),
             source=_source(job),
             log_patterns=log_patterns(job.spec, report.member.rpartition("-")[0]),

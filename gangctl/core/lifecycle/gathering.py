@@ -65,8 +65,7 @@ def decide_gathering(gang: Gang) -> Plan:
         return plan_write(gang, change.status, Reason.QUOTA_CHANGED, change.because, requeue_after=1.0)
     refreshed = pods.forget_gone_pods(gang, gang.status)
     assignment = assign(gang)
-    missing = [gang.holders.get(place, place) for place, member in assignment.items() if member is None]
-    missing += without_port(gang, assignment)
+    missing = [*recovery.awaited_members(gang, assignment), *without_port(gang, assignment)]
     if blocking or missing or ending:
         return _wait(gang, refreshed, settlement if ending else None, blocking, missing, timeout)
     if settlement is not None and awaits_end_reason(gang, settlement):

@@ -82,7 +82,7 @@ def replacement_timeout(gang: Gang) -> float | None:
     if accepted is None or not queue.known or not (gang.replaced or gang.status.recreated):
         return None
     since, gathers = [], gang.status.phase is GangPhase.GATHERING
-    late = [gang.holders.get(place, place) for place, member in assign(gang).items() if member is None]
+    late = recovery.awaited_members(gang, assign(gang))
     for holder in late if gang.status.recreated is not None else [name for name in late if name in gang.replaced]:
         entry = gang.replaced.get(holder, gang.status.recreated)
         waits = entry is not None and (gathers or entry.failures > 0) and holder in gang.fresh

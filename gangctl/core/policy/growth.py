@@ -8,7 +8,7 @@
 The rule: it is a planned stop, with the planned grace for a last checkpoint, and not charged. It follows a checkpoint
 of the newest step, so that it costs no step that was made; where none is seen to come in time, the grace is for that.
 Directories are listed for it while the gang runs, once it could grow. What must not happen: a stop without a member to
-grow by, or before a step of this attempt is saved.
+grow by, or before a step of this attempt is saved; nor once a rank has finished, which would do its work again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gangctl.api.model import changed
 from gangctl.api.status import Size, Status
 from gangctl.core.facts.fitness import ready
 from gangctl.core.facts.gang import Gang, once
-from gangctl.core.facts.progress import highest_step
+from gangctl.core.facts.progress import finished_places, highest_step
 from gangctl.core.policy import restore, size
 from gangctl.words import warnings
 from gangctl.words.message import Message
@@ -39,8 +39,8 @@ def grows(gang: Gang) -> bool:
 
 @once
 def could_grow(gang: Gang) -> bool:
-    """Whether enough members are ready beside those that run for a larger size that is allowed."""
-    if not gang.is_smaller:
+    """Whether enough members are ready for a larger size that is allowed, and no place has finished."""
+    if not gang.is_smaller or finished_places(gang):
         return False
     present, idle = size.present_sizes(gang), ready(gang) - gang.holding
     free = Counter(gang.members[name].role.name for name in idle)

@@ -524,6 +524,16 @@ def assign(gang: Gang) -> Mapping[str, str | None]:
     return given
 
 
+def awaited_members(gang: Gang, assignment: Mapping[str, str | None]) -> list[str]:
+    """The members that places without a ready one wait for: who holds it, or, where it is new, who has no place."""
+    lacking = [place for place, member in assignment.items() if member is None]
+    if lacking and not gang.holders.keys() >= set(lacking):
+        idle = frozenset(gang.members.keys() - gang.holding - set(assignment.values()))
+        free = {role.name: _of_role(gang, idle, role.name) for role in gang.spec.roles}
+        return [gang.holders.get(place) or next(free[gang.members[place].role.name], place) for place in lacking]
+    return [gang.holders[place] for place in lacking]
+
+
 def _holders_at(gang: Gang, sizes: Mapping[str, int]) -> dict[str, str]:
     """Place of the coming attempt -> who holds it as the status has it; its own member, or none, where it is new."""
     places = layout(with_sizes(gang.spec.roles, sizes)).places

@@ -4,8 +4,9 @@ An elastic role has ``minReplicas``. Its size belongs to the attempt: write 2 fi
 write 2. A smaller role has fewer places; the members without a place are spares (``facts/layout.py``).
 
     allowed(r) = replicas and minReplicas, and what ``sizes`` has between them
-    present(r) = the size of the newest attempt that was started; at first what the queue admits, or replicas; and where
-                 the queue takes quota back meanwhile (``quota.py``), what is left fits
+    present(r) = the size of the newest attempt that was started; at first what the queue admits, or replicas; in the
+                 attempt that a stop to grow leads to, the largest that connected members fit; and where the queue takes
+                 quota back meanwhile (``quota.py``), what is left fits
     top(r)     = replicas, where the gang may grow; present(r) else
     fits(r)    = the largest allowed size <= min(top(r), ready members of r, spares among them)
     size(r)    = fits(r)      if fits(r) >= present(r), or shrinkAfterSeconds are over since the attempt gathers,
@@ -68,8 +69,9 @@ def coming_sizes(gang: Gang) -> Mapping[str, int]:
     elastic = elastic_roles(gang.spec)
     there = Counter(gang.members[name].role.name for name in ready(gang))
     sizes, is_late, grows = present_sizes(gang), gang.now >= shrinks_at(gang), _may_grow(gang)
+    here = Counter(gang.members[name].role.name for name in gang.speaking) if _is_stopped_to_grow(gang) else {}
     for role in elastic:
-        present = sizes[role.name]
+        present = max(sizes[role.name], largest_fit(role, here.get(role.name, 0)))
         present = min(present, largest_fit(role, with_quota(gang, role)) or present)  # The queue may take some back.
         fits = largest_fit(role, min(role.replicas if grows else present, there[role.name]))
         sizes[role.name] = fits if fits >= present or (fits > 0 and is_late) else present
@@ -131,8 +133,12 @@ def _may_grow(gang: Gang) -> bool:
     status = gang.status
     asked = status.incidents[:1] if status.size is not None else ()
     by_hand = any(one.attempt == status.attempt and one.cause.reason == Reason.RESTART_REQUESTED for one in asked)
-    opened = status.size is not None and status.size.growing_attempt == status.attempt
-    return by_hand or opened or gang.now >= grows_at(gang)
+    return by_hand or _is_stopped_to_grow(gang) or gang.now >= grows_at(gang)
+
+
+def _is_stopped_to_grow(gang: Gang) -> bool:
+    size = gang.status.size
+    return size is not None and size.growing_attempt == gang.status.attempt
 
 
 def size_of_attempt(gang: Gang, assignment: Mapping[str, str]) -> Size | None:

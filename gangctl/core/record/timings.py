@@ -45,6 +45,7 @@ from gangctl.api.status import GangPhase, RestorePoint, Status
 from gangctl.core.facts.gang import Gang, began
 from gangctl.core.facts.progress import highest_step, pace
 from gangctl.core.facts.world import Heard
+from gangctl.core.policy.recovery import awaited_members
 from gangsidecar import wire
 from gangsidecar.wire import Milestone, Phase
 
@@ -192,7 +193,7 @@ def gathered_members(gang: Gang, assignment: Mapping[str, str | None]) -> Gather
     ``assignment``: place -> the ready member that runs it; None where none can yet.
     """
     pods, heard, fresh, now = gang.pods, gang.heard_by_member, gang.fresh, gang.now
-    unready = {gang.holders.get(place, place) for place, member in assignment.items() if member is None}
+    unready = set(awaited_members(gang, assignment))
     members = unready.union([member for member in assignment.values() if member is not None])
     waited = {
         name: now if name in unready else heard[name].phase_since

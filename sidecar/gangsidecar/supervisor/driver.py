@@ -10,6 +10,7 @@ import os
 import signal
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, get_args
 
@@ -306,6 +307,7 @@ class Driver:
         if self._unsaved:
             self._unsaved = False
             report = machine.report(self._state, now, self._seq)
+            report = replace(report, checkpoints=machine.lasting_checkpoints(self._state))
             self._keeper.keep(report, now, self._state.ran_in_pod, last=self._end_by is not None)
 
     def _send(self, text: str) -> None:

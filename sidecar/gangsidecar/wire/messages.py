@@ -70,6 +70,8 @@ class Run:
     restore: Restore | None = None
     checkpointed: bool = False
     """The job has checkpoint tiers: registrations above the restore point (all, if there is none) are dropped."""
+    process_tier: str = ""
+    """The tier of what processes have in memory: what a rank has registered there counts while its process lives."""
     hosts: tuple[str, ...] = ()
     """Lines of the attempt's host file: ``10.0.3.7 slots=8``."""
     source: Source | None = None

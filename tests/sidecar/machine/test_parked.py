@@ -7,19 +7,22 @@ from dataclasses import replace
 from gangsidecar.supervisor.machine import (
     Exited,
     KillTree,
+    Parkable,
     Parked,
     PortsFound,
     Quit,
     RestoreMissing,
     RestoreSeen,
     Spawn,
+    Started,
     Terminate,
     Tick,
     TreeGone,
+    lasting_checkpoints,
 )
 from gangsidecar.supervisor.machine.stop import PARKED_MS, STUCK_MS
-from gangsidecar.wire import Phase, Ping, Restore
-from tests.sidecar.machine.machines import Driver, finish, parked, run, stopping
+from gangsidecar.wire import Checkpoint, Phase, Ping, Restore
+from tests.sidecar.machine.machines import Driver, finish, hold, parked, ready, run, stopping
 
 
 def ended(driver: Driver, effects: list[object]) -> None:
@@ -121,3 +124,29 @@ def test_the_pods_end_while_the_restore_point_is_looked_for_ends_them() -> None:
     assert driver.feed(RestoreSeen(2)) == []
     driver.feed(TreeGone())
     assert Quit() in driver.sleep()
+
+
+def registered(driver: Driver) -> list[str]:
+    return [one.tier for one in driver.report.checkpoints]
+
+
+def test_what_processes_have_in_memory_is_registered_while_they_live() -> None:
+    driver = ready()
+    driver.feed(run(1, processes=2, process_tier="live"), Started())
+    driver.feed(Parkable(0), Parkable(1), Checkpoint("store", 5, 10, 1), Checkpoint("live", 6, 10, 1))
+    driver.feed(hold(2))
+    driver.feed(Parked(0, 1), Exited(1, signal=9), TreeGone(), PortsFound(2, ()))
+    assert registered(driver) == ["live", "store"]
+    assert [one.tier for one in lasting_checkpoints(driver.state)] == ["store"], "a container's end ends them"
+    driver.state = replace(driver.state, orphan_ms=10 * PARKED_MS)
+    driver.sleep()
+    assert registered(driver) == ["store"], "they are being killed"
+    driver.feed(Exited(0, signal=9), TreeGone(), PortsFound(2, ()))
+    assert registered(driver) == ["store"]
+
+
+def test_what_a_process_had_in_memory_goes_with_it_alone() -> None:
+    driver = ready()
+    driver.feed(run(1, processes=2, process_tier="live"), Started())
+    driver.feed(Checkpoint("live", 6, 10, 1), Checkpoint("live", 6, 11, 1), Exited(0, exit_code=1))
+    assert [one.rank for one in driver.report.checkpoints] == [11]

@@ -70,7 +70,15 @@ from gangsidecar.supervisor.machine.events import (
     TreeGone,
     WarmStarted,
 )
-from gangsidecar.supervisor.machine.state import GRACE_MS, Result, State, Stop, report, start_session
+from gangsidecar.supervisor.machine.state import (
+    GRACE_MS,
+    Result,
+    State,
+    Stop,
+    lasting_checkpoints,
+    report,
+    start_session,
+)
 from gangsidecar.wire import Phase
 
 _HANDLERS: dict[type, Callable[[State, int, Any], Result]] = {

@@ -179,6 +179,7 @@ def _spawn(state: State, now_ms: int, attempt: int, run: wire.Run) -> Result:
         history=history,
         ran=attempt,
         ran_in_pod=attempt,
+        process_tier=run.process_tier,
         alive=True,
         mains=tuple((process.local_rank, process.rank) for process in run.processes),
         parkable=parked,

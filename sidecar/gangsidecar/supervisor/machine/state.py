@@ -69,6 +69,8 @@ class State:
     """The attempt of the newest Spawn of this session."""
     ran_in_pod: int = 0
     """The newest attempt that was spawned in the pod, in this session or, as far as that was kept, an earlier one."""
+    process_tier: str = ""
+    """The tier of what the processes of the newest Spawn have in memory."""
     alive: bool = False
     """From Spawn, or RunCheck, to TreeGone."""
     mains: tuple[tuple[int, int | None], ...] = ()
@@ -163,7 +165,7 @@ def report(state: State, now_ms: int, seq: int) -> wire.Report:
         phase=state.phase,
         terminating=state.terminated_at is not None,
         ends=histories.ends(state.history, now_ms),
-        checkpoints=state.history.checkpoints,
+        checkpoints=tuple(one for one in state.history.checkpoints if _is_there(state, one)),
         dropped=state.history.dropped,
         missing_step=state.missing_step,
         missing_attempt=state.missing_attempt,
@@ -186,6 +188,16 @@ def report(state: State, now_ms: int, seq: int) -> wire.Report:
         verified=state.history.verified,
         checks=state.checks,
     )
+
+
+def lasting_checkpoints(state: State) -> tuple[wire.Checkpoint, ...]:
+    """What is registered and outlives the container."""
+    return tuple(one for one in state.history.checkpoints if one.tier != state.process_tier)
+
+
+def _is_there(state: State, one: wire.Checkpoint) -> bool:
+    """Whether it is still there: in the tier of processes if its rank's lives, which is any one without a rank."""
+    return one.tier != state.process_tier or any(rank in {one.rank, None} for _, rank in (*state.mains, *state.parked))
 
 
 def enter(state: State, now_ms: int, phase: Phase) -> State:
