@@ -13,7 +13,8 @@ from gangctl.core.facts.world import Observed
 from gangctl.core.policy.growth import stopped_to_grow
 from gangctl.core.policy.size import HOUR_SECONDS, MAX_STOPS, allowed_sizes, grows_at, shrinks_at
 from gangctl.core.record.conditions import goodput, spent_until
-from tests.core.world import MANIFEST, START
+from tests.core.scenario import sentence
+from tests.core.world import MANIFEST, START, World
 
 
 def role(**changes: object) -> Role:
@@ -94,3 +95,53 @@ def test_training_with_three_of_four_members_counts_three_quarters() -> None:
     spent = spent_until(status, START + 100)
     assert spent == Spent(training=100, missing_members=25)
     assert goodput(spent) == 0.75
+
+
+SMALLER = """
+the gang runs
+30 s pass
+the pod of worker-0 has ended
+decide
+worker-1 is Ready
+worker-2 is Ready
+worker-3 is Ready
+60 s pass
+decide
+everyone runs
+worker-0 starts
+worker-0 is Ready
+worker-1 reports step 10
+worker-2 reports step 10
+worker-3 reports step 10
+decide
+300 s pass
+worker-1 completes checkpoint 10 of tier store
+worker-2 completes checkpoint 10 of tier store
+worker-3 holds a copy of checkpoint 10 of tier store, of rank 0
+"""
+"""Three of four members run, their newest step is saved, and the fourth is ready."""
+
+
+def smaller(*sentences: str) -> World:
+    world = World()
+    world.submit(
+        "roles: [{name: worker, replicas: 4, minReplicas: 2}]\n"
+        "checkpoint: {tiers: [{name: store, scope: Shared, reshardable: true, source: {type: API}}]}\n"
+        "recovery: {shrinkAfterSeconds: 60, growAfterSeconds: 300}"
+    )
+    for one in (*SMALLER.strip().splitlines(), *sentences):
+        sentence(world, one)
+    return world
+
+
+def test_a_gang_in_which_a_rank_has_finished_is_not_stopped_to_grow() -> None:
+    assert smaller("worker-1 ends with 0", "decide").job.status.phase is GangPhase.RUNNING
+    assert smaller("decide").job.status.phase is GangPhase.GATHERING
+
+
+def test_an_attempt_that_grows_waits_for_the_member_that_is_ready_last() -> None:
+    world = smaller("decide", "worker-1 is Ready", "worker-2 is Ready", "worker-3 is Ready", "decide")
+    assert world.job.status.phase is GangPhase.GATHERING
+    for one in ("worker-0 is Ready", "decide"):
+        sentence(world, one)
+    assert (world.job.status.phase, len(world.job.status.ranks)) == (GangPhase.RUNNING, 2)
