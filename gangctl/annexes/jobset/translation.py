@@ -15,6 +15,8 @@ JobSet counts restarts of the whole set, and within each of them failed pods of 
 worker restarts all. So the budget is the number of failed pods that one Job could have had in all::
 
     budget = (backoffLimit + 1) * (maxRestarts + 1) - 1
+
+Only Jobs whose failure restarts the set have a part in it. Where each failure ends the set, the budget is backoffLimit.
 """
 
 from __future__ import annotations
@@ -177,6 +179,12 @@ class _Translation:
             deadlines = {one["template"]["spec"].get("activeDeadlineSeconds") for one in group}
             if len(deadlines) > 1:
                 self._refuse("activeDeadlineSeconds", "Jobs that run together must have the same, or none")
+            if any(self._limits(group, "FailJob")) and self._limits(group, "Count"):
+                self._refuse(
+                    "backoffLimit",
+                    "a gang has one budget, and the failure of some Jobs ends the JobSet while others restart it: give "
+                    "those that end it a backoffLimit of 0",
+                )
         policy = self._spec.get("successPolicy") or {}
         targets = policy.get("targetReplicatedJobs") or [one["name"] for one in self._jobs]
         jobs = sum(one.get("replicas", 1) for one in self._jobs if one["name"] in targets)
@@ -207,8 +215,10 @@ class _Translation:
         containers = [*(pod.get("initContainers") or ()), *(pod.get("containers") or ())]
         rules = (rule for one in containers for rule in one.get("restartPolicyRules") or ())
         is_off = names.NO_AGENT in (self._metadata.get("annotations") or {})
-        in_place = (self._failure or {}).get("restartStrategy") == "InPlaceRestart"
-        return in_place and not is_off and any(one.get("action") == "RestartAllContainers" for one in rules)
+        return self._is_in_place() and not is_off and any(one.get("action") == "RestartAllContainers" for one in rules)
+
+    def _is_in_place(self) -> bool:
+        return (self._failure or {}).get("restartStrategy") == "InPlaceRestart"
 
     def _groups(self) -> list[list[Mapping[str, Any]]]:
         """The replicated jobs of each stage: one more than those that a job waits for."""
@@ -374,13 +384,23 @@ class _Translation:
 
     def _budget(self, jobs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         most = self._restarts()
-        if (self._failure or {}).get("restartStrategy") != "InPlaceRestart":
-            limit = min(int(one["template"]["spec"].get("backoffLimit", _BACKOFF_LIMIT)) for one in jobs)
-            ends = any(self._action(one["name"], "BackoffLimitExceeded") == "FailJob" for one in jobs)
-            most = limit if ends else (limit + 1) * (most + 1) - 1
+        if not self._is_in_place():
+            counting, ending = self._limits(jobs, "Count"), self._limits(jobs, "FailJob")
+            most = (min(counting) + 1) * (most + 1) - 1 if counting else min(ending, default=most)
         if most > _MOST_RESTARTS:
             return {"type": "Unlimited"}
         return {"type": "Windowed", "maxRestarts": most, "windowSeconds": YEAR}
+
+    def _limits(self, jobs: Iterable[Mapping[str, Any]], outcome: str) -> list[int]:
+        """The backoffLimit of each Job for which more failed pods than that lead to this."""
+        if self._is_in_place():
+            return []
+        return [_backoff_limit(one) for one in jobs if self._outcome(one["name"]) == outcome]
+
+    def _outcome(self, job: str) -> str:
+        """What more failed pods than its backoffLimit lead to, in the words of a gang."""
+        action = self._action(job, "BackoffLimitExceeded") or "Count"
+        return "FailJob" if action == "Count" and not self._restarts() else action
 
     def _rules(self, jobs: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
         """The rules of the Jobs, then those of the JobSet, by which the first that matches decides."""
@@ -409,7 +429,7 @@ class _Translation:
                 matchers = {key: one for key, one in rule.items() if key in {"onExitCodes", "onPodConditions"}}
                 yield {"action": action, **of, **matchers}
             action = self._action(job["name"], "BackoffLimitExceeded")
-            if action == "Ignore" or (action == "FailJob" and not job["template"]["spec"].get("backoffLimit", 6)):
+            if action == "Ignore" or (action == "FailJob" and not _backoff_limit(job)):
                 yield {"action": action, **of, "onExitCodes": _FAILED}
 
     def _action(self, job: str, reason: str) -> str:
@@ -489,6 +509,10 @@ def claim_name(template: str, jobset: str) -> str:
 def in_terms_of_jobset(problem: str) -> str:
     """What the API server says about a GangJob, with the paths of the JobSet that it was made from."""
     return problem.replace("spec.roles[", "spec.replicatedJobs[").replace("].template.", "].template.spec.template.")
+
+
+def _backoff_limit(job: Mapping[str, Any]) -> int:
+    return int(job["template"]["spec"].get("backoffLimit", _BACKOFF_LIMIT))
 
 
 def _jobs(replicated: Any) -> int:

@@ -183,6 +183,35 @@ def test_a_job_whose_first_failure_too_many_fails_the_jobset_has_no_more_restart
     assert spec["recovery"]["budget"]["maxRestarts"] == 3
 
 
+LEADER_ENDS = {"name": "r", "action": "FailJobSet", "targetReplicatedJobs": ["leader"]}
+REST_RESTARTS = {"name": "s", "action": "RestartJobSetAndIgnoreMaxRestarts", "targetReplicatedJobs": ["workers"]}
+
+
+@pytest.mark.parametrize(
+    ("of_leader", "of_workers", "restarts", "rules", "most"),
+    [
+        (0, 0, 3, [LEADER_ENDS], 3),
+        (0, 1, 3, [LEADER_ENDS], 7),
+        (2, 6, 0, [LEADER_ENDS], 2),
+        (0, 2, 3, [], 3),
+        (2, 0, 0, [LEADER_ENDS, REST_RESTARTS], 2),
+        (3, 0, 1, [REST_RESTARTS], 7),
+    ],
+)
+def test_a_job_whose_failure_restarts_nothing_takes_no_restarts_away(
+    of_leader: int, of_workers: int, restarts: int, rules: list[dict[str, Any]], most: int
+) -> None:
+    jobs = replicated("leader", 1, backoffLimit=of_leader), replicated("workers", backoffLimit=of_workers)
+    spec = only(jobset(*jobs, failurePolicy={"maxRestarts": restarts, "rules": rules}))
+    assert spec["recovery"]["budget"]["maxRestarts"] == most
+
+
+def test_a_job_that_ends_the_jobset_after_retries_of_its_own_beside_others_that_restart_is_refused() -> None:
+    jobs = replicated("leader", 1, backoffLimit=1), replicated("workers")
+    found = jobset(*jobs, failurePolicy={"maxRestarts": 3, "rules": [LEADER_ENDS]})
+    assert "backoffLimit: a gang has one budget" in refusals(found)
+
+
 def test_success_of_some_replicated_jobs_is_success_of_their_roles() -> None:
     policy = {"operator": "All", "targetReplicatedJobs": ["driver"]}
     spec = only(jobset(replicated("driver"), replicated("workers"), successPolicy=policy))
