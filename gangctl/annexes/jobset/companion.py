@@ -365,7 +365,7 @@ class JobSets:
             found = json.loads(await self._client.request("GET", paths.gang_path(item.namespace, name)))["metadata"]
         except NotFound:
             return
-        if found.get("deletionTimestamp") or names.owners(found):
+        if found.get("deletionTimestamp") or names.owners(found, item.name):
             raise Retryable(f"the GangJob {name} isn't seen yet, or an earlier JobSet's, and hasn't been deleted yet")
         text = f"a GangJob {name} exists that doesn't belong to the JobSet; delete or rename it"
         raise Rejected(text, text)
@@ -378,7 +378,11 @@ class JobSets:
         self.results["applied"] += 1
 
     async def _ensure_objects(self, jobset: Mapping[str, Any]) -> None:
-        """Create the headless Service and the claims that are missing."""
+        """Create the headless Service and the claims that are missing. As JobSet does, use those of others.
+
+        Raises:
+            Retryable: one is being deleted, or will be with an earlier JobSet of the name.
+        """
         metadata, name = jobset["metadata"], jobset["metadata"]["name"]
         subdomain = translation.subdomain(jobset)
         if subdomain:
@@ -419,7 +423,7 @@ class JobSets:
                 new["metadata"]["ownerReferences"] = [names.owner(metadata)]
             await self._client.request("POST", path, body=json.dumps(new).encode())
         else:
-            if stored.get("deletionTimestamp") or names.owners(stored) - {metadata["uid"]}:
+            if stored.get("deletionTimestamp") or names.owners(stored, metadata["name"]) - {metadata["uid"]}:
                 raise Retryable(f"{plural}/{name} of an earlier JobSet hasn't been deleted yet")
         made.add(key)
 

@@ -58,6 +58,7 @@ def owner(metadata: Mapping[str, Any]) -> dict[str, Any]:
     return named | {"controller": True, "blockOwnerDeletion": True}
 
 
-def owners(metadata: Mapping[str, Any]) -> set[str]:
-    """The UIDs of the JobSets that own an object. ``metadata``: the object's."""
-    return {one["uid"] for one in metadata.get("ownerReferences") or () if one["kind"] == KIND}
+def owners(metadata: Mapping[str, Any], name: str) -> set[str]:
+    """The UIDs of the JobSets of this name that own an object. ``metadata``: the object's."""
+    found = metadata.get("ownerReferences") or ()
+    return {one["uid"] for one in found if (one["kind"], one["name"]) == (KIND, name)}

@@ -129,6 +129,30 @@ async def test_what_an_earlier_jobset_of_the_name_left_is_waited_for(api: FakeAp
     assert [one["uid"] for one in owners] == ["uid-llama"]
 
 
+async def test_two_jobsets_of_one_subdomain_share_the_service_of_the_first(api: FakeApi) -> None:
+    network = {"enableDNSHostnames": True, "subdomain": "shared"}
+    await api.put("jobsets", created("one", network=network))
+    async with replica(api, "a", *ON):
+        await until_async("the first has its gang", lambda: gang(api, "one"))
+        await api.put("jobsets", created("two", network=network))
+        await until_async("the second has its gang", lambda: gang(api, "two"))
+    owners = api.objects["services", "default", "shared"]["metadata"]["ownerReferences"]
+    assert [one["uid"] for one in owners] == ["uid-one"]
+
+
+async def test_a_stage_whose_gang_has_the_name_of_another_jobset_says_so(api: FakeApi) -> None:
+    await api.put("jobsets", created("llama-s0"))
+    staged = created()
+    after = replicated("workers", dependsOn=[{"name": "init", "status": "Complete"}])
+    staged["spec"]["replicatedJobs"] = [replicated("init", 1), after]
+    async with replica(api, "a", *ON):
+        await until_async("the other has its gang", lambda: gang(api, "llama-s0"))
+        await api.put("jobsets", staged)
+        await until_async("it says so", lambda: conditions(api))
+    assert conditions(api)["Accepted"][0] == "False"
+    assert "a GangJob llama-s0 exists that doesn't belong to the JobSet" in conditions(api)["Accepted"][2]
+
+
 async def test_what_the_api_server_rejects_is_said_in_terms_of_the_jobset(api: FakeApi) -> None:
     text = 'GangJob.gangctl.io "llama" is invalid: spec.roles[0].template.spec.containers: the worker needs a command'
     api.faults.append(times(1, "/gangjobs/llama", status(422, "Invalid", text)))
