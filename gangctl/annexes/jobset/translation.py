@@ -197,6 +197,8 @@ class _Translation:
             for field, why in _UNSUPPORTED.items():
                 if spec.get(field) is not None:
                     self._refuse(f"{path}.template.spec.{field}", why)
+            if not spec["template"]["spec"].get("containers"):
+                self._refuse(f"{path}.template.spec.template.spec.containers", "the template has no container")
             if spec.get("completions") is not None and spec["completions"] > spec.get("parallelism", 1):
                 self._refuse(
                     f"{path}.template.spec.completions", "more than parallelism: the pods of a gang run at once"

@@ -257,6 +257,10 @@ def test_an_annotation_that_cannot_be_used_is_refused(text: str, why: str) -> No
     ("found", "field"),
     [
         (jobset(replicated("a", 1, 2), successPolicy={"operator": "Any"}), "spec.successPolicy.operator"),
+        (
+            jobset(replicated("a", template={"spec": {"containers": []}})),
+            "spec.replicatedJobs[0].template.spec.template.spec.containers: the template has no container",
+        ),
         (jobset(replicated("a", completions=4)), "spec.replicatedJobs[0].template.spec.completions"),
         (jobset(replicated("a", backoffLimitPerIndex=1)), "spec.replicatedJobs[0].template.spec.backoffLimitPerIndex"),
         (jobset(replicated("a", successPolicy={"rules": []})), "spec.replicatedJobs[0].template.spec.successPolicy"),
