@@ -53,6 +53,8 @@ SLOTS: Final = 16
 """JobSets that are worked on at once, shared between namespaces."""
 FIRST_RETRY_SECONDS: Final = 0.5
 LONGEST_RETRY_SECONDS: Final = 300.0
+TRIES_IN_SILENCE: Final = 5
+"""The JobSet itself says what hinders it after so many tries, which is after 15 seconds."""
 SHORTEST_REST_SECONDS: Final = 0.05
 REST_FACTOR: Final = 4.0
 """A JobSet rests four times as long as it was worked on, so one takes at most a fifth of a core."""
@@ -238,13 +240,24 @@ class JobSets:
         except Conflict:
             self._fail(uid, "it has been changed by another process")
         except ClusterError as error:
+            if self._failures[uid] >= TRIES_IN_SILENCE:
+                await self._say(uid, f"gangctl can't run this JobSet yet: {error}. It tries again")
             self._fail(uid, str(error))
-        except Exception:  # one JobSet must not end the others
+        except Exception as error:  # one JobSet must not end the others
             log.exception("JobSet %s can't be run", uid)
+            report = "Report it, with the log of gangctl's controller. It tries again"
+            await self._say(uid, f"gangctl has a bug with this JobSet: {error!r:.200}. {report}")
             self._fail(uid, "")
         finally:
             if self._busy.pop(uid, False):
                 self._look_at(uid)
+
+    async def _say(self, uid: str, why: str) -> None:
+        """Say in the JobSet what hinders it, if that can be stored now."""
+        item = self._copy.items.get(uid)
+        if item is not None and item.kept:
+            with suppress(ClusterError):
+                await self._store(item, item.jobset, status.hindered(item.jobset, clock.now(), why))
 
     def _fail(self, uid: str, why: str) -> None:
         self.results["failed"] += 1

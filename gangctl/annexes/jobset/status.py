@@ -161,6 +161,14 @@ def current(
     return conditions.outcome(fields)
 
 
+def hindered(jobset: Mapping[str, Any], now: float, why: str) -> Outcome:
+    """The status of a JobSet that can't be run now, though nothing is wrong with it."""
+    conditions = _Conditions(jobset, now)
+    if not is_finished(jobset):
+        conditions.set(ACCEPTED, is_true=False, reason=Reason.ACTION_FAILS, message=why, is_new=True, is_warning=True)
+    return conditions.outcome({})
+
+
 def is_finished(jobset: Mapping[str, Any]) -> bool:
     """Return whether the JobSet has succeeded or failed."""
     return finished_at(jobset) is not None

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from gangctl.annexes.jobset import companion
+from gangctl.annexes.jobset import companion, translation
+from gangctl.annexes.jobset.translation import Stage
 from tests.annexes.jobset.jobsets import jobset, replicated
 from tests.cluster.kube.fakeapi import FakeApi, Fault, status
 from tests.controller.replicas import replica
@@ -123,10 +124,28 @@ async def test_what_an_earlier_jobset_of_the_name_left_is_waited_for(api: FakeAp
     async with replica(api, "a", *ON):
         await until_async("it was tried twice", lambda: api.count("GET", "services/llama") > 1)
         assert gang(api) is None
+        await until_async("the JobSet says so", lambda: conditions(api))
+        assert conditions(api)["Accepted"][0] == "False"
+        assert "services/llama of an earlier JobSet hasn't been deleted yet" in conditions(api)["Accepted"][2]
         await api.remove("services", "default", "llama")
         await until_async("it has its gang", lambda: gang(api) is not None)
+        await until_async("and says so", lambda: conditions(api)["Accepted"][0] == "True")
     owners = api.objects["services", "default", "llama"]["metadata"]["ownerReferences"]
     assert [one["uid"] for one in owners] == ["uid-llama"]
+
+
+async def test_a_bug_with_a_jobset_is_in_its_status(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: object) -> tuple[Stage, ...]:
+        raise IndexError("list index out of range")
+
+    await api.put("jobsets", created())
+    with monkeypatch.context() as patch:
+        patch.setattr(translation, "stages", broken)
+        async with replica(api, "a", *ON):
+            await until_async("it says so", lambda: conditions(api))
+    kind, reason, message = conditions(api)["Accepted"]
+    assert (kind, reason) == ("False", "ActionFails")
+    assert "gangctl has a bug with this JobSet: IndexError('list index out of range')" in message
 
 
 async def test_two_jobsets_of_one_subdomain_share_the_service_of_the_first(api: FakeApi) -> None:
