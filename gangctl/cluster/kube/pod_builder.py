@@ -279,9 +279,13 @@ def build_pod(
         if annotation in metadata["annotations"]:
             try:
                 pod = complete(pod)
-            except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            except _UNUSABLE as error:
                 raise Terminal(f"{path}.metadata.annotations[{annotation}]: it can't be used: {error!r:.200}") from None
     return pod
+
+
+_UNUSABLE: Final = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What a completion raises for a value that a user wrote; RecursionError for one that is nested too deeply."""
 
 
 @cache

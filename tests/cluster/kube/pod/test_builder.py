@@ -223,6 +223,14 @@ def test_jax_keeps_its_cache_only_where_one_pod_has_all_processes_of_the_group(r
     assert {one["name"]: one.get("value") for one in env}["GANG_CACHES"] == kept
 
 
+@pytest.mark.parametrize("text", ["[" * 100_000, "x", "5", '{"parallelism": 0}'])
+def test_the_error_of_an_unusable_annotation_names_it(text: str) -> None:
+    roles = yaml.safe_load(MINIMAL)
+    roles[0]["template"]["metadata"] = {"annotations": {"gangctl.io/replicated-job": text}}
+    with pytest.raises(Terminal, match=r"annotations\[gangctl.io/replicated-job\]: it can't be used"):
+        built(Case("", job(yaml.safe_dump(roles)), CreatePod("worker-0", 0)))
+
+
 def test_null_in_a_template_means_absent() -> None:
     case = template(affinity=None, hostname=None, terminationGracePeriodSeconds=None, volumes=None, initContainers=None)
     assert built(case)["spec"] == built(template())["spec"]
