@@ -31,7 +31,7 @@ from gangctl.cluster.errors import ClusterError, Conflict, Retryable, Terminal
 from gangctl.cluster.fair_slots import FairSlots
 from gangctl.cluster.kube import paths
 from gangctl.cluster.kube.client import MERGE_PATCH, NotFound, Rejected
-from gangctl.cluster.kube.decoding import WatchDecoder
+from gangctl.cluster.kube.decoding import Decoder, WatchDecoder
 from gangctl.cluster.kube.projections import KubeGang
 from gangctl.cluster.kube.reflector import NamespacedCopy, Reflector, WatchHealth, health
 from gangctl.cluster.port import ObjectIdentity, PlainObject
@@ -95,6 +95,8 @@ def _read(raw: dict[str, Any]) -> KubeJobSet:
 
 
 JOBSETS: Final = WatchDecoder(dict[str, Any], _read)
+_METADATA: Final = Decoder[dict[str, Any]](dict[str, Any], lambda raw: raw["metadata"])
+"""Of a user's object, whose other fields may be nested deeply."""
 
 
 class JobSets:
@@ -375,7 +377,7 @@ class JobSets:
             Retryable: one has that is the JobSet's own, or that an earlier JobSet left.
         """
         try:
-            found = json.loads(await self._client.request("GET", paths.gang_path(item.namespace, name)))["metadata"]
+            found = _METADATA.item(await self._client.request("GET", paths.gang_path(item.namespace, name))) or {}
         except NotFound:
             return
         if found.get("deletionTimestamp") or names.owners(found, item.name):

@@ -116,6 +116,21 @@ async def test_a_gang_of_a_user_with_the_same_name_is_left_alone(api: FakeApi) -
     assert (gang(api) or {})["spec"]["roles"][0]["name"] == "workers"
 
 
+async def test_a_gang_of_a_user_is_recognized_however_deeply_it_is_nested(api: FakeApi) -> None:
+    depth = 5_000
+    deep = '{"metadata": {"name": "llama"}, "spec": {"a": ' + "[" * depth + "]" * depth + "}}"
+
+    async def answer(request: web.Request) -> web.StreamResponse | None:
+        is_gang = request.method == "GET" and request.path.endswith("/gangjobs/llama")
+        return web.Response(text=deep, content_type="application/json") if is_gang else None
+
+    api.faults.append(answer)
+    await api.put("jobsets", created())
+    async with replica(api, "a", *ON):
+        await until_async("the JobSet says so", lambda: conditions(api))
+    assert "a GangJob llama exists that doesn't belong to the JobSet" in conditions(api)["Accepted"][2]
+
+
 async def test_what_an_earlier_jobset_of_the_name_left_is_waited_for(api: FakeApi) -> None:
     owner = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "llama", "uid": "gone"}
     left = {"metadata": {"name": "llama", "namespace": "default", "ownerReferences": [owner | {"controller": True}]}}
