@@ -57,6 +57,8 @@ _OF_ROLE: Final = ("launch", "processGroup", "processesPerPod", "start", "worker
 _ONLY_STARTUP: Final = ("terminationGracePeriodSeconds",)
 """What a startup probe can have, and a readiness probe can't."""
 _FAILED: Final = {"operator": "NotIn", "values": [0]}
+_UNCOUNTED: Final = "IgnoreMaxRestarts"
+"""What the actions end with that restart however often."""
 _QUEUE: Final = "kueue.x-k8s.io/"
 _UNSUPPORTED: Final = {
     "backoffLimitPerIndex": "the pods of a gang fail together",
@@ -203,7 +205,7 @@ class _Translation:
                 self._refuse(
                     f"{path}.template.spec.completions", "more than parallelism: the pods of a gang run at once"
                 )
-            if spec.get("activeDeadlineSeconds") is not None and self._restarts():
+            if spec.get("activeDeadlineSeconds") is not None and (self._restarts() or self._restarts_uncounted()):
                 self._refuse(f"{path}.template.spec.activeDeadlineSeconds", "it would count anew after each restart")
             if self._has_agent(spec["template"]["spec"]):
                 self._refuse(
@@ -384,6 +386,10 @@ class _Translation:
     def _restarts(self) -> int:
         return 0 if self._failure is None else int(self._failure.get("maxRestarts", 0))
 
+    def _restarts_uncounted(self) -> bool:
+        """Return whether a rule restarts the set however often."""
+        return any(one["action"].endswith(_UNCOUNTED) for one in (self._failure or {}).get("rules") or ())
+
     def _budget(self, jobs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         most = self._restarts()
         if not self._is_in_place():
@@ -441,7 +447,7 @@ class _Translation:
             if (not reasons or reason in reasons) and (not targets or job in targets):
                 if rule["action"] == "FailJobSet":
                     return "FailJob"
-                return "Ignore" if rule["action"].endswith("IgnoreMaxRestarts") else "Count"
+                return "Ignore" if rule["action"].endswith(_UNCOUNTED) else "Count"
         return ""
 
     # What the annotation adds.

@@ -268,6 +268,13 @@ def test_an_annotation_that_cannot_be_used_is_refused(text: str, why: str) -> No
             jobset(replicated("a", activeDeadlineSeconds=9), failurePolicy={"maxRestarts": 1}),
             "spec.replicatedJobs[0].template.spec.activeDeadlineSeconds",
         ),
+        (
+            jobset(
+                replicated("a", activeDeadlineSeconds=9),
+                failurePolicy={"rules": [{"name": "r", "action": "RestartJobSetAndIgnoreMaxRestarts"}]},
+            ),
+            "spec.replicatedJobs[0].template.spec.activeDeadlineSeconds",
+        ),
         (jobset(replicated("a", podFailurePolicy={"rules": [{"action": "FailIndex"}]})), "replicated job a"),
         (
             jobset(
