@@ -284,7 +284,7 @@ class JobSets:
                 if not refusal:
                     await self._apply(item, jobset, running)
             except Rejected as error:
-                refusal = translation.in_terms_of_jobset(error.message)
+                refusal = error.message
         for one in running:
             await self._hide_replaced(item, one.pods)
         has_gang = bool(refusal) and not stages and item.uid in self._gangs
@@ -366,7 +366,11 @@ class JobSets:
                 document["metadata"] = {**document["metadata"], "uid": gang.uid}
             if not jobset["spec"].get("suspend"):
                 await self._ensure_objects(jobset)
-            await self._write(item, stage.gang, document, APPLY, FORCED)
+            try:
+                await self._write(item, stage.gang, document, APPLY, FORCED)
+            except Rejected as error:
+                text = stage.in_terms_of_jobset(error.message)
+                raise Rejected(text, text) from None
             return
 
     async def _check_free(self, item: KubeJobSet, name: str) -> None:

@@ -107,7 +107,8 @@ def current(
     if is_finished(jobset):
         is_known = all(one.job is not None for one in stages) and bool(stages)
         return conditions.outcome({"replicatedJobsStatus": jobs} if is_known else {})
-    rejection = next((text for one in stages if one.job is not None and (text := _refusal(one.job.status))), "")
+    refused = ((one.stage, _refusal(one.job.status)) for one in stages if one.job is not None)
+    rejection = next((stage.in_terms_of_jobset(text) for stage, text in refused if text), "")
     if refusal:
         text = f"gangctl can't run this JobSet: {refusal}. Change it, or create it without managedBy"
         conditions.set(ACCEPTED, is_true=False, reason="Unsupported", message=text, is_new=True, is_warning=True)

@@ -85,6 +85,8 @@ class Stage:
     """Name of each replicated job, and of its role."""
     document: Mapping[str, Any]
     """The GangJob to apply."""
+    indexes: Sequence[int]
+    """Of each role, the index of its replicated job in the JobSet."""
 
     @property
     def applied(self) -> str:
@@ -94,6 +96,12 @@ class Stage:
         """
         found: str = self.document["metadata"]["annotations"][ANNOTATION_APPLIED]
         return found
+
+    def in_terms_of_jobset(self, problem: str) -> str:
+        """What is said about the GangJob, with the paths of the JobSet that it was made from."""
+        for role, job in enumerate(self.indexes):
+            problem = problem.replace(f"spec.roles[{role}]", f"spec.replicatedJobs[{job}]")
+        return problem.replace("].template.", "].template.spec.template.")
 
 
 def stages(jobset: Mapping[str, Any]) -> tuple[Stage, ...]:
@@ -255,7 +263,8 @@ class _Translation:
         if deadline := jobs[0]["template"]["spec"].get("activeDeadlineSeconds"):
             spec["activeDeadlineSeconds"] = deadline
         gang = self._gang_name(roles.values(), suffix)
-        return Stage(gang, roles, self._document(gang, spec))
+        indexes = [list(self._jobs).index(one) for one in jobs]
+        return Stage(gang, roles, self._document(gang, spec), indexes)
 
     def _document(self, gang: str, spec: Mapping[str, Any]) -> dict[str, Any]:
         labels = {key: one for key, one in (self._metadata.get("labels") or {}).items() if not key.startswith(_QUEUE)}
@@ -512,11 +521,6 @@ def claim_templates(jobset: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 def claim_name(template: str, jobset: str) -> str:
     """The name of a volume claim."""
     return f"{template}-{jobset}"
-
-
-def in_terms_of_jobset(problem: str) -> str:
-    """What the API server says about a GangJob, with the paths of the JobSet that it was made from."""
-    return problem.replace("spec.roles[", "spec.replicatedJobs[").replace("].template.", "].template.spec.template.")
 
 
 def _backoff_limit(job: Mapping[str, Any]) -> int:

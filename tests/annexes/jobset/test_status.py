@@ -23,10 +23,10 @@ def gang(document: Any, phase: str, **status: Any) -> GangJob:
             "type": kind,
             "status": "True" if is_true else "False",
             "reason": reason,
-            "message": "",
+            "message": "".join(message),
             "lastTransitionTime": AT,
         }
-        for kind, is_true, reason in status.pop("conditions", ())
+        for kind, is_true, reason, *message in status.pop("conditions", ())
     ]
     body = {"phase": phase, "attempt": 1, "startedAttempt": 1, "conditions": conditions, **status}
     return GangJob.model_validate({**document, "status": body})
@@ -175,6 +175,13 @@ def test_what_the_cluster_refuses_is_a_condition_until_it_takes_it() -> None:
     found["status"] = made.status
     assert current(found, [Running(stage, None)], NOW + 9, "the worker needs a command").status == found["status"]
     assert conditions(outcome(found, "Running")) == {"Accepted": ("True", "Accepted")}
+
+
+def test_what_the_cluster_refuses_of_a_gangs_pods_has_the_paths_of_the_jobset() -> None:
+    found = jobset(replicated("none", 0), replicated("workers"))
+    why = "spec.roles[0].template.spec.hostname: a number"
+    made = outcome(found, "Pending", conditions=[("Accepted", False, "TemplateRefused", why)])
+    assert made.events[0].message == "spec.replicatedJobs[1].template.spec.template.spec.hostname: a number"
 
 
 def test_what_can_never_be_run_has_failed() -> None:

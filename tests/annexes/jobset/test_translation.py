@@ -90,6 +90,18 @@ def test_jobs_that_wait_until_others_are_complete_are_gangs_one_after_the_other(
     assert (last.gang, dict(last.roles)) == ("llama", {"node": "node"})
 
 
+def test_what_is_said_about_a_later_stage_names_its_own_replicated_jobs() -> None:
+    after = [{"name": "init", "status": "Complete"}]
+    found = jobset(replicated("init"), replicated("a", dependsOn=after), replicated("b", dependsOn=after))
+    first, last = stages(found)
+    text = "spec.roles[0].template.spec.containers[0].command and spec.roles[1].template.spec"
+    assert first.in_terms_of_jobset(text).startswith("spec.replicatedJobs[0].template.spec.template.spec.containers[0]")
+    assert last.in_terms_of_jobset(text) == (
+        "spec.replicatedJobs[1].template.spec.template.spec.containers[0].command and "
+        "spec.replicatedJobs[2].template.spec.template.spec"
+    )
+
+
 def order(spec: dict[str, Any]) -> dict[str, list[str]]:
     """Role -> the roles that it waits for."""
     return {role["name"]: [one["name"] for one in role.get("dependsOn", ())] for role in spec["roles"]}
