@@ -47,6 +47,7 @@ from gangctl.api.yaml_documents import UnreadableError, read
 MOST_CHARACTERS: Final = 16_384
 """Of the annotation, which is parsed in the controller."""
 MOST_ROLES: Final = 8
+MOST_RULES: Final = 20
 _BACKOFF_LIMIT: Final = 6
 """The Job's default."""
 _MOST_RESTARTS: Final = 200
@@ -153,7 +154,11 @@ class _Translation:
         """All of them."""
         groups = self._groups()
         self._check(groups)
-        rules = [list(self._rules(jobs)) for jobs in groups]
+        rules = [[*self._added_rules(), *self._rules(jobs)] for jobs in groups]
+        if (most := max(map(len, rules))) > MOST_RULES:
+            self._refuse(
+                "rules", f"those of the JobSet, its Jobs and its annotation become {most}; at most {MOST_RULES}"
+            )
         self._raise_reasons()
         last = len(groups) - 1
         return tuple(self._stage(jobs, rules[at], "" if at == last else f"-s{at}") for at, jobs in enumerate(groups))
@@ -178,7 +183,7 @@ class _Translation:
 
     def _check(self, groups: Sequence[Sequence[Mapping[str, Any]]]) -> None:
         """Refuse what no gang has."""
-        awaited = {one["name"] for job in self._jobs for one in _dependencies(job, "Complete")}
+        awaited = {one["name"] for job in self._jobs if _jobs([job]) for one in _dependencies(job, "Complete")}
         for job in (job for group in groups[:-1] for job in group if job["name"] not in awaited):
             self._refuse(
                 f"replicated job {job['name']}",
@@ -233,14 +238,18 @@ class _Translation:
         return (self._failure or {}).get("restartStrategy") == "InPlaceRestart"
 
     def _groups(self) -> list[list[Mapping[str, Any]]]:
-        """The replicated jobs of each stage: one more than those that a job waits for."""
-        stage_of: dict[str, int] = {}
-        for job in self._jobs:
-            stage_of[job["name"]] = max(
-                (stage_of.get(one["name"], 0) + (one["status"] == "Complete") for one in job.get("dependsOn") or ()),
-                default=0,
-            )
+        """The replicated jobs of each stage: one more than those that a job waits for.
+
+        As under JobSet, none waits for a replicated job of no Jobs, and Jobs of no pods are complete when they start.
+        """
         with_pods = [one for one in self._jobs if one.get("replicas", 1) * pods_of_job(one)]
+        have_pods, stage_of = {one["name"] for one in with_pods}, dict[str, int]()
+        for job in (one for one in self._jobs if _jobs([one])):
+            awaited = [one for one in job.get("dependsOn") or () if one["name"] in stage_of]
+            earliest = (
+                stage_of[one["name"]] + (one["status"] == "Complete" and one["name"] in have_pods) for one in awaited
+            )
+            stage_of[job["name"]] = max(earliest, default=0)
         found: dict[int, list[Mapping[str, Any]]] = {}
         for job in with_pods:
             found.setdefault(stage_of[job["name"]], []).append(job)
@@ -256,7 +265,7 @@ class _Translation:
             "suspend": bool(self._spec.get("suspend")),
             "roles": [{**self._role(one), **self._order(one, jobs)} for one in jobs],
             "recovery": {"budget": self._budget(jobs), **(added.get("recovery") or {})},
-            "podFailurePolicy": {"rules": [*((added.get("podFailurePolicy") or {}).get("rules") or ()), *rules]},
+            "podFailurePolicy": {"rules": rules},
         }
         if succeeds and len(succeeds) < len(roles) and not suffix:
             spec["successPolicy"] = {"type": "Roles", "roles": succeeds}
@@ -313,6 +322,11 @@ class _Translation:
             found = {one["name"] for one in stage[max(0, stage.index(job) - 1) : stage.index(job)]}
         roles = [self._role_names[one["name"]] for one in stage if one["name"] in found]
         return {"dependsOn": [{"name": one, "status": "Ready"} for one in roles]} if roles else {}
+
+    def _added_rules(self) -> Sequence[Any]:
+        policy = self._added.get("podFailurePolicy")
+        found = policy.get("rules") if isinstance(policy, dict) else None
+        return found if isinstance(found, list) else ()
 
     def _added_role(self, job: str) -> dict[str, Any]:
         found: Mapping[str, Any] = next((one for one in self._added.get("roles") or () if one.get("name") == job), {})

@@ -90,6 +90,20 @@ def test_jobs_that_wait_until_others_are_complete_are_gangs_one_after_the_other(
     assert (last.gang, dict(last.roles)) == ("llama", {"node": "node"})
 
 
+def test_jobs_wait_for_no_replicated_job_without_pods_and_for_what_such_jobs_wait_for() -> None:
+    of_none = [{"name": "none", "status": "Complete"}]
+    assert order(only(jobset(replicated("none", 1, 0), replicated("b", dependsOn=of_none), replicated("c")))) == {
+        "b": [],
+        "c": [],
+    }
+    after = [{"name": "a", "status": "Complete"}]
+    none = replicated("none", 1, 0, dependsOn=after)
+    assert len(stages(jobset(replicated("a"), none, replicated("b", dependsOn=of_none)))) == 1
+    empty = replicated("none", 0, 1, dependsOn=after)
+    found = stages(jobset(replicated("a"), empty, replicated("b", dependsOn=of_none)))
+    assert [list(one.roles) for one in found] == [["a"], ["b"]]
+
+
 def test_what_is_said_about_a_later_stage_names_its_own_replicated_jobs() -> None:
     after = [{"name": "init", "status": "Complete"}]
     found = jobset(replicated("init"), replicated("a", dependsOn=after), replicated("b", dependsOn=after))
@@ -294,6 +308,13 @@ def test_an_annotation_that_cannot_be_used_is_refused(text: str, why: str) -> No
                 failurePolicy={"rules": [{"name": "r", "action": "FailJobSet", "onJobFailureMessagePatterns": ["x"]}]},
             ),
             "spec.failurePolicy.rules[0].onJobFailureMessagePatterns",
+        ),
+        (
+            jobset(
+                *(replicated(f"a{at}", podFailurePolicy={"rules": FAIL_JOB["rules"] * 5}) for at in range(4)),
+                annotations={names.ANNOTATION_SPEC: "podFailurePolicy: {rules: [{action: Ignore}]}"},
+            ),
+            "rules: those of the JobSet, its Jobs and its annotation become 21; at most 20",
         ),
         (jobset(replicated("a", 0)), "spec.replicatedJobs: no pod"),
         (jobset(), "spec.replicatedJobs: no pod"),
