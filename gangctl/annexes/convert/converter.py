@@ -53,9 +53,10 @@ def of_document(document: Mapping[str, Any]) -> Converted:
         notes.add("kind", f"{kind[1]}: this isn't needed. It can stay as it is: {_AS_THEY_ARE[kind]}")
     for field in ("apiVersion", "kind", "status"):
         whole.take(field)
-    metadata = dict(whole.take("metadata") or {})
+    metadata = whole.items("metadata")
     spec = whole.map("spec")
-    annotations = {name: one for name, one in (metadata.get("annotations") or {}).items() if name != _LAST_APPLIED}
+    given = Fields(metadata, "metadata", notes).items("annotations")
+    annotations = {name: one for name, one in given.items() if name != _LAST_APPLIED}
     if kind == _JOBSET:
         made = jobs.of_jobset(spec, annotations)
     elif kind in _SPECS:

@@ -78,10 +78,23 @@ class Fields:
 
     def maps(self, name: str) -> list[Fields]:
         """A list of maps in it; empty if it is absent, ConvertError if it isn't such a list."""
+        return [Fields(one, f"{self.at(name)}[{at}]", self.notes) for at, one in enumerate(self.values(name))]
+
+    def values(self, name: str) -> list[Any]:
+        """A list in it; empty if it is absent, ConvertError if it isn't a list."""
         value = self.take(name, [])
         if not isinstance(value, list):
             raise ConvertError(f"{self.at(name)}: a list was expected, and there is {value!r:.60}")
-        return [Fields(one, f"{self.at(name)}[{at}]", self.notes) for at, one in enumerate(value)]
+        return value
+
+    def items(self, name: str) -> dict[str, Any]:
+        """A map in it, as it is, without the fields that are null; else as :meth:`map`."""
+        return self.map(name).rest()
+
+    def rest(self) -> dict[str, Any]:
+        """All fields that are left, which count as carried over."""
+        left, self._left = self._left, {}
+        return left
 
     def note(self, name: str, text: str, *, is_edit: bool = False) -> None:
         """Say something of a field."""

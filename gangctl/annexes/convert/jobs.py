@@ -56,7 +56,7 @@ def of_jobset(spec: Fields, annotations: dict[str, Any]) -> dict[str, Any]:
         old = str(one.take("name", "worker"))
         names[old] = name = pods.role_name(old, one.at("name"), spec.notes, taken)
         job = one.map("template")
-        within = job.map("metadata").take("annotations") or {}
+        within = job.map("metadata").items("annotations")
         topology = topology or within.get(EXCLUSIVE)
         job_spec = job.map("spec")
         times = one.count("replicas")
@@ -144,7 +144,7 @@ def _ends(spec: Fields) -> dict[str, Any]:
 def _policy(spec: Fields) -> dict[str, Any]:
     """Its podFailurePolicy, which is written alike."""
     rules = list[Any]()
-    for one in spec.map("podFailurePolicy").take("rules") or []:
+    for one in spec.map("podFailurePolicy").values("rules"):
         if isinstance(one, dict) and one.get("action") == "FailIndex":
             spec.note("podFailurePolicy", "a rule with FailIndex goes: no member fails alone")
             continue
@@ -177,7 +177,7 @@ def _of_failure_policy(spec: Fields) -> dict[str, Any]:
 
 def _of_success_policy(spec: Fields, names: dict[str, str]) -> dict[str, Any]:
     policy = spec.map("successPolicy")
-    operator, targets = policy.take("operator"), policy.take("targetReplicatedJobs") or []
+    operator, targets = policy.take("operator"), [str(one) for one in policy.values("targetReplicatedJobs")]
     policy.finish()
     if operator == "Any":
         policy.note(
@@ -185,7 +185,7 @@ def _of_success_policy(spec: Fields, names: dict[str, str]) -> dict[str, Any]:
         )
     if not targets or set(targets) >= set(names):
         return {}
-    return {"successPolicy": {"type": "Roles", "roles": [names.get(str(one), str(one)) for one in targets]}}
+    return {"successPolicy": {"type": "Roles", "roles": [names.get(one, one) for one in targets]}}
 
 
 def of_pytorchjob(spec: Fields) -> dict[str, Any]:

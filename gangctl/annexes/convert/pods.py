@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Mapping
 from typing import Any, Final
 
 from gangctl.annexes.convert import commands
@@ -47,12 +46,13 @@ def role(name: str, replicas: int, template: Fields, processes: str = "") -> dic
         ConvertError: it isn't a pod template.
     """
     notes, path = template.notes, template.at("spec")
-    metadata, pod = template.take("metadata"), copy.deepcopy(template.take("spec", {}))
+    metadata, pod = template.items("metadata"), copy.deepcopy(template.take("spec", {}))
     template.finish()
     if not isinstance(pod, dict) or not isinstance(pod.get("containers"), list) or not pod["containers"]:
         raise ConvertError(f"{path}.containers: the template has no container; is the file complete?")
     made: dict[str, Any] = {"name": name, "replicas": replicas}
-    at, worker = _worker(pod, metadata)
+    annotations = Fields(metadata, template.at("metadata"), notes).items("annotations")
+    at, worker = _worker(pod, annotations.get("kubectl.kubernetes.io/default-container"))
     if at:
         made["workerContainer"] = worker.get("name")
     here = f"{path}.containers[{at}]"
@@ -62,20 +62,18 @@ def role(name: str, replicas: int, template: Fields, processes: str = "") -> dic
     _without_probes(worker, here, notes)
     _without_rendezvous(worker, here, notes)
     made |= _launch(worker, here, notes, processes)
-    for one in [*pod["containers"], *(pod.get("initContainers") or [])]:
+    for one in [*pod["containers"], *Fields(pod, path, notes).values("initContainers")]:
         if isinstance(one, dict) and one.get("restartPolicyRules"):
             why = "restarts containers itself, as gangctl does: take it out, and an agent that is there for it"
             notes.add(f"container {one.get('name')}.restartPolicyRules", why, is_edit=True)
     for unset in sorted(set(_UNSET.findall(json.dumps(pod)))):
         notes.add(here, f"{unset} is not set by gangctl: use RANK, or NODE_RANK for the pod", is_edit=True)
-    shown = {} if not isinstance(metadata, Mapping) else {key: one for key, one in metadata.items() if one}
+    shown = {key: one for key, one in metadata.items() if one}
     made["template"] = {**({"metadata": shown} if shown else {}), "spec": pod}
     return made
 
 
-def _worker(pod: dict[str, Any], metadata: Any) -> tuple[int, dict[str, Any]]:
-    annotations = metadata.get("annotations") if isinstance(metadata, Mapping) else None
-    default = (annotations or {}).get("kubectl.kubernetes.io/default-container")
+def _worker(pod: dict[str, Any], default: Any) -> tuple[int, dict[str, Any]]:
     for at, one in enumerate(pod["containers"]):
         if isinstance(one, dict) and one.get("name") == default:
             return at, one
@@ -104,11 +102,12 @@ def _without_rendezvous(worker: dict[str, Any], path: str, notes: Notes) -> None
 
 
 def _is_ours(name: Any) -> bool:
-    return name in RENDEZVOUS or (isinstance(name, str) and name.startswith("PET_"))
+    return isinstance(name, str) and (name in RENDEZVOUS or name.startswith("PET_"))
 
 
 def _launch(worker: dict[str, Any], path: str, notes: Notes, processes: str) -> dict[str, Any]:
-    words = [word for part in ("command", "args") for word in worker.get(part) or []]
+    given = Fields(worker, path, notes)
+    words = [word for part in ("command", "args") for word in given.values(part)]
     if not worker.get("command"):
         notes.add(
             f"{path}.command",
@@ -116,7 +115,7 @@ def _launch(worker: dict[str, Any], path: str, notes: Notes, processes: str) -> 
             "skopeo inspect --config show it; write its Entrypoint here",
             is_edit=True,
         )
-    devices = _devices(worker)
+    devices = _devices(given.map("resources"))
     if not commands.starts_torchrun([str(word) for word in words]):
         ranks = commands.process_count(processes, devices, path, notes) if processes else 1
         return {"processesPerPod": ranks} if ranks > 1 else {}
@@ -131,12 +130,7 @@ def _launch(worker: dict[str, Any], path: str, notes: Notes, processes: str) -> 
     }
 
 
-def _devices(worker: dict[str, Any]) -> int | None:
-    resources = worker.get("resources")
-    asked = (
-        {}
-        if not isinstance(resources, dict)
-        else {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
-    )
-    found = [str(number) for name, number in asked.items() if _DEVICES.match(name)]
+def _devices(resources: Fields) -> int | None:
+    asked = resources.items("requests") | resources.items("limits")
+    found = [str(number) for name, number in asked.items() if _DEVICES.match(str(name))]
     return int(found[0]) if found and found[0].isdecimal() and int(found[0]) > 0 else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from gangctl.annexes.convert import converter
 from gangctl.annexes.convert.fields import ConvertError
 from gangctl.cli.main import main
 
-TEMPLATE = {"spec": {"containers": [{"name": "a", "image": "b", "command": ["c"]}]}}
+TEMPLATE: dict[str, Any] = {"spec": {"containers": [{"name": "a", "image": "b", "command": ["c"]}]}}
 
 
 def job(**spec: Any) -> dict[str, Any]:
@@ -63,6 +64,33 @@ def test_a_bad_file_is_refused(text: str, says: str, tmp_path: Path, capsys: pyt
 def test_bad_words_are_refused(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["convert", *words]) == 2
     assert says in capsys.readouterr().err
+
+
+CONTAINER = TEMPLATE["spec"]["containers"][0]
+
+
+@pytest.mark.parametrize(
+    ("document", "says"),
+    [
+        (job() | {"metadata": "x"}, "metadata: a map was expected, and there is 'x'"),
+        (job() | {"metadata": {"annotations": ["x"]}}, "metadata.annotations: a map was expected"),
+        (job(podFailurePolicy={"rules": 1}), "spec.podFailurePolicy.rules: a list was expected"),
+        (job(template={**TEMPLATE, "metadata": 1}), "spec.template.metadata: a map was expected"),
+        (job(template={**TEMPLATE, "metadata": {"annotations": "x"}}), "spec.template.metadata.annotations: a map"),
+        (
+            job(template={"spec": {**TEMPLATE["spec"], "initContainers": 1}}),
+            "spec.template.spec.initContainers: a list",
+        ),
+        (job(template={"spec": {"containers": [{**CONTAINER, "args": 1}]}}), "containers[0].args: a list was expected"),
+        (
+            job(template={"spec": {"containers": [{**CONTAINER, "resources": {"limits": "x"}}]}}),
+            "resources.limits: a map",
+        ),
+    ],
+)
+def test_a_value_of_another_type_is_refused_with_its_path(document: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConvertError, match=re.escape(says)):
+        converter.of_document(document)
 
 
 def test_no_field_is_dropped_without_a_word() -> None:
