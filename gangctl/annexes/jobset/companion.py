@@ -353,13 +353,15 @@ class JobSets:
             Rejected: it can't be applied.
             ClusterError: it can't be applied now.
         """
+        restarts = 0
         for one in running:
             stage, gang = one.stage, self._owned(item, one.stage.gang)
             if one.phase is GangPhase.SUCCEEDED:
+                restarts += 0 if one.job is None else stage.restarts(one.job.status.restarts.counted)
                 continue
             if one.phase is GangPhase.FAILED or (gang is not None and gang.applied == stage.applied):
                 return
-            document = dict(stage.document)
+            document = stage.after(restarts)
             if gang is None:
                 await self._check_free(item, stage.gang)
             else:

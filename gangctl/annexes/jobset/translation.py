@@ -88,6 +88,8 @@ class Stage:
     """The GangJob to apply."""
     indexes: Sequence[int]
     """Of each role, the index of its replicated job in the JobSet."""
+    failures: int
+    """The failed pods of a Job that restart the set once; 0 if the annotation has a budget of its own."""
 
     @property
     def applied(self) -> str:
@@ -97,6 +99,20 @@ class Stage:
         """
         found: str = self.document["metadata"]["annotations"][ANNOTATION_APPLIED]
         return found
+
+    def restarts(self, counted: int) -> int:
+        """How often the set has restarted, when the gang has so often."""
+        return counted // self.failures if self.failures else 0
+
+    def after(self, restarts: int) -> dict[str, Any]:
+        """The GangJob to apply when the stages before it have restarted the set so often."""
+        spec = self.document["spec"]
+        budget = spec["recovery"]["budget"]
+        if not self.failures or "maxRestarts" not in budget:
+            return dict(self.document)
+        most = max(self.failures - 1, budget["maxRestarts"] - restarts * self.failures)
+        recovery = {**spec["recovery"], "budget": {**budget, "maxRestarts": most}}
+        return {**self.document, "spec": {**spec, "recovery": recovery}}
 
     def in_terms_of_jobset(self, problem: str) -> str:
         """What is said about the GangJob, with the paths of the JobSet that it was made from."""
@@ -272,8 +288,9 @@ class _Translation:
         if deadline := jobs[0]["template"]["spec"].get("activeDeadlineSeconds"):
             spec["activeDeadlineSeconds"] = deadline
         gang = self._gang_name(roles.values(), suffix)
+        failures = 0 if "budget" in (added.get("recovery") or {}) else self._failures(jobs)
         indexes = [list(self._jobs).index(one) for one in jobs]
-        return Stage(gang, roles, self._document(gang, spec), indexes)
+        return Stage(gang, roles, self._document(gang, spec), indexes, failures)
 
     def _document(self, gang: str, spec: Mapping[str, Any]) -> dict[str, Any]:
         labels = {key: one for key, one in (self._metadata.get("labels") or {}).items() if not key.startswith(_QUEUE)}
@@ -414,13 +431,15 @@ class _Translation:
         return any(one["action"].endswith(_UNCOUNTED) for one in (self._failure or {}).get("rules") or ())
 
     def _budget(self, jobs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        most = self._restarts()
-        if not self._is_in_place():
-            counting, ending = self._limits(jobs, "Count"), self._limits(jobs, "FailJob")
-            most = (min(counting) + 1) * (most + 1) - 1 if counting else min(ending, default=most)
+        is_end = self._limits(jobs, "FailJob") and not self._limits(jobs, "Count")
+        most = self._failures(jobs) * (1 if is_end else self._restarts() + 1) - 1
         if most > _MOST_RESTARTS:
             return {"type": "Unlimited"}
         return {"type": "Windowed", "maxRestarts": most, "windowSeconds": YEAR}
+
+    def _failures(self, jobs: Sequence[Mapping[str, Any]]) -> int:
+        """The failed pods of a Job that restart the set once."""
+        return min(self._limits(jobs, "Count") or self._limits(jobs, "FailJob"), default=0) + 1
 
     def _limits(self, jobs: Iterable[Mapping[str, Any]], outcome: str) -> list[int]:
         """The backoffLimit of each Job for which more failed pods than that lead to this."""

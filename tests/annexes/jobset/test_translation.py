@@ -104,6 +104,22 @@ def test_jobs_wait_for_no_replicated_job_without_pods_and_for_what_such_jobs_wai
     assert [list(one.roles) for one in found] == [["a"], ["b"]]
 
 
+@pytest.mark.parametrize(("counted", "most"), [(0, 5), (1, 5), (2, 3), (5, 1)])
+def test_restarts_of_a_stage_are_taken_off_the_budget_of_the_next(counted: int, most: int) -> None:
+    """Each stage may have the failed pods that its Jobs could have in the restarts that are left."""
+    after = [{"name": "init", "status": "Complete"}]
+    jobs = replicated("init", backoffLimit=1), replicated("a", backoffLimit=1, dependsOn=after)
+    first, last = stages(jobset(*jobs, failurePolicy={"maxRestarts": 2}))
+    spec = last.after(first.restarts(counted))["spec"]
+    assert spec["recovery"]["budget"]["maxRestarts"] == most
+
+
+def test_a_budget_of_the_annotation_holds_for_each_stage() -> None:
+    text = "recovery: {budget: {type: Windowed, maxRestarts: 4, windowSeconds: 60}}"
+    (stage,) = stages(jobset(replicated("a"), annotations={names.ANNOTATION_SPEC: text}))
+    assert (stage.restarts(9), stage.after(9)) == (0, stage.document)
+
+
 def test_what_is_said_about_a_later_stage_names_its_own_replicated_jobs() -> None:
     after = [{"name": "init", "status": "Complete"}]
     found = jobset(replicated("init"), replicated("a", dependsOn=after), replicated("b", dependsOn=after))
