@@ -169,7 +169,8 @@ class _Builder:
                 if name in properties:
                     raise ValueError(f"{path}: two kinds have a field {name}")
                 shown = f" Default: {_shown(node['default'])}." if "default" in node else ""
-                only = f" Only with {tag} {' or '.join(mine)}."
+                is_required = name in one.get("required", ())
+                only = f" Only with {tag} {' or '.join(mine)}{', which needs it' if is_required else ''}."
                 # The API server would add a field's default to all kinds: the whole union gets one default instead.
                 value = node.pop("default", None)
                 if value is not None and default in mine:
@@ -178,7 +179,7 @@ class _Builder:
                 only_with = f"{name} belongs to {tag} {' or '.join(mine)} only"
                 properties[name] = {**node, "description": f"{text}{only}{shown}", ONLY: only_with}
                 rules.append({"rule": f"!has(self.{name}) || {is_mine}", "message": only_with, "fieldPath": f".{name}"})
-                if name in one.get("required", ()):
+                if is_required:
                     needs = f"{tag} {' or '.join(mine)} needs {name}"
                     rules.append(
                         {"rule": f"!({is_mine}) || has(self.{name})", "message": needs, "fieldPath": f".{tag}"}
@@ -218,6 +219,8 @@ def _shown(default: Any) -> str:
             return "true" if default else "false"
         case "":
             return "empty"
+        case dict():
+            return ", ".join(f"{key} {value}" for key, value in default.items())
         case list():
             return "[" + ", ".join(map(str, default)) + "]" if default else "empty"
         case _:

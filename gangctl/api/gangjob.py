@@ -196,9 +196,9 @@ class Spec(Model):
             ("podFailurePolicy.rules", "roles"),
         ),
         Constraint(
-            "minReplicas needs a checkpoint tier with scope Shared, and reshardable: true on each of these: ranks of "
-            "another number must be able to load what was saved, as with torch.distributed.checkpoint, Orbax or a "
-            "single file",
+            "minReplicas needs a checkpoint tier with scope Shared, and reshardable: true on each of these, because "
+            "another number of ranks must be able to load what was saved, as with torch.distributed.checkpoint, Orbax "
+            "or a single file",
             _can_reshard,
             "self.roles.all(r, !has(r.minReplicas)) || (has(self.checkpoint) && self.checkpoint.tiers.exists(t, "
             "t.scope == 'Shared') && self.checkpoint.tiers.all(t, t.scope != 'Shared' || t.reshardable))",
@@ -211,8 +211,8 @@ class Spec(Model):
             ("restartFrom.type", "checkpoint"),
         ),
         Constraint(
-            "gangScheduling type PodGroup takes spares or minReplicas only in a gang with one role: a PodGroup counts "
-            "pods, and a pod of one role can't stand in for a member of another",
+            "gangScheduling type PodGroup takes spares or minReplicas only in a gang with one role, because a PodGroup "
+            "counts pods, and a pod of one role can't stand in for a member of another",
             lambda spec: (
                 spec.gang_scheduling.type != "PodGroup"
                 or len(spec.roles) == 1
@@ -223,50 +223,47 @@ class Spec(Model):
             ("gangScheduling.type", "roles"),
         ),
         Constraint(
-            "rolling needs replicaGroup, which names the gangs that take turns",
+            "rolling needs replicaGroup, because that names the gangs that take turns",
             lambda spec: spec.rolling is None or spec.replica_group is not None,
             "!has(self.rolling) || has(self.replicaGroup)",
             ("rolling", "replicaGroup"),
         ),
     )
     suspend: bool = False
-    """If true, the gang has no pods; attempt and restore point are kept. Setting it back to false starts a new attempt,
-    which is not charged. Kueue does not change this field. The roles can be changed only while it is true."""
+    """If true, the pods are deleted; attempt and restore point are kept. Setting it back to false starts an uncharged
+    attempt. Kueue does not change it. Roles can change only while it is true."""
     restart_token: Annotated[str, Field(max_length=253)] = ""
-    """Any text. A change starts one new attempt, which is not charged, or releases a held gang. With `rolling`, it
-    waits for its turn."""
+    """Any text. A change starts an uncharged attempt or releases a held gang. With `rolling`, it waits for its turn."""
     restart_from: RestartFrom = Field(default_factory=RestartFrom)
-    """Restore point of the restart with this restartToken. Set by `gangctl restart --from-beginning` and `--from-step`.
-    Default: the newest."""
+    """Restore point of a requested restart. `gangctl restart --from-step` and `--from-beginning` set it."""
     replica_group: ReplicaGroup | None = None
-    """Links this gang to others that are replicas of the same model. Each has its own attempts, faults and budget. If
-    absent, the gang stands alone."""
+    """Links gangs that are replicas of one model, each with its own attempts, faults and budget. If absent, the gang
+    stands alone."""
     rolling: Rolling | None = None
-    """Makes restarts by restartToken of the gangs of the replicaGroup take turns. Faults, drains and suspend never
-    wait. If absent, the gang does not wait for others."""
+    """Makes the gangs of the replicaGroup take turns at restarts by restartToken. If absent, no restart waits."""
     roles: Annotated[tuple[Role, ...], Field(min_length=1, max_length=8)]
-    """Groups of equal members. Ranks follow the order of the roles."""
+    """Groups of equal members. Ranks follow their order."""
     success_policy: SuccessPolicy = Field(default_factory=AllRoles)
     """When the gang has succeeded. Processes that gangctl stopped do not count."""
     pod_failure_policy: PodFailurePolicy = Field(default_factory=PodFailurePolicy)
-    """Which fault leads to which action, in the form of a Job's podFailurePolicy."""
+    """Which fault leads to which action, as in a Job's podFailurePolicy."""
     recovery: Recovery = Field(default_factory=Recovery)
     """Deadlines, grace periods and the restart budget."""
     checkpoint: CheckpointSpec | None = None
-    """Where checkpoints are stored. If absent, the framework alone manages checkpoints."""
+    """Where checkpoints are stored. If absent, the framework alone manages them."""
     progress: ProgressSpec = Field(default_factory=ProgressSpec)
-    """How progress is measured, and when missing progress counts as a hang."""
+    """How progress is measured, and when a gang counts as hung."""
     placement: PlacementPolicy = Field(default_factory=NoPlacement)
-    """Whether pods are packed together or spread, in addition to the template. No effect in local mode."""
+    """Whether pods are packed or spread, in addition to the template. No effect in local mode."""
     gang_scheduling: GangScheduling = Field(default_factory=NoGangScheduling)
-    """Whether the scheduler places the required members together or not at all. Immutable. No effect in local mode."""
+    """Whether required members are scheduled together or not at all. Immutable. No effect in local mode."""
     network: Network = Field(default_factory=Network)
-    """Ports for the rendezvous of the ranks."""
+    """Ports for the rendezvous."""
     active_deadline_seconds: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
     """Seconds after its start after which the gang fails, without suspended time, as in a Job. If absent, there is no
-    deadline."""
+    limit."""
     ttl_seconds_after_finished: Seconds | None = None
-    """Seconds after its end after which the gang is deleted, as in a Job. If absent, it is not deleted."""
+    """Seconds after its end after which the gang is deleted, as in a Job. If absent, it is kept."""
 
 
 class Metadata(Model):
@@ -338,14 +335,14 @@ class GangJob(Model):
 
 NOT_IN_LOCAL_MODE: Final = MappingProxyType(
     {
-        "spec.podFailurePolicy.rules[].onPodConditions": "No effect in local mode, where pods have no conditions.",
-        "spec.podFailurePolicy.rules[].onDeviceHealth": "No effect in local mode, which knows no device health.",
-        "spec.recovery.schedulingTimeoutSeconds": "No effect in local mode, which schedules every pod at once.",
-        "spec.ttlSecondsAfterFinished": "No effect in local mode, where gangctl run removes the gang.",
-        "spec.recovery.avoidNodeSeconds": "No effect in local mode, which has only one node.",
+        "spec.podFailurePolicy.rules[].onPodConditions": "No effect in local mode.",
+        "spec.podFailurePolicy.rules[].onDeviceHealth": "No effect in local mode.",
+        "spec.recovery.schedulingTimeoutSeconds": "No effect in local mode.",
+        "spec.ttlSecondsAfterFinished": "No effect in local mode.",
+        "spec.recovery.avoidNodeSeconds": "No effect in local mode.",
     }
 )
-"""Path of a field to why it has no effect in local mode."""
+"""Path of a field to what its description says about local mode."""
 
 
 def caveats(path: str) -> tuple[str, ...]:

@@ -11,10 +11,9 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import Final
 
-from gangctl.api.crd import ONLY, RULES, Schema, gangjob_schema
-from gangctl.api.model import docstrings
+from gangctl.api.crd import ONLY, REFUSED_KEY, RULES, Schema, gangjob_schema
+from gangctl.api.model import YEAR, docstrings
 from gangctl.api.names import API_VERSION, KIND
-from gangctl.api.problems import allowed_values
 from gangctl.api.reasons import Reason
 from gangctl.api.status import ConditionType, GangPhase
 
@@ -23,11 +22,11 @@ _INTRODUCTION: Final = f"""\
 
 # The {KIND} reference
 
-All fields of `{API_VERSION}`, `kind: {KIND}`, as in `kubectl explain gangjob.spec`. Fields whose names end in
-`Seconds` are whole seconds, up to 31536000 if no other bound is named; times are in UTC, such as
-2026-01-31T12:00:00Z. An absent field is off or has its default; null is not a value. Fields marked \\* are required
-in their object. A manifest that breaks a rule is rejected with the path of the field. What the status keeps for the
-controller alone has one row here; `kubectl explain gangjob.status.lineage`, for example, has its fields.
+All fields of `{API_VERSION}`, `kind: {KIND}`, as in `kubectl explain gangjob.spec`. Fields marked \\* are required in
+their object, or with the type that they belong to. An absent field is off, empty or has its default; null is not a
+value. A manifest that breaks a rule is rejected. Fields whose names end in `Seconds` are at most {YEAR} if no
+other bound is named. Times are in UTC, such as 2026-01-31T12:00:00Z. What the status keeps for the controller alone has
+one row here; for its fields run, for example, `kubectl explain gangjob.status.lineage`.
 """
 
 KEPT: Final = {
@@ -45,6 +44,11 @@ KEPT: Final = {
     *("refusal", "replaced", "restartFrom", "said", "stepGaps", "warning"),
 }
 """What the status keeps for the controller's own decisions: each has a row, and no section."""
+_OFF: Final = re.compile(r" (If absent, (there is no limit|it is kept)|Default: (empty|false))\.")
+"""What the introduction says of all absent fields."""
+_ONLY: Final = re.compile(r" Only with (type|strategy) (?P<kinds>\w+( or \w+)*)(?P<needs>, which needs it)?\.")
+_LISTED: Final = 15
+"""Maximum number of enum values in a row: all reasons, and not all signals."""
 
 _REASONS: Final = f"""\
 ## Reasons
@@ -81,41 +85,81 @@ def _objects(node: Schema, path: str) -> Iterator[tuple[str, Schema]]:
 
 
 def _section(path: str, node: Schema) -> str:
-    lines: list[str] = []
-    if "description" in node and (path.endswith("]") or "." not in path):  # the row of another object has it already
-        lines += [node["description"], ""]
-    lines += ["| field | description |", "| --- | --- |"]
+    lines = ["| field | description |", "| --- | --- |"]
     for name, field in node["properties"].items():
         mark = "\\*" if name in node.get("required", ()) else ""
         kind = _type(field) if path.startswith("spec") else _kind(field)
-        text = f"*{kind}*: {field['description']}" if "description" in field else f"*{kind}*"
+        text = _OFF.sub("", field["description"])
+        only = _ONLY.search(text)
+        if only is not None:  # of a union: its type says so in fewer words
+            mark, kind, text = "\\*" if only["needs"] else "", f"{kind}; with {only['kinds']}", _ONLY.sub("", text)
+        text = f"*{kind}*: {text}"
         lines.append(f"| `{name}`{mark} | {_cell(text)} |")
     if node.get("x-kubernetes-preserve-unknown-fields"):
         lines.append("| ... | All other Kubernetes fields are kept as written. |")
-    said = {field[ONLY] for field in node["properties"].values() if ONLY in field}
+    said = {one for name, field in node["properties"].items() for one in _said(name, field)}
     rules = [rule["message"] for rule in node.get(RULES, ()) if rule["message"] not in said]
     if rules:
         lines += ["", "Rules:", "", *(f"- {_rule(rule)}." for rule in rules)]
     return "\n".join([*lines, ""])
 
 
+def _said(name: str, field: Schema) -> tuple[str, ...]:
+    """The rules that the description of a union's field has: with which kind it is allowed, and which kind needs it."""
+    if ONLY not in field:
+        return ()
+    kind = field[ONLY].removeprefix(f"{name} belongs to ").removesuffix(" only")
+    return field[ONLY], f"{kind} needs {name}"
+
+
 def _rule(error: str) -> str:
-    """The rule that an error names: "two rules have the same name" breaks the rule that no two may."""
-    return re.sub(r"^two (.+) have ", r"no two \1 may have ", error)
+    """The rule that an error names, without its reason: "two rules have the same name" breaks that no two may."""
+    return re.sub(r"^two (.+) have ", r"no two \1 may have ", re.sub(", (because|so that) .*$", "", error))
 
 
 def _type(field: Schema) -> str:
-    text = allowed_values(field)
-    if field["type"] == "array" and field["items"]["type"] != "object":
-        text += f", each {allowed_values(field['items'])}"
-    return re.sub(r"^an? |^one of | to 31536000$", "", text)
+    """The type with its limits, such as ``list (at most 8) of integer (1 to 64)``."""
+    match field:
+        case {"enum": values}:
+            text = field.get("description", "")
+            return "enum" if len(values) > 1 and all(f"{one}:" in text for one in _allowed(field)) else _enum(field)
+        case {"type": "array", "items": {"type": "object"}}:
+            return f"list{_limits(field, 'Items')}"
+        case {"type": "array", "items": items}:
+            return f"list{_limits(field, 'Items')} of {_type(items)}"
+        case {"type": "object"}:
+            return "map"
+        case {"type": "string", "pattern": pattern}:
+            length = "" if re.search(r"\{0,\d+\}", pattern) else _limits(field, "Length", " characters")
+            return f"string{length} matching `{pattern}`"
+        case {"type": "string"}:
+            return f"string{_limits(field, 'Length', ' characters')}"
+        case _:
+            return f"{field['type']}{_limits(field, 'imum')}"
+
+
+def _enum(field: Schema) -> str:
+    values = _allowed(field)
+    more = len(values) - _LISTED
+    return ", ".join(values) if more <= 0 else f"{', '.join(values[:3])} and {len(values) - 3} more"
+
+
+def _allowed(field: Schema) -> list[str]:
+    return [str(one) for one in field["enum"] if one not in field.get(REFUSED_KEY, ())]
+
+
+def _limits(field: Schema, of: str, unit: str = "") -> str:
+    low, high = field.get(f"min{of}", 0), field.get(f"max{of}", YEAR)
+    if high == YEAR:
+        return f" (from {low})" if of == "imum" and f"max{of}" in field else ""
+    return f" ({low} to {high}{unit})" if low or of == "imum" else f" (at most {high}{unit})"
 
 
 def _kind(field: Schema) -> str:
     """The type alone: only the controller writes a status, so its limits are of no use to a user."""
     match field:
         case {"enum": values}:
-            return ", ".join(str(value) or "empty" for value in values)
+            return "enum" if "" in values else ", ".join(map(str, values))  # the phases have a section
         case {"format": "date-time"}:
             return "time"
         case {"type": "array"}:

@@ -24,11 +24,11 @@ class Cause(Model):
     """Cause of an incident: the strongest evidence found."""
 
     reason: Label
-    """Reason, such as ExitCode, Signal, OOMKilled, DeviceLost, NodeLost or Hang."""
+    """Reason, such as ExitCode or NodeLost."""
     member: Label = ""
     """Member at fault; empty if none."""
     incarnation: int = 0
-    """Incarnation of the member's pod."""
+    """Incarnation of its pod."""
     rank: int | None = None
     """Rank of the process."""
     exit_code: int | None = None
@@ -40,22 +40,21 @@ class Cause(Model):
     node: Name | None = None
     """Node of the pod."""
     rule: Label | None = None
-    """Rule that matched: its name or index, such as rules[3]."""
+    """Name or index of the rule that matched, such as rules[3]."""
     action: Action | None = None
-    """Action of that rule, or the default action."""
+    """Action of the rule, or by default."""
     why: Sentence = ""
     """Why the rule matched, or why none did."""
     level: IncidentLevel = IncidentLevel.PROCESS
-    """Minimum level of the restart, by the fault or the rule."""
+    """Minimum level of the restart."""
     message: Sentence = ""
     """What was seen."""
     words: Sentence = ""
-    """What the worker, its framework or its supervisor says of it. Empty if they say nothing."""
+    """What the worker, its framework or its supervisor says of it, if anything."""
     said: Said | None = None
     """The message as a value."""
     printed: Sentence = ""
-    """The last Python exception of the worker's output, or else the last line. Empty if there is none or output is not
-    kept."""
+    """Last Python exception of the worker's output, or else its last line, if output is kept."""
     time: Timestamp
     """Time of the fault."""
     exact: bool = True
@@ -63,10 +62,10 @@ class Cause(Model):
     tied: Annotated[tuple[Label, ...], Field(max_length=8)] = ()
     """Members that ended at the same moment."""
     alike: bool = False
-    """Whether all required members ended in the same way at that moment. Then no pod is suspected."""
+    """Whether all required members ended alike at that moment, so that no pod is suspected."""
     suspect: Label = ""
-    """Member and incarnation, such as worker-3.0, suspected in place of the member at fault because it went on when all
-    others had ended in one way."""
+    """Member and incarnation, such as worker-3.0, suspected instead because it went on when all others had ended in one
+    way."""
 
     def seen(self) -> str:
         """Return the message with the words of the worker, its framework or its supervisor."""
@@ -77,22 +76,22 @@ class PhaseMilliseconds(Model):
     """Durations of the phases. A phase that is not over, or did not occur, is absent."""
 
     detect: int | None = None
-    """Milliseconds from the fault to the first write of the status."""
+    """From the fault to the first write of the status."""
     stop: int | None = None
-    """Milliseconds until the last worker had stopped."""
+    """Until the last worker had stopped."""
     replace: int | None = None
-    """Milliseconds until the last replacement pod was ready."""
+    """Until the last replacement pod was ready."""
     back_off: int | None = None
-    """Milliseconds that the restart waited because earlier restarts made no step."""
+    """Wait because earlier restarts made no step."""
     barrier: int | None = None
-    """Milliseconds until the attempt was written to the status, without checks."""
+    """Until the attempt was written to the status, without checks."""
     check: int | None = None
-    """Milliseconds that checks took."""
+    """Checks."""
     start: int | None = None
-    """Milliseconds until the last worker had started."""
+    """Until the last worker had started."""
     first_step: int | None = None
-    """Milliseconds until every member had completed its first training step. Members that report none within 10 seconds
-    of the first are not counted."""
+    """Until every member had completed its first step, except members that report none within 10 seconds of the
+    first."""
 
 
 What = Literal["Stop", "Replace", "Start", "Launch", "Imports", "Rendezvous", "CheckpointLoad", "FirstStep"]
@@ -104,67 +103,66 @@ class IncidentMember(Model):
     member: Label
     """Name of the member."""
     incarnation: int = 0
-    """Incarnation of the member's pod."""
+    """Incarnation of its pod."""
     node: Name = ""
     """Node of the pod."""
     device: Name | None = None
     """Device at fault, if any."""
     part: Literal["Cause", "Replaced", "Slowest"]
-    """Why the member is listed: it is at fault, it was replaced, or the others waited for it."""
+    """Cause: it is at fault. Replaced: it was replaced. Slowest: the others waited for it."""
     phase: What
-    """Stop: until its last process was gone. Replace: until its new pod was ready. Start: until its worker had started.
-    Launch: until the worker's launcher or shell had started the last rank. Imports: what an executed rank spent on
-    imports. Rendezvous: joining the process group. CheckpointLoad: loading the restore point. FirstStep: until the end
-    of the first training step."""
+    """Stop: its last process ended. Replace: its new pod became ready. Start: its worker started. Launch: the launcher
+    or shell started the last rank. Imports: imports of an executed rank. Rendezvous: joining the process group.
+    CheckpointLoad: loading the restore point. FirstStep: the first step."""
     begin_milliseconds: int = 0
-    """Start of the phase in milliseconds after the start of the incident."""
+    """From the incident's start to the phase's."""
     milliseconds: int = 0
-    """Duration in milliseconds."""
+    """Duration."""
 
 
 class WarmStart(Model):
     """How the processes of an attempt were started, where they can be forked or go on."""
 
     forked: int = 0
-    """Number of forked processes."""
+    """Forked processes."""
     executed: int = 0
-    """Number of processes executed instead."""
+    """Processes executed instead."""
     member: Label = ""
-    """Member with executed processes; empty if none."""
+    """Member with executed processes, if any."""
     obstacle: Sentence = ""
     """Why they were executed."""
     template_bytes: int = 0
-    """Memory of the largest template in bytes, before forks."""
+    """Memory of the largest template, before forks."""
     went_on: int = 0
-    """Number of parked processes that went on."""
+    """Parked processes that went on."""
 
 
 class KeptSignal(Model):
     """Members whose workers ended only by SIGKILL, after the stop grace period."""
 
     member: Label
-    """The member that took longest."""
+    """The slowest member."""
     members: int = 1
-    """Number of these members."""
+    """Number of such members."""
     milliseconds: int = 0
-    """Milliseconds from the start of its stop to SIGKILL."""
+    """From the start of its stop to SIGKILL."""
 
 
 class Stacks(Model):
     """Stacks of the processes of a hung member, before their stop."""
 
     member: Label
-    """Name of the member."""
+    """The member."""
     text: Lines = ""
-    """For each process its Python stacks, innermost frame first, and what each thread waits for in the kernel, as far
-    as its supervisor may look."""
+    """Python stacks of each process, innermost frame first, and what its threads wait for in the kernel, where
+    readable."""
 
 
 class Output(Model):
     """The last output of the worker at fault, without what looks like a secret."""
 
     member: Label
-    """Name of the member."""
+    """The member."""
     text: Lines = ""
     """At most 10 lines and 1,000 bytes."""
 
@@ -173,13 +171,13 @@ class CheckFailure(Model):
     """A member that did not pass a check."""
 
     member: Label
-    """Name of the member."""
+    """The member."""
     incarnation: int = 0
     """Incarnation of its pod."""
     node: Name = ""
     """Node of the pod."""
     detail: Sentence = ""
-    """How the check ended there, and the last line that it printed."""
+    """How the check ended, and its last line of output."""
 
 
 class CheckResult(Model):
@@ -188,22 +186,22 @@ class CheckResult(Model):
     name: Label
     """Name of the check."""
     result: Literal["Passed", "Failed", "Undecided", "CheckFaulty"]
-    """Failed: members are to blame. Undecided: which member is to blame could not be told. CheckFaulty: so many failed
-    that the check itself, or what they share, is to blame."""
+    """Failed: members are to blame. Undecided: it is unknown which. CheckFaulty: the check itself, or what members
+    share, is to blame."""
     members: int = 0
-    """Number of members that were checked."""
+    """Members that were checked."""
     failures: int = 0
-    """Number of members that did not pass."""
+    """Members that did not pass."""
     failed: Annotated[tuple[CheckFailure, ...], Field(max_length=3)] = ()
     """The first of them."""
     nodes: Annotated[tuple[Label, ...], Field(max_length=3)] = ()
-    """Nodes on which members of a check of scope Member passed, when it is NewPod or Suspect, at most 3."""
+    """Up to 3 nodes on which members passed a check of scope Member with when NewPod or Suspect."""
     note: Sentence = ""
-    """Why the check could not tell, if a member said so."""
+    """Why a check could not tell, if a member said so."""
     time: Timestamp
     """Start of the check."""
     milliseconds: int = 0
-    """Duration of the check."""
+    """Duration."""
 
 
 class Incident(Model):
@@ -218,36 +216,36 @@ class Incident(Model):
     level: IncidentLevel = IncidentLevel.PROCESS
     """What the restart replaced."""
     charged: bool = False
-    """Whether the incident was charged to the budget."""
+    """Whether the budget was charged."""
     settled: bool = False
-    """Whether cause, level and charge are decided. Stronger evidence may still correct them for some seconds."""
+    """Whether cause, level and charge are decided. Stronger evidence may correct them for some seconds."""
     settled_time: Timestamp | None = None
     """Time of that decision."""
     outcome: Literal["Open", "Restarted", "Failed", "Held", "Succeeded", "Suspended"] = "Open"
-    """Result of the incident. Open: it is not over."""
+    """Result. Open: the incident is not over."""
     back_off_time: Timestamp | None = None
-    """Time until which the restart waits by choice: because earlier restarts made no step, or for other disruptions. A
-    restart by hand ends the wait."""
+    """Until when the restart waits, because earlier restarts made no step or for further disruptions, unless restarted
+    by hand."""
     planned: bool = False
     """Whether the stop was planned, with the longer grace period."""
     milliseconds: PhaseMilliseconds = Field(default_factory=PhaseMilliseconds)
     """Durations of the phases."""
     warm_start: WarmStart | None = None
-    """How the processes were started. Absent if unknown, or if commands can only be executed."""
+    """How processes were started. Absent if unknown, or if they are only executed."""
     kept_signal: KeptSignal | None = None
-    """Workers that did not end on SIGTERM; absent if all did."""
+    """Workers that did not end on SIGTERM, if any."""
     stacks: Stacks | None = None
     """Stacks of the member at fault after a hang. The newest two are kept."""
     output: Output | None = None
-    """Last output of the worker at fault, if a process or container ended. The newest two are kept."""
+    """Last output of the worker at fault. The newest two are kept."""
     checks: Annotated[tuple[CheckResult, ...], Field(max_length=8)] = ()
-    """Checks before the attempt, the newest 8."""
+    """The newest 8 checks before the attempt."""
     restored_step: int | None = None
     """Step that the next attempt restored; absent for the beginning."""
     lost_steps: int | None = None
-    """Number of steps to repeat; absent if progress is unknown or there is no tier."""
+    """Steps to repeat; absent if progress is unknown or there is no tier."""
     lost_steps_at_most: int | None = None
-    """Upper limit if the framework reports only some steps; absent if lostSteps is exact."""
+    """Upper limit, where the framework reports only some steps."""
     lost_seconds: float | None = None
     """Seconds of training of these steps; absent if unknown."""
     members: Annotated[tuple[IncidentMember, ...], Field(max_length=11)] = ()
@@ -255,7 +253,7 @@ class Incident(Model):
     trace_id: Label = Field("", alias="traceID")
     """ID of the incident's trace."""
     linked_trace_id: Label = Field("", alias="linkedTraceID")
-    """ID of the previous trace, if this incident followed at once; otherwise empty."""
+    """ID of the previous trace, if this incident followed at once."""
 
 
 class LedgerEntry(Model):

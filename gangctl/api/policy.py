@@ -13,17 +13,17 @@ from gangctl.api.names import SIGNALS
 
 
 class AllRoles(Model):
-    """Every process of every role has exited with 0."""
+    """All processes have exited with 0."""
 
     type: Literal["AllRoles"] = "AllRoles"
 
 
 class Roles(Model):
-    """Every process of the roles in `roles` has exited with 0; the other roles are then stopped."""
+    """All processes of `roles` have exited with 0; the other roles are then stopped."""
 
     type: Literal["Roles"]
     roles: Annotated[tuple[RoleName, ...], Field(min_length=1, max_length=8)]
-    """Names of the roles that must succeed."""
+    """Roles that must succeed."""
 
 
 class NeverSucceeds(Model):
@@ -105,14 +105,14 @@ class OnExitCodes(Model):
     )
 
     container_name: Annotated[str, Field(min_length=1, max_length=63)] | None = None
-    """Name of the container, which must be the worker container. If absent, the worker container."""
+    """Container. Only the worker container can match. If absent, the worker container."""
     operator: Literal["In", "NotIn"]
-    """In: the exit code is one of the values. NotIn: it is none of them."""
+    """In: the exit code is one of the values. NotIn: it isn't."""
     values: Annotated[
         tuple[Annotated[int, Field(ge=0, le=255)], ...],
         Field(min_length=1, max_length=255, json_schema_extra={"x-kubernetes-list-type": "set"}),
     ]
-    """Exit codes, sorted and without duplicates. 0 is not allowed with In."""
+    """Exit codes."""
 
 
 class OnPodCondition(Model):
@@ -130,11 +130,10 @@ class OnDeviceHealth(Model):
     resource_names: Annotated[
         tuple[Annotated[str, Field(min_length=1, max_length=316)], ...], Field(max_length=16)
     ] = ()
-    """Resources to consider, such as nvidia.com/gpu, or claim:NAME/REQUEST (claim:NAME without a request) for devices
-    of a resource claim. If empty, all."""
+    """Resources such as nvidia.com/gpu, or claim:NAME/REQUEST (claim:NAME without a request) for devices of a resource
+    claim. If empty, all."""
     health: Annotated[tuple[Literal["Unhealthy", "Unknown"], ...], Field(min_length=1, max_length=2)] = ("Unhealthy",)
-    """Health values that match. Unknown means that the device plugin or the DRA driver does not respond or reports no
-    health."""
+    """Health that matches. Unknown: the device plugin or DRA driver does not respond or reports no health."""
 
 
 MAX_LOG_RULES: Final = 8
@@ -162,8 +161,8 @@ class OnLog(Model):
     )
 
     pattern: Annotated[str, Field(min_length=1, max_length=256)]
-    """Python regular expression, searched in the first 4096 bytes of each line of standard output and standard error of
-    the pod's processes. A carriage return also ends a line."""
+    """Python regular expression, searched in the first 4096 bytes of each line of the pod's standard output and
+    standard error. A carriage return also ends a line."""
 
 
 _MATCHERS = "a rule needs at least one of onExitCodes, onSignals, onPodConditions, onDeviceHealth, onReasons, onLog"
@@ -174,7 +173,7 @@ class Rule(Model):
 
     constraints = (
         Constraint(
-            f"{_MATCHERS}: without a matcher, it would never match",
+            f"{_MATCHERS}, because it would never match without",
             lambda rule: bool(
                 rule.on_exit_codes
                 or rule.on_signals
@@ -190,7 +189,7 @@ class Rule(Model):
     )
 
     name: RuleName | None = None
-    """Name of the rule in incidents, events and spans. If absent, its index, such as rules[3]."""
+    """Name in incidents, events and spans. If absent, the rule's index, such as rules[3]."""
     action: Annotated[
         Action,
         Refused(
@@ -200,28 +199,28 @@ class Rule(Model):
             }
         ),
     ]
-    """FailJob: the gang fails. Ignore: the gang recovers, not charged to the budget. Count: the gang recovers, charged
-    to the budget."""
+    """FailJob: the gang fails. Ignore: it recovers, and the budget isn't charged. Count: it recovers, and the budget is
+    charged."""
     level: RuleLevel = RuleLevel.PROCESS
-    """Minimum level of the restart. Process: all workers restart in their pods. Pod: the pod of the member at fault is
-    also replaced. Gang: all pods are replaced. Repeated faults raise the level."""
+    """Minimum level of the restart; repeated faults raise it. Process: workers restart in their pods. Pod: the pod of
+    the member at fault is also replaced. Gang: all pods are replaced."""
     roles: Annotated[tuple[RoleName, ...], Field(max_length=8)] = ()
-    """Roles that the rule applies to. If empty, all roles."""
+    """Roles that the rule applies to. If empty, all."""
     on_exit_codes: OnExitCodes | None = None
-    """Matches the exit code of a worker process, as in a Job. 128+n also matches the end by signal n."""
+    """Matches the exit code of a worker process, as in a Job. 128+n also matches an end by signal n."""
     on_signals: Annotated[tuple[SignalName, ...], Field(max_length=31)] = ()
-    """Matches the signal that ended a worker process. Signals that gangctl sent never match."""
+    """Matches the signal that ended a worker process, unless gangctl sent it."""
     on_pod_conditions: Annotated[tuple[OnPodCondition, ...], Field(max_length=20)] = ()
-    """Matches a condition of the pod of the member at fault, as in a Job."""
+    """Matches a condition of the pod at fault, as in a Job."""
     on_device_health: OnDeviceHealth | None = None
-    """Matches the health of a device of the pod of the member at fault."""
+    """Matches the health of a device of the pod at fault."""
     on_reasons: Annotated[tuple[OnReason, ...], Field(max_length=16)] = ()
-    """Matches the reason of a fault other than an exit code or a signal. DeviceDegraded makes a slow rank a fault: its
-    pod is replaced once, after a last checkpoint."""
+    """Matches the reason of a fault that is neither an exit code nor a signal. DeviceDegraded is a fault only for such
+    a rule: the slow rank's pod is replaced once, after a last checkpoint."""
     on_log: OnLog | None = None
-    """Matches the end of a worker process if a line of its pod's output in this attempt matches a pattern. Sets
-    PYTHONUNBUFFERED=1 unless the worker sets it, and restarts processes even if they use gangclient.run. A change
-    applies from the next attempt."""
+    """Matches the end of a worker process if a line of its pod's output in this attempt matches. Sets
+    PYTHONUNBUFFERED=1 unless the worker sets it; gangclient.run then keeps no process. A change applies from the next
+    attempt."""
 
 
 class PodFailurePolicy(Model):
@@ -246,5 +245,5 @@ class PodFailurePolicy(Model):
     )
 
     rules: Annotated[tuple[Rule, ...], Field(max_length=20)] = ()
-    """The first rule that matches decides. If none matches, the action is Count, except for disruptions, which are not
-    charged. The rules of a Job can be used."""
+    """The first rule whose matchers all match decides. If none does, the default for the reason applies (`gangctl
+    classify --explain-defaults`). The rules of a Job can be used."""

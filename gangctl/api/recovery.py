@@ -16,9 +16,9 @@ class Windowed(Model):
 
     type: Literal["Windowed"] = "Windowed"
     max_restarts: Annotated[int, Field(ge=0, le=200)] = 10
-    """Maximum number of charged restarts within the window. If 0, the first charged fault ends the gang."""
+    """Charged restarts within the window. If 0, the first charged fault ends the gang."""
     window_seconds: PositiveSeconds = 3600
-    """Length of the sliding window in seconds. It must be longer than maxRestarts attempts that fail at once."""
+    """Length of the sliding window in seconds. Must exceed maxRestarts attempts that fail at once."""
 
 
 class Unlimited(Model):
@@ -64,30 +64,27 @@ class CheckSpec(Model):
     )
 
     name: RuleName
-    """Name of the check, unique in the gang. The check has it in GANG_CHECK."""
+    """Name, unique in the gang. The check gets it in GANG_CHECK."""
     when: Literal["Start", "NewPod", "Fault", "Suspect"]
     """Start: before the first attempt after a start or a resume. NewPod: in pods that have run no worker. Fault: after
-    a fault that names no culprit, such as a hang, a signal, or ends of several members at once. Suspect: after any
-    fault, on the node that it or an earlier one counts against. Attempts to which this does not apply are not
-    delayed."""
+    a fault that names no culprit, such as a hang. Suspect: after any fault, on a node that it or an earlier fault
+    counts against."""
     scope: Literal["Member", "Pair", "Gang"] = "Member"
-    """Member: each member by itself. Pair: two members on different nodes; if a pair fails, its members get other
-    partners. Gang: all members together."""
+    """Member: each member by itself. Pair: two members on different nodes. Gang: all together."""
     command: Annotated[tuple[Annotated[str, Field(max_length=32_768)], ...], Field(max_length=64)] = ()
-    """Command of the check, with the environment, user and working directory of a worker. GANG_CHECK_RANK,
-    GANG_CHECK_SIZE, GANG_CHECK_HOST and GANG_CHECK_PORT name the rank, the number of members that are checked together,
-    and the address of their rank 0. Exit code 0: passed. 3: cannot be told here, which counts as passed. Any other end:
-    failed. The last line of standard output is the detail."""
+    """Command, with a worker's environment, user and working directory. GANG_CHECK_RANK, GANG_CHECK_SIZE,
+    GANG_CHECK_HOST and GANG_CHECK_PORT have its rank, the number of members that are checked together, and the address
+    of rank 0. Exit code 0: passed. 3: cannot tell, which counts as passed. Any other end: failed. The last line of
+    output is the detail."""
     builtin: BuiltinCheck | None = None
-    """Check that gangctl brings along. If absent, command is run."""
+    """Check of gangctl. If absent, command is run."""
     args: Annotated[tuple[Annotated[str, Field(max_length=1024)], ...], Field(max_length=16)] = ()
-    """Arguments of the builtin check."""
+    """Arguments of the builtin."""
     timeout_seconds: Annotated[int, Field(ge=1, le=3600)] = 60
-    """Seconds after which the check has failed and is killed, with everything that it started."""
+    """Seconds after which the check is killed and has failed."""
     on_failure: Literal["Replace", "Note", "Hold"] = "Replace"
-    """What follows if members fail. Replace: their pods are replaced on other nodes, in the same restart. Note: the
-    gang goes on. Hold: the gang is held. If more than a quarter of the nodes fail, at least two, the check itself
-    counts as faulty: no pod is replaced, and only Hold holds the gang."""
+    """Replace: members that fail get pods on other nodes, in the same restart. Note: the gang goes on. Hold: the gang
+    is held. If the check itself counts as faulty, no pod is replaced, and only Hold holds the gang."""
 
 
 class Recovery(Model):
@@ -109,71 +106,64 @@ class Recovery(Model):
     )
 
     budget: Budget = Field(default_factory=Windowed)
-    """How many charged restarts the gang may have. Disruptions, faults that a rule ignores and requested restarts are
-    not charged."""
+    """How many charged restarts the gang may have."""
     evidence_window_seconds: Annotated[int, Field(ge=0, le=300)] = 5
-    """Seconds that FailJob waits for stronger evidence, such as a lost device, after the other workers are stopped."""
+    """Seconds after a fault before it can end or hold the gang, for stronger evidence such as a lost device."""
     stop_grace_period_seconds: Seconds = 3
     """Seconds from SIGTERM to SIGKILL of a worker's process tree after a fault."""
     planned_stop_grace_period_seconds: Seconds = 120
-    """Seconds from SIGTERM to SIGKILL for stops without a failure (suspend, drain, preemption notice), for a last
+    """Seconds from SIGTERM to SIGKILL for stops without a failure (suspend, drain, preemption), for a last
     checkpoint."""
     coalesce_seconds: Annotated[int, Field(ge=0, le=600)] = 0
-    """Seconds that a gang waits after a disruption before it starts again, so that further drains in this time cost no
-    further restart. A restart by hand ends the wait."""
+    """Seconds that a gang waits after a disruption, so that further drains join its restart. A restart by hand ends the
+    wait."""
     barrier_timeout_seconds: PositiveSeconds = 600
-    """Seconds that the gang waits for all members to be ready, while every required pod is scheduled and started, after
-    grace periods and waits by choice. The first timeout replaces the missing members, the second the whole gang; after
-    the third, onExhausted applies."""
+    """Seconds that the gang waits for members, after their pods have started and grace periods and waits by choice are
+    over. The first timeout replaces the missing members, the second all; after the third, onExhausted applies."""
     pod_start_timeout_seconds: PositiveSeconds = 1800
-    """Seconds from the scheduling of a pod to the first message of its supervisor after which the pod is replaced. The
-    same applies if its containers have ended and have not started this long after a restart."""
+    """Seconds from a pod's scheduling to its supervisor's first message, or from a restart to the start of its ended
+    containers, after which the pod is replaced."""
     scheduling_timeout_seconds: PositiveSeconds | None = None
-    """Seconds that the gang may wait for its pods to be scheduled, before onExhausted applies. If absent, there is no
-    limit."""
+    """Seconds that pods may wait to be scheduled, before onExhausted applies. If absent, there is no limit."""
     replacement_timeout_seconds: PositiveSeconds = 1800
-    """Seconds that a replacement pod may take while the other pods keep their devices, before onReplacementTimeout
-    applies."""
+    """Seconds that a replacement pod may take, before onReplacementTimeout applies."""
     on_replacement_timeout: Literal["Hold", "Suspend", "Fail"] = "Hold"
     """Hold: all pods stay for inspection. Suspend: the pods are deleted. Fail: the gang fails."""
     shrink_after_seconds: Seconds = 300
-    """Seconds that an attempt waits for the replacement of a lost member before it starts with fewer members. For roles
-    with minReplicas."""
+    """Seconds that an attempt waits for the replacement of a lost member before it starts with fewer (minReplicas)."""
     grow_after_seconds: PositiveSeconds = 600
-    """Seconds after a change of size before the gang is stopped to start with more members. It doubles with each such
-    stop within an hour. The stop follows a checkpoint of the newest step; if none comes for as long again, of any step
-    of the attempt. For roles with minReplicas."""
+    """Seconds after a change of size before the gang stops, after a checkpoint, to start with more members. Doubles
+    with each such stop within an hour."""
     lost_pod_grace_seconds: Seconds = 30
-    """Seconds after the end of its grace period after which the pod of a lost node counts as dead and workers can
-    start."""
+    """Seconds from the end of its grace period until the pod of a lost node counts as dead."""
     isolation_timeout_seconds: Annotated[int, Field(ge=10, le=YEAR)] | None = None
-    """Seconds without a connection to the controller after which a sidecar stops its worker (strict fencing). If
-    absent, workers train on without a controller."""
+    """Seconds without the controller after which a supervisor stops its worker (strict fencing). If absent, workers
+    train on."""
     orphan_timeout_seconds: Annotated[int, Field(ge=5, le=YEAR)] = 600
-    """Seconds without a connection to the controller after which a supervisor that runs no worker exits."""
+    """Seconds without the controller after which a supervisor without a worker exits."""
     replace_after: Annotated[int, Field(ge=1, le=100)] = 2
-    """Number of faults of a member within the budget's window after which its pod is replaced."""
+    """Faults of a member within the budget's window after which its pod is replaced."""
     avoid_node_seconds: Seconds = 3600
-    """Seconds that a replacement pod avoids the node of the old pod: strictly if the node was at fault, otherwise by
+    """Seconds that a replacement pod avoids the old pod's node: strictly if the node was at fault, otherwise by
     preference."""
     pod_disruption_budget: Literal["OnePod", "None"] = "OnePod"
     """OnePod: gangctl creates a PodDisruptionBudget, so a drain evicts one pod at a time. None: gangctl creates none;
-    delete an existing one yourself."""
+    delete an existing budget yourself."""
     on_exhausted: Literal["Fail", "Hold"] = "Fail"
-    """What happens when the budget is exhausted. Fail: the gang fails. Hold: the pods stay without workers until
-    restartToken changes or holdTimeoutSeconds have passed."""
+    """Applies when the budget is exhausted or no restart helps. Fail: the gang fails. Hold: pods stay without workers
+    until restartToken changes or holdTimeoutSeconds have passed."""
     hold_timeout_seconds: PositiveSeconds | None = None
-    """Seconds that a gang is held before it fails. Needs onExhausted Hold. If absent, there is no limit."""
+    """Seconds that a gang is held before it fails. If absent, there is no limit."""
     checks: Annotated[tuple[CheckSpec, ...], Field(max_length=8)] = ()
-    """Checks that members must pass before an attempt starts, one after the other. Parked processes and templates keep
-    their memory meanwhile."""
+    """Checks in the worker containers, one after the other, while no worker runs and before an attempt starts. Parked
+    processes and templates keep their memory meanwhile."""
 
 
 # Checkpoints: where they are stored, and when gangctl falls back to an older one.
 
 
 class DirectorySource(Model):
-    """gangctl lists a directory, and the layout identifies complete steps."""
+    """gangctl lists a directory and knows complete steps by the layout."""
 
     constraints = (
         Constraint(
@@ -183,7 +173,7 @@ class DirectorySource(Model):
             ("layout", "pattern"),
         ),
         Constraint(
-            "pattern and complete belong to layout Pattern; the other layouts define their own",
+            "pattern and complete belong to layout Pattern, because the other layouts define their own",
             lambda source: source.layout == "Pattern" or (source.pattern is None and source.complete is None),
             "self.layout == 'Pattern' || (!has(self.pattern) && !has(self.complete))",
             ("layout", "pattern", "complete"),
@@ -192,18 +182,18 @@ class DirectorySource(Model):
 
     type: Literal["Directory"]
     directory: Annotated[str, Field(min_length=1, max_length=1024)]
-    """Path of the directory with the steps, in the worker container."""
+    """Directory of the steps, in the worker container."""
     layout: Literal["TorchDCP", "HuggingFace", "Lightning", "Megatron", "Orbax", "Pattern"]
     """Library that writes the checkpoints, or Pattern."""
     pattern: Annotated[str, Field(pattern=r"^[^/{}]*\{step\}[^/{}]*$", max_length=255)] | None = None
-    """Name of a step's subdirectory or file, such as step-{step}; * is any text. Needs layout Pattern."""
+    """Name of a step's subdirectory or file; * is any text."""
     complete: Annotated[str, Field(min_length=1, max_length=255)] | None = None
-    """Name of the file that the framework writes last into a complete step, such as DONE. If absent, each step is a
-    file that the framework renames when complete. Needs layout Pattern."""
+    """File that the framework writes last into a complete step. If absent, a step is a file that the framework renames
+    when complete."""
 
 
 class ApiSource(Model):
-    """Each rank registers its complete checkpoints through the sidecar's API."""
+    """Each rank registers complete checkpoints with the sidecar's API."""
 
     type: Literal["API"]
 
@@ -228,25 +218,23 @@ class Tier(Model):
     )
 
     name: TierName
-    """Name of the tier, unique in the gang. The framework uses it to register a checkpoint."""
+    """Name, unique in the gang, by which the framework registers checkpoints."""
     scope: Literal["Shared", "Peers", "Member", "Process"]
-    """Shared: every member can read the tier. Member: only the member that wrote the checkpoint; lost with the pod.
-    Peers: as Member, but members keep copies of each other's parts (gangclient.memory). Process: the state of processes
-    that survive a restart, equal on all ranks (gangclient.pytorch.KeptState); one is enough."""
+    """Shared: every member can read it. Member: only the member that wrote the checkpoint, until its pod ends. Peers:
+    as Member, with copies at other members (gangclient.memory). Process: state of processes that survive a restart,
+    equal on all ranks (gangclient.pytorch.KeptState)."""
     source: Annotated[DirectorySource | ApiSource, Field(discriminator="type")]
     """How gangctl finds complete steps."""
     reshardable: bool = False
-    """Whether a gang of any size can load a step that a gang of another size has written, as with
-    torch.distributed.checkpoint, Orbax, DeepSpeed's universal checkpoint or a single file. Roles with minReplicas need
-    it of each Shared tier."""
+    """Whether a gang of any size can load what a gang of another size has written."""
 
 
 class RestoreSpec(Model):
     """Which checkpoints a restart may load."""
 
     trust: Literal["Any", "Verified"] = "Any"
-    """Any: every complete step. Verified: only steps that the framework has verified; the newest 16 are remembered. A
-    requested step needs no verification."""
+    """Any: every complete step. Verified: only steps that the framework has verified. A requested step needs no
+    verification."""
 
 
 class CheckpointSpec(Model):
@@ -260,7 +248,7 @@ class CheckpointSpec(Model):
             ("tiers",),
         ),
         Constraint(
-            "only one tier may have scope Peers, and one scope Process: a rank keeps its parts in one memory",
+            "only one tier may have scope Peers, and one scope Process, because a rank keeps its parts in one memory",
             lambda checkpoint: all(
                 sum(one.scope == scope for one in checkpoint.tiers) <= 1 for scope in ("Peers", "Process")
             ),
@@ -271,14 +259,13 @@ class CheckpointSpec(Model):
     )
 
     fallback_after: Annotated[int, Field(ge=1, le=100)] = 3
-    """Number of consecutive restarts from one restore point without a further step after which the next older step is
-    used. If no rank reports steps, an attempt under 10 minutes without a newer checkpoint counts, and at least two are
-    needed."""
+    """Restarts in a row from one restore point without a further step, after which the next older step is used. If no
+    rank reports steps, attempts under 10 minutes without a newer checkpoint count, at least two."""
     restore: RestoreSpec = Field(default_factory=RestoreSpec)
     """Which checkpoints a restart may load."""
     tiers: Annotated[tuple[Tier, ...], Field(min_length=1, max_length=4)]
-    """Storage tiers. The newest step that every rank can load is used; for the same step, a Member,
-    Peers or Process tier is preferred."""
+    """Storage tiers. A restart uses the newest step that every rank can load, and for the same step rather a Member,
+    Peers or Process tier."""
 
 
 # Progress: how it is measured, and when missing progress counts as a hang.
@@ -292,13 +279,13 @@ def _finds_step(pattern: str) -> bool:
 
 
 class ApiProgress(Model):
-    """Ranks report steps through the sidecar's API."""
+    """Ranks report steps to the sidecar's API."""
 
     type: Literal["API"] = "API"
 
 
 class LogProgress(Model):
-    """A regular expression finds the step in the worker's output."""
+    """A pattern finds steps in the worker's output."""
 
     constraints = (
         Constraint(
@@ -312,9 +299,9 @@ class LogProgress(Model):
 
     type: Literal["Log"]
     pattern: Annotated[str, Field(min_length=1, max_length=1024)]
-    """Python regular expression with a group named step that matches digits, such as step (?P<step>[0-9]+), searched in
-    the first 8192 bytes of each line of standard output and standard error. A carriage return also ends a line. Sets
-    PYTHONUNBUFFERED=1 unless the worker sets it."""
+    """Python regular expression, searched in the first 8192 bytes of each line of standard output and standard error.
+    Its group step matches digits. A carriage return also ends a line. Sets PYTHONUNBUFFERED=1 unless the worker sets
+    it."""
 
 
 class FileProgress(Model):
@@ -322,7 +309,7 @@ class FileProgress(Model):
 
     type: Literal["File"]
     path: Annotated[str, Field(min_length=1, max_length=1024)]
-    """Path in the worker container of a file that a rank touches at each step. Checked once a second."""
+    """File in the worker container that a rank touches at each step."""
 
 
 ProgressSource = Annotated[
@@ -335,8 +322,7 @@ class Adaptive(Model):
     """A deadline that follows the longest time between two steps."""
 
     factor: Annotated[int, Field(ge=2, le=1000)] = 10
-    """The deadline is this many times the longest time between two reported steps, at least 15 seconds and at most
-    timeoutSeconds."""
+    """Multiple of the longest time between two reported steps, at least 15 seconds and at most timeoutSeconds."""
 
 
 class ProgressSpec(Model):
@@ -344,7 +330,7 @@ class ProgressSpec(Model):
 
     constraints = (
         Constraint(
-            "adaptive needs timeoutSeconds, which is in force until enough steps were seen and is never exceeded",
+            "adaptive needs timeoutSeconds, because that is in force until enough steps were seen and never exceeded",
             lambda progress: progress.adaptive is None or progress.timeout_seconds is not None,
             "!has(self.adaptive) || has(self.timeoutSeconds)",
             ("adaptive", "timeoutSeconds"),
@@ -352,22 +338,21 @@ class ProgressSpec(Model):
     )
 
     source: ProgressSource = Field(default_factory=ApiProgress)
-    """Where progress is read from, in addition to the API. A change applies from the next attempt."""
+    """Source of progress, in addition to the API. A change applies from the next attempt."""
     timeout_seconds: PositiveSeconds | None = None
-    """Seconds without progress of any rank, or of a rank left behind by the others, after which the gang counts as
-    hung. Use several times the longest step. If absent, hangs are not detected."""
+    """Seconds without progress of any rank, or of a rank that the others leave behind, after which the gang counts as
+    hung. If absent, hangs are not detected."""
     adaptive: Adaptive | None = None
-    """Shortens timeoutSeconds to a multiple of the longest time between two reported steps, once an attempt has shown 8
-    such times and has passed earlier attempts. Other phases keep their timeouts. If absent, timeoutSeconds applies."""
+    """Shortens timeoutSeconds once an attempt has shown 8 times between steps and has passed earlier attempts. If
+    absent, timeoutSeconds applies."""
     startup_timeout_seconds: PositiveSeconds = 1800
-    """Seconds from the start of a worker to its first step after which the gang counts as hung."""
+    """Seconds from a worker's start to its first step after which the gang counts as hung."""
     checkpoint_timeout_seconds: PositiveSeconds = 1800
     """Seconds without progress in phase Checkpoint after which the gang counts as hung."""
     evaluation_timeout_seconds: PositiveSeconds = 3600
     """Seconds without progress in phase Evaluation after which the gang counts as hung."""
     on_hang: Literal["Observe", "Restart"] = "Observe"
-    """Observe: emit an event, set a condition and count a metric. Restart: treat the hang as a fault with reason
-    Hang."""
+    """Observe: the condition Degraded and an Event report the hang. Restart: it is a fault with reason Hang."""
 
 
 # Requested restarts: which restore point the next attempt starts from.
@@ -384,7 +369,7 @@ class RestartFrom(Model):
             ("type", "step"),
         ),
         Constraint(
-            "types Beginning and Step need restartToken: they count for that token only",
+            "types Beginning and Step need restartToken, because they count for that token only",
             lambda asked: asked.type == "Newest" or bool(asked.restart_token),
             "self.type == 'Newest' || self.restartToken != ''",
             ("type", "restartToken"),
@@ -392,13 +377,12 @@ class RestartFrom(Model):
     )
 
     type: Literal["Newest", "Beginning", "Step"] = "Newest"
-    """Newest: the newest step that every rank can load. Beginning: no checkpoint; existing ones are not used again.
-    Step: the step in `step`; newer ones are not used again."""
+    """Newest: the newest step that every rank can load. Beginning: no checkpoint. Step: `step`. Checkpoints beyond the
+    start are not used until they are written again."""
     step: Annotated[int, Field(ge=0, le=2**53)] | None = None
     """Step to start from. Only with type Step."""
     restart_token: Annotated[str, Field(max_length=253)] = ""
-    """The spec.restartToken that this belongs to. It has no effect on other restarts, so it can stay in the
-    manifest."""
+    """The spec.restartToken that this belongs to. Other restarts ignore it."""
 
 
 class SpecChanges(TypedDict, total=False):

@@ -23,15 +23,15 @@ class Container(Model):
     model_config = ConfigDict(extra="allow")
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$", max_length=63)]
-    """Name of the container, unique in the pod."""
+    """Name, unique in the pod."""
     command: Annotated[tuple[Annotated[str, Field(max_length=32_768)], ...], Field(max_length=256)] = ()
-    """Command to start, required for the worker container. $(VAR) is expanded for each attempt."""
+    """Command, required for the worker container. $(VAR) is expanded for each attempt."""
     liveness_probe: dict[str, Any] | None = None
-    """Kubernetes livenessProbe. Not allowed on the worker container."""
+    """Not allowed on the worker container."""
     startup_probe: dict[str, Any] | None = None
-    """Kubernetes startupProbe. Not allowed on the worker container."""
+    """Not allowed on the worker container."""
     readiness_probe: dict[str, Any] | None = None
-    """Kubernetes readinessProbe. Roles with dependsOn wait for it."""
+    """Roles with dependsOn wait for it."""
 
 
 class PodSpec(Model):
@@ -49,7 +49,7 @@ class PodSpec(Model):
     )
 
     containers: Annotated[tuple[Container, ...], Field(min_length=1, max_length=16)]
-    """Containers of the pod. The first is the worker container, unless workerContainer names another."""
+    """The first is the worker container, unless workerContainer names another."""
     restart_policy: Annotated[
         Literal["Never", "OnFailure"],
         Refused(
@@ -59,18 +59,17 @@ class PodSpec(Model):
             }
         ),
     ] = "Never"
-    """Applies to init containers and to containers beside the worker's, as in a Job. With Never, an init container that
-    fails ends the pod. On nodes without RestartAllContainers, failed containers are always retried. gangctl itself sets
-    what the kubelet does when the worker's container ends."""
+    """For init containers and containers beside the worker's, as in a Job. With Never, a failed init container ends the
+    pod. On nodes without RestartAllContainers, failed containers are always retried."""
 
 
 class Template(Model):
     """A PodTemplateSpec."""
 
     metadata: dict[str, Any] = Field(default_factory=dict)
-    """Labels and annotations of the pods. gangctl adds its own, which start with gangctl.io/."""
+    """Labels and annotations. gangctl adds its own, which start with gangctl.io/."""
     spec: PodSpec
-    """Spec of the pods. gangctl adds its sidecar, and its supervisor before the worker's command."""
+    """Pod spec. gangctl adds its sidecar, and its supervisor before the worker's command."""
     _kept: bytes = PrivateAttr(b"")
     """Compressed JSON of the whole template, where this value has only a part of it; see ``stored.py``."""
 
@@ -109,7 +108,7 @@ class ModulesPreload(Model):
 
     type: Literal["Modules"]
     modules: Annotated[tuple[ModuleName, ...], Field(min_length=1, max_length=64)]
-    """Names of installed Python modules, such as torch or torch.optim."""
+    """Installed Python modules, such as torch or torch.optim."""
 
 
 Preload = Annotated[
@@ -119,17 +118,17 @@ Preload = Annotated[
 
 
 class ExecStart(Model):
-    """The command is executed."""
+    """Each Python is executed."""
 
     type: Literal["Exec"]
 
 
 class ForkStart(Model):
-    """Each Python of the worker is forked from a process that has imported its modules."""
+    """Each Python is forked, if possible, from a template with its imports."""
 
     type: Literal["Fork"] = "Fork"
     preload: Preload = Field(default_factory=AutoPreload)
-    """What the template imports. With Auto, the first start of a pod is forked if its imports are known."""
+    """What the template imports."""
 
 
 Start = Annotated[
@@ -164,20 +163,20 @@ class RoleDependency(Model):
     """A role that another one waits for."""
 
     name: RoleName
-    """Name of the role. It comes before the role that waits in spec.roles."""
+    """Name of the role."""
     status: Annotated[
         Literal["Ready"],
         Refused({"Complete": "the workers of a gang run together; what ends before belongs into a gang of its own"}),
     ] = "Ready"
-    """Ready: each required member of the role runs its worker or has finished, and its pod is ready."""
+    """Ready: each required member runs its worker or has finished, and its pod is ready."""
 
 
 class StepSizes(Model):
-    """Every size from minReplicas on, by a step."""
+    """Every size by a step."""
 
     type: Literal["Step"] = "Step"
     step: Annotated[int, Field(ge=1, le=10_000)] = 1
-    """Number of members from one size to the next, counted from replicas down."""
+    """Difference between two sizes, counted from replicas down."""
 
 
 class ListedSizes(Model):
@@ -185,7 +184,7 @@ class ListedSizes(Model):
 
     type: Literal["List"]
     counts: Annotated[tuple[Annotated[int, Field(ge=1, le=10_000)], ...], Field(min_length=1, max_length=64)]
-    """Numbers of members, such as 8 and 12, between minReplicas and replicas. Both of these are allowed as well."""
+    """Sizes such as 8 and 12. minReplicas and replicas are allowed as well."""
 
 
 Sizes = Annotated[
@@ -195,7 +194,7 @@ Sizes = Annotated[
 
 _IS_WORKER = "c.name == (has(self.workerContainer) ? self.workerContainer : self.template.spec.containers[0].name)"
 _PROBE = (
-    "the worker container must not have a {0}: while the gang gathers, its worker is stopped on purpose, "
+    "the worker container must not have a {0}, because while the gang gathers, its worker is stopped on purpose, "
     "and the {0} would kill the waiting member"
 )
 
@@ -240,7 +239,7 @@ class Role(Model):
             ("processGroup", "launch"),
         ),
         Constraint(
-            "minReplicas must be at most replicas, which is the size that is wanted",
+            "minReplicas must be at most replicas, because that is the size that is wanted",
             lambda role: role.min_replicas is None or role.min_replicas <= role.replicas,
             "!has(self.minReplicas) || self.minReplicas <= self.replicas",
             ("minReplicas", "replicas"),
@@ -248,38 +247,33 @@ class Role(Model):
     )
 
     name: RoleName
-    """Name of the role, unique in the gang and part of the names of members (worker-0) and pods."""
+    """Name, unique in the gang and part of the names of members (worker-0) and pods."""
     replicas: Annotated[int, Field(ge=1, le=10_000)] = 1
-    """Number of required members. All roles together may have at most 10000 members, including spares."""
+    """Number of required members."""
     min_replicas: Annotated[int, Field(ge=1, le=10_000)] | None = None
-    """Least number of members that an attempt may have: the role is elastic. An attempt starts with fewer than replicas
-    if no more are ready recovery.shrinkAfterSeconds after the last one has ended. Needs a checkpoint that any size can
-    load. If absent, an attempt has all replicas."""
+    """Least number of members of an attempt, which starts with fewer than replicas after recovery.shrinkAfterSeconds.
+    If absent, all replicas."""
     sizes: Sizes = Field(default_factory=StepSizes)
-    """Numbers of members that an attempt may have, between minReplicas and replicas. Without minReplicas, no effect."""
+    """Allowed numbers of members between minReplicas and replicas. No effect without minReplicas."""
     spares: Annotated[int, Field(ge=0, le=1_000)] = 0
-    """Number of standby members. The pod of a spare runs; its worker starts only when the spare takes over the rank of
-    a lost pod."""
+    """Number of standby members. The worker of a spare starts only when it takes over the rank of a lost pod."""
     process_group: Annotated[str, Field(pattern=r"^([a-z][a-z0-9]{0,14})?$", max_length=15)] | None = None
-    """Process group of the role, which defines ranks, master and world size. Roles with the same group share one world.
-    If absent, the name of the role. If empty, the role has no ranks."""
+    """Roles with the same value form one world of ranks, with one master. If absent, the name of the role. If empty,
+    the role has no ranks."""
     depends_on: Annotated[tuple[RoleDependency, ...], Field(max_length=8)] = ()
-    """Roles that have to be ready before this one. The pods of all roles are created together; the workers of this role
-    start after theirs, in each attempt. After a restart, a readinessProbe of theirs must have passed again, or have had
-    the time to fail: a short period and a low failureThreshold make that fast."""
+    """Roles whose workers start before this role's, in each attempt. Pods are created together. After a restart, a
+    readinessProbe of theirs must have passed again or have had time to fail; a low failureThreshold makes that fast."""
     processes_per_pod: Annotated[int, Field(ge=1, le=64)] = 1
-    """Number of ranks in each pod, usually its number of devices."""
+    """Number of ranks in each pod, usually of its devices."""
     launch: Launch = Launch.COMMAND
-    """How the command is started. Command: once in each pod; it starts further processes itself. PerProcess:
-    processesPerPod times, each with its own RANK and LOCAL_RANK. Torchrun: once in each pod, with torchrun's PET_
-    variables."""
+    """Command: the command is started once in each pod; it starts further processes itself. PerProcess: processesPerPod
+    times, each with its own RANK and LOCAL_RANK. Torchrun: once in each pod, with torchrun's PET_ variables."""
     start: Start = Field(default_factory=ForkStart)
-    """Fork: fork each Python of the worker from a template that has imported its modules, and execute those that can't
-    be forked. Exec: execute all."""
+    """How the worker's Pythons are started."""
     worker_container: Annotated[str, Field(min_length=1, max_length=63)] | None = None
-    """Name of the container whose command is the worker. If absent, the first container."""
+    """Container whose command is the worker. If absent, the first."""
     template: Template
-    """PodTemplateSpec of the role's pods."""
+    """PodTemplateSpec."""
 
     @property
     def group(self) -> str:

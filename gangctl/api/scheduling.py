@@ -22,10 +22,9 @@ class Placement(Model):
 
     strategy: Literal["Pack", "Spread"]
     mode: Literal["Preferred", "Required"] = "Preferred"
-    """Preferred: the scheduler tries to satisfy the strategy. Required: a pod stays pending until it can be
-    satisfied."""
+    """Preferred: if possible. Required: a pod stays pending until the strategy can be satisfied."""
     topology_key: Annotated[str, Field(min_length=1, max_length=316)] = "kubernetes.io/hostname"
-    """Node label that identifies the topology domain, such as a rack or a zone."""
+    """Node label of the domain, such as a rack."""
 
 
 PlacementPolicy = Annotated[
@@ -40,29 +39,28 @@ class Network(Model):
     base_port: Annotated[int, Field(ge=1024, le=64_000)] = 29_400
     """First port of the range."""
     port_count: Annotated[int, Field(ge=1, le=1024)] = 64
-    """Number of ports in the range. Each attempt uses another free port."""
+    """Number of ports. Each attempt uses another free port."""
 
 
 # Gang scheduling: the scheduler places the pods of a gang together or not at all.
 
 
 class NoGangScheduling(Model):
-    """Each pod is scheduled by itself, or as the template asks another scheduler."""
+    """Each pod by itself, or as the template asks another scheduler."""
 
     type: Literal["None"] = "None"
 
 
 class PodGroupScheduling(Model):
-    """gangctl creates a PodGroup, and no pod gets a node until all required members fit.
+    """gangctl creates a PodGroup: no pod gets a node until all required members fit.
 
-    Needs Kubernetes 1.37 with scheduling.k8s.io/v1beta1 and the feature gate GenericWorkload, or 1.36 with v1alpha2 and
-    also GangScheduling.
+    Needs Kubernetes 1.36 or newer, with feature gates.
     """
 
     type: Literal["PodGroup"]
     topology_key: Annotated[str, Field(max_length=316)] = ""
-    """Node label that identifies a topology domain, such as a rack: all pods of the gang, spares included, run in one
-    domain. Needs the feature gate TopologyAwareWorkloadScheduling."""
+    """Node label of a domain, such as a rack, in which all pods run, spares included. Needs the feature gate
+    TopologyAwareWorkloadScheduling."""
 
 
 GangScheduling = Annotated[
@@ -87,23 +85,21 @@ class ReplicaGroup(Model):
         ),
     )
     name: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$", max_length=63)]
-    """Name of the group: all GangJobs of the namespace with the same value."""
+    """Name of the group: all GangJobs of the namespace with this value."""
     index: Annotated[int, Field(ge=0, le=9_999)] = 0
-    """Number of this gang in the group, from 0. Workers get it as REPLICA_GROUP_ID, if count is set."""
+    """Number of this gang in the group. Workers get it as REPLICA_GROUP_ID."""
     count: Annotated[int, Field(ge=1, le=10_000)] | None = None
-    """Number of gangs in the group when none is down. Workers get it as NUM_REPLICA_GROUPS. If absent, workers are not
-    told about the group."""
+    """Number of gangs when none is down. Workers get it as NUM_REPLICA_GROUPS. If absent, they get neither."""
 
 
 class Rolling(Model):
     """Planned restarts of the gangs of a replicaGroup go in turn, as in the rolling update of a Deployment."""
 
     max_unavailable: Annotated[int, Field(ge=1, le=10_000)] = 1
-    """Number of gangs of the group, including this gang, that may be unavailable when its planned restart begins. Gangs
-    that are unavailable after a fault count."""
+    """Number of the group's gangs, including this gang, that may be unavailable when its planned restart begins. Faults
+    count."""
     min_ready_seconds: Seconds = 40
-    """Seconds after the start of an attempt after which a gang whose required pods are ready counts as available. Must
-    exceed the time that the readinessProbe takes to fail (periodSeconds times failureThreshold, plus
-    timeoutSeconds)."""
+    """Seconds after an attempt's start after which a gang with ready pods is available. Must exceed the
+    readinessProbe's periodSeconds times failureThreshold, plus timeoutSeconds."""
     progress_deadline_seconds: PositiveSeconds = 600
-    """Seconds after which the condition Degraded reports a planned restart that still waits for its group."""
+    """Seconds after which the condition Degraded reports a planned restart that still waits."""

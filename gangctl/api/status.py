@@ -17,7 +17,7 @@ class ConditionType(StrEnum):
     """Each is True, False or Unknown, with a reason from :class:`gangctl.api.reasons.Reason` and a message."""
 
     ACCEPTED = "Accepted"
-    """The cluster admits the gang's pods. If False, the message says why not and what to do."""
+    """The cluster admits the gang's pods."""
     READY = "Ready"
     """Every required member runs its worker."""
     PROGRESSING = "Progressing"
@@ -28,7 +28,7 @@ class ConditionType(StrEnum):
     RESTARTING = "Restarting"
     """A restart is in progress, from the fault until the last worker has started."""
     DEGRADED = "Degraded"
-    """The gang runs but needs attention, for example after an observed hang or an ignored restore point."""
+    """The gang runs but needs attention."""
     FINISHED = "Finished"
     """The gang has ended. Use this condition with `kubectl wait`."""
     SUCCEEDED = "Succeeded"
@@ -142,7 +142,7 @@ class RestorePoint(Model):
     tier: Label
     """Tier of the checkpoint."""
     path: ExactText = ""
-    """Path of the checkpoint in a Shared tier; empty for other tiers."""
+    """Path in a Shared tier; empty for other tiers."""
 
 
 class RejectedStep(Model):
@@ -153,7 +153,7 @@ class RejectedStep(Model):
     step: int
     """The step."""
     marker: ExactText = ""
-    """Identity of the completion marker at the rejection."""
+    """Identity of its completion marker at the rejection."""
 
 
 class RecordedStep(Model):
@@ -183,7 +183,7 @@ class GangPhase(StrEnum):
     NEW = ""
     """No controller has seen the gang yet."""
     SUSPENDED = "Suspended"
-    """The gang has no pods, because it is suspended or a replacement took too long."""
+    """The gang is suspended, or a replacement took too long. It has no pods."""
     PENDING = "Pending"
     """Pods wait to be scheduled."""
     GATHERING = "Gathering"
@@ -227,9 +227,9 @@ class RoleStatus(Model):
     desired: int
     """Number of required members."""
     ready: int = 0
-    """Number of members that are ready for the attempt or run it."""
+    """Members that are ready for the attempt or run it."""
     succeeded: int = 0
-    """Number of members that exited with 0."""
+    """Members that exited with 0."""
 
 
 class Master(Model):
@@ -238,11 +238,11 @@ class Master(Model):
     process_group: Label
     """Name of the process group."""
     address: Name
-    """Address of the pod that has rank 0."""
+    """Address of the pod with rank 0."""
     port: int
-    """Port that was free on this pod when the attempt started."""
+    """Port of the rendezvous on this pod."""
     memory_port: int | None = None
-    """Port through which ranks find each other's memory. Absent without a Peers tier."""
+    """Port by which ranks find each other's memory. Absent without a Peers tier."""
 
 
 class ProgressStatus(Model):
@@ -271,15 +271,15 @@ class Spent(Model):
     """What the gang's time was spent on, in seconds. A gang that never reports a step has no goodput."""
 
     training: float = 0.0
-    """From the first training step of an attempt to its end."""
+    """From an attempt's first step to its end."""
     lost_progress: float = 0.0
-    """The part of training that was repeated."""
+    """Part of training that was repeated."""
     missing_members: float = 0.0
-    """The part of training that the missing members of a smaller gang would have done."""
+    """Part of training that missing members would have done."""
     start_up: float = 0.0
-    """From gathering to the first step, in attempts without an incident before them."""
+    """From gathering to the first step, without an incident before."""
     recovery: float = 0.0
-    """From the fault to the first step, after an incident."""
+    """From a fault to the first step."""
     suspended: float = 0.0
     """Suspended, including the end of the pods."""
     pending: float = 0.0
@@ -296,9 +296,9 @@ class RestartCounts(Model):
     uncounted: int = 0
     """Restarts that were not charged."""
     in_window: int = 0
-    """Charged restarts within the window of the budget."""
+    """Charged restarts within the budget's window."""
     without_step: int = 0
-    """Restarts in a row without a training step, except disruptions. From the second on they wait."""
+    """Restarts in a row without a step, except disruptions. From the second on they wait."""
 
 
 class Replaced(Model):
@@ -363,7 +363,7 @@ class HeldRank(Model):
     """A rank that a spare has taken over."""
 
     place: Label
-    """Member with the rank by default."""
+    """Member that has the rank by default."""
     member: Label
     """Spare that has the rank."""
 
@@ -374,7 +374,7 @@ class RoleSize(Model):
     name: Label
     """Name of the role."""
     members: int
-    """Number of members that the attempt has."""
+    """Members of the attempt."""
 
 
 class Size(Model):
@@ -385,17 +385,17 @@ class Size(Model):
     time: Timestamp = 0.0
     """Time when it started."""
     roles: Annotated[tuple[RoleSize, ...], Field(max_length=8)] = ()
-    """Roles that have fewer members than are wanted. The others have all."""
+    """Roles with fewer members than wanted."""
     reason: Sentence = ""
-    """Why it has this size."""
+    """Why they have fewer."""
     growing_attempt: int = 0
-    """Newest attempt for which the gang was stopped to grow."""
+    """Newest attempt that was stopped to grow."""
     stops: Annotated[tuple[Timestamp, ...], Field(max_length=8)] = ()
-    """Times of such stops within the last hour, and of quota that was asked for to grow and not used."""
+    """Times within the last hour of such stops, and of quota that was not used."""
     asked_time: Timestamp = 0.0
-    """Time when the queue was asked for the quota of more members; 0 if it isn't asked."""
+    """Time when the queue was asked for quota to grow; 0 if it isn't."""
     given_time: Timestamp = 0.0
-    """Time when the queue gave that, for members that have not joined an attempt yet; 0 if there are none."""
+    """Time when it gave quota that no attempt uses yet; 0 if none."""
 
 
 class Checks(Model):
@@ -404,21 +404,21 @@ class Checks(Model):
     attempt: int
     """The attempt."""
     turn: int = 0
-    """Number of the newest turn of a check: a check of pairs may need several."""
+    """Newest turn of a check."""
     check: Label = ""
-    """Name of the check that runs; empty if none does."""
+    """Name of the check that runs, if any."""
     first_turn: int = 0
     """Its first turn."""
     judged_turn: int = 0
-    """Newest turn whose results were acted on. Members with such a result are not checked again."""
+    """Newest turn whose results were acted on."""
     time: Timestamp = 0.0
     """Start of the check."""
     turn_time: Timestamp = 0.0
     """Start of the turn."""
     sessions: Label = ""
-    """Hash of the supervisors' sessions that take part. Another session has no results, so the check begins again."""
+    """Hash of the supervisors' sessions. Others begin the check again."""
     results: Annotated[tuple[CheckResult, ...], Field(max_length=8)] = ()
-    """Results of the checks that are over, the newest 8, newest last."""
+    """The newest 8 results, newest last."""
 
 
 REVISION: Final = 1
@@ -430,7 +430,7 @@ class Status(Model):
     """Observed state of a gang. Only the controller writes it."""
 
     readable_from: int = 1
-    """Revision that a controller must know to act on this gang."""
+    """Revision that a controller must know to act on the gang."""
     observed_generation: int = 0
     """Generation that the controller last acted on."""
     phase: GangPhase = GangPhase.NEW
@@ -442,9 +442,9 @@ class Status(Model):
     said: Said | None = None
     """The message as a value."""
     warning: Said | None = None
-    """Message of the condition Degraded as a value; absent if it is not True."""
+    """Message of Degraded as a value, while it is True."""
     refusal: Said | None = None
-    """Message of the condition Accepted as a value; absent if it is not False."""
+    """Message of Accepted as a value, while it is False."""
     conditions: Annotated[tuple[Condition, ...], Field(max_length=16)] = ()
     """The conditions listed below."""
     attempt: int = 0
@@ -452,94 +452,92 @@ class Status(Model):
     started_attempt: int = 0
     """Newest attempt that was started; 0 if none."""
     resumed_attempt: int = 0
-    """First attempt after the gang was last resumed; 0 if it never was. Members that finished earlier do not count."""
+    """First attempt since the gang was resumed; 0 if it never was."""
     attempt_generation: int = 0
-    """Generation whose roles and templates this attempt runs."""
+    """Generation whose roles this attempt runs."""
     start_time: Timestamp | None = None
     """Time when the gang last became active."""
     completion_time: Timestamp | None = None
     """Time when the gang ended."""
     ready: Label = ""
-    """Number of ready or running members, and of required members, such as 7/8."""
+    """Ready or running members of the required members, such as 7/8."""
     roles: Annotated[tuple[RoleStatus, ...], Field(max_length=8)] = ()
-    """Member counts of each role."""
+    """Member counts of the roles."""
     restore_point: RestorePoint | None = None
     """Checkpoint that every rank of the attempt loads; absent for the beginning."""
     masters: Annotated[tuple[Master, ...], Field(max_length=8)] = ()
-    """Address of rank 0 of each process group."""
+    """Address of rank 0 of each process group, fixed for the attempt."""
     hosts: Annotated[tuple[Name, ...], Field(max_length=512)] = ()
-    """Addresses of the members in the order of roles and indexes, for host files. Empty above 512 required members."""
+    """Addresses of members in the order of roles and indexes. Empty above 512 required members."""
     progress: ProgressStatus | None = None
     """Highest step that a rank has reported in this attempt."""
     first_step: FirstStep | None = None
-    """First reported training step of the newest attempt that has any."""
+    """First reported step of the newest attempt with any."""
     step_gaps: StepGaps | None = None
-    """Times between two reported steps. Absent without spec.progress.adaptive."""
+    """Times between reported steps, for spec.progress.adaptive."""
     spent: Spent = Field(default_factory=Spent)
-    """What the time until accountedTime was spent on, in seconds."""
+    """Seconds until accountedTime by what they were spent on."""
     accounted_time: Timestamp = 0.0
-    """Time until which spent is computed."""
+    """End of the time that spent counts."""
     restarts: RestartCounts = Field(default_factory=RestartCounts)
-    """Restart counts."""
+    """Counts of restarts."""
     incidents: Annotated[tuple[Incident, ...], Field(max_length=10)] = ()
     """The last 10 incidents, newest first."""
     ledger: Annotated[tuple[LedgerEntry, ...], Field(max_length=1000)] = ()
-    """Settled incidents that the budget and the ladder count."""
+    """Settled incidents for the budget and the ladder."""
     base_incarnation: int = 0
-    """Incarnation of every pod that is not in replaced."""
+    """Incarnation of pods that are not in replaced."""
     given_back: bool = False
     """Whether the gang is suspended because a replacement took too long. A new restartToken, or suspend set to true and
-    back to false, continues it."""
+    back, continues it."""
     observed_restart_token: Annotated[str, Field(max_length=253)] = ""
     """Last restartToken that was acted on."""
     restart_wait_time: Timestamp | None = None
-    """Time since which a restart waits for its group (`spec.rolling`); absent if none waits."""
+    """Time since which a restart waits for its group (`spec.rolling`)."""
     restart_from_tokens: Annotated[tuple[Annotated[str, Field(max_length=253)], ...], Field(max_length=16)] = ()
     """Restart tokens whose restartFrom was used, newest last."""
     restart_from: RequestedStep | None = None
-    """Requested restore point of the coming attempt; absent for the newest step."""
+    """Requested restore point of the coming attempt; absent for the newest."""
     roles_hash: Label = ""
-    """Hash of the roles that the pods were made from."""
+    """Hash of the roles that the pods have."""
     rejected_steps: Annotated[tuple[RejectedStep, ...], Field(max_length=1000)] = ()
-    """Checkpoint steps that cannot be used."""
+    """Steps of Shared tiers that are ignored until their completion marker changes."""
     corrupt_since: int | None = None
-    """First step whose checkpoints the coming attempt does not restore, because the framework reported corruption.
-    Absent once that attempt has started; rejectedSteps then has them."""
+    """First step that the coming attempt does not restore because of corruption."""
     recorded_steps: Annotated[tuple[RecordedStep, ...], Field(max_length=16)] = ()
     """Newest steps of Shared API tiers that every rank has registered."""
     completed_step: RecordedStep | None = None
-    """Newest step since the restore point that every rank has registered in an API tier, whether or not it can still be
-    loaded. A gang with such a step or a restore point does not start from the beginning by itself."""
+    """Newest step since the restore point that every rank has registered in an API tier."""
     verified_steps: Annotated[tuple[VerifiedStep, ...], Field(max_length=16)] = ()
-    """Newest steps that the framework has verified, newest first."""
+    """Steps that the framework has verified, newest first."""
     lineage: Annotated[tuple[LineageEntry, ...], Field(max_length=32)] = ()
-    """Attempts that went back to a step. Later steps of earlier attempts no longer count."""
+    """Attempts that went back to a step."""
     replaced: Annotated[tuple[Replaced, ...], Field(max_length=1000)] = ()
-    """Members whose incarnation or nodes to avoid differ from the default."""
+    """Members with another incarnation, or with nodes to avoid."""
     recreated: Recreated | None = None
-    """The last replacement of all pods at once; absent after a start or a resume."""
+    """Last replacement of all pods at once, since the start or resume."""
     awaited: Annotated[tuple[Awaited, ...], Field(max_length=1000)] = ()
     """Pods of earlier incarnations that may still run a worker."""
     awaited_all: AwaitedAll | None = None
-    """Summary of awaited pods, if there are too many to list."""
+    """Summary of awaited pods that are too many to list."""
     fencing: Fencing | None = None
-    """What supervisors are told to do without a controller. If absent, no silent member counts as stopped."""
+    """What supervisors do without a controller. If absent, no silent member counts as stopped."""
     checks: Checks | None = None
-    """Checks before the newest attempt that had any."""
+    """Newest checks before an attempt."""
     size: Size | None = None
-    """Size of the newest attempt; absent while it had all members since the gang was last resumed."""
+    """Size of the newest attempt; absent while the gang has had all members."""
     ranks: Annotated[tuple[HeldRank, ...], Field(max_length=10_000)] = ()
     """Ranks that spares have taken over."""
     started_roles: StartedRoles | None = None
-    """Roles that waited for others (`roles[].dependsOn`) and do so no more."""
+    """Roles with dependsOn whose workers may start."""
     finished: Finished | None = None
-    """Members that finished in the newest started attempt, written within a second."""
+    """Members that finished in the newest started attempt."""
     barrier_timeouts: int = 0
-    """Number of barrier deadlines that passed in this attempt."""
+    """Barrier deadlines that passed in this attempt."""
     deadline_time: Timestamp | None = None
-    """Earliest start of the next barrier deadline, set when the last one passed."""
+    """Earliest start of the next barrier deadline."""
     observed_time: Timestamp = 0.0
-    """Time of the last update of progress, ready and the last incident's timings."""
+    """Last update of progress, ready and the last incident's timings."""
 
     def condition(self, kind: ConditionType) -> Condition | None:
         """Return the condition of this type; None if it isn't stored."""
