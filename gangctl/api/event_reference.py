@@ -26,20 +26,20 @@ kubectl get events.events.k8s.io --field-selector regarding.kind=GangJob,type=Wa
 ```
 
 An Event follows the status with the same message; only `{Reason.UNREADABLE}` and `{Reason.ACTION_FAILS}` are in no
-status. Events are for people; programs read conditions. The controller tries for about ten seconds (a minute if the
-API server does not answer), then drops the Event and logs it.
+status. Events are for people; programs read conditions. If the API server takes none for ten seconds (a minute if it
+does not answer), the controller drops the Event and logs it.
 
 - `regarding` is the GangJob, or the pod for `{Reason.DEVICE_GUARD_EVICTED}` and `{Reason.DEVICE_GUARD_REFUSED}`.
   `related` is the pod that the Event is about, if any.
 - `reason` and `type` are stable, so you can alert on them. `action` is what the controller does.
-- `note` is the message: one line of at most 1024 bytes, with control characters escaped, as in `\\x1b`. For an
-  incident it ends with ` (trace ID)`, and the annotation `{ANNOTATION_TRACE_ID}` has the ID.
+- `note` is the message: one line of at most 1024 bytes. For an incident it ends with ` (trace ID)`, and the
+  annotation `{ANNOTATION_TRACE_ID}` has the ID.
 
 **Repeats are counted.** Events with the same type, reason, note and pod are one Event with a `series` while the API
 server keeps it, by default an hour. Each incident has its own Events.
 
 **Bursts are limited.** A gang may emit 25 Events with the same reason at once, then one every five minutes. The next
-Event with this reason says how many were dropped.
+Event says how many were dropped.
 
 With `gangctl run`, Events are appended to `events.jsonl` in the gang's folder, without series and limits.
 """

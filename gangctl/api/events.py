@@ -26,59 +26,55 @@ class Told:
 
 
 _NOTHING: Final = "Nothing."
-_LOOK: Final = "Check the cause with `gangctl status`; `gangctl trace` shows where the time went."
+_LOOK: Final = "`gangctl status` shows the cause, `gangctl trace` where the time went."
 
 EVENTS: Final[Mapping[Reason, Told]] = MappingProxyType(
     {
         Reason.SUBMITTED: Told("CreatePods", _NOTHING),
         Reason.TEMPLATE_REFUSED: Told(
             "RefusePods",
-            "Correct the template or the quota; roles can be changed while the gang is suspended.",
+            "Correct the quota, or suspend the gang and correct the template.",
             is_warning=True,
         ),
         Reason.TEMPLATE_ACCEPTED: Told("AcceptPods", _NOTHING),
-        Reason.PENDING: Told("AwaitPods", "Nothing. If it lasts, check the scheduler's events of the pods."),
-        Reason.GATHERING: Told("AwaitMembers", "Nothing. If it lasts, check the members that the note names."),
+        Reason.PENDING: Told("AwaitPods", "Nothing. If it lasts, check the pods' events."),
+        Reason.GATHERING: Told("AwaitMembers", "Nothing. If it lasts, check the members in the note."),
         Reason.RUNNING: Told("StartWorkers", _NOTHING),
         Reason.RESTARTING: Told("StopWorkers", _LOOK, is_warning=True),
         Reason.RESTART_BACK_OFF: Told(
             "DelayRestart",
-            "Correct what the note names; `gangctl restart NAME` ends the wait.",
+            "Correct the cause; `gangctl restart NAME` ends the wait.",
             is_warning=True,
         ),
         Reason.CHECKING: Told("CheckMembers", "Nothing. `gangctl trace` shows how long it took."),
-        Reason.CHECK_FAILED: Told(
-            "CheckMembers", "Check the node that the note names, with the same check.", is_warning=True
-        ),
+        Reason.CHECK_FAILED: Told("CheckMembers", "Run the same check on the node in the note.", is_warning=True),
         Reason.CHECK_FAULTY: Told(
             "CheckMembers",
-            "Run the check by hand in a healthy pod; correct it, or what all members share.",
+            "Run the check by hand in a healthy pod. Correct it, or what members share.",
             is_warning=True,
         ),
-        Reason.RESTART_WAITS: Told("DelayRestart", "Nothing. If it lasts, check the gangs that the note names."),
-        Reason.ROLES_WAIT: Told("DelayStart", "Nothing. If it lasts, check the members that the note names."),
+        Reason.RESTART_WAITS: Told("DelayRestart", "Nothing. If it lasts, check the gangs in the note."),
+        Reason.ROLES_WAIT: Told("DelayStart", "Nothing. If it lasts, check the members in the note."),
         Reason.RESTARTED: Told("StartWorkers", "Nothing. The note has the step and the charge."),
         Reason.SUSPENDED: Told("DeletePods", "Set `spec.suspend` to false to continue."),
-        Reason.QUEUED: Told("AwaitQueue", "Nothing. If it lasts, check `kubectl describe workload` and the queue."),
-        Reason.QUOTA_CHANGED: Told("FollowQueue", "Nothing. `kubectl describe workload` shows what it waits for."),
+        Reason.QUEUED: Told("AwaitQueue", "Nothing. If it lasts, see `kubectl describe workload`."),
+        Reason.QUOTA_CHANGED: Told("FollowQueue", "Nothing. See `kubectl describe workload`."),
         Reason.RESUMED: Told("CreatePods", _NOTHING),
         Reason.POD_REPLACED: Told("ReplacePod", "Nothing. If a node or device recurs, check it."),
         Reason.GANG_RECREATED: Told("ReplacePods", _LOOK, is_warning=True),
-        Reason.BARRIER_TIMEOUT: Told("ReplacePods", "Check the pods that the note names.", is_warning=True),
+        Reason.BARRIER_TIMEOUT: Told("ReplacePods", "Check the pods in the note.", is_warning=True),
         Reason.SIGNAL_KEPT: Told(
             "StopWorkers",
             "Let the script end on SIGTERM, or lower `recovery.stopGracePeriodSeconds`.",
             is_warning=True,
         ),
         Reason.SPARE_TOOK_RANK: Told("AssignRank", _NOTHING),
-        Reason.STEP_REJECTED: Told(
-            "RejectCheckpoint", "Check the checkpoint: it is corrupt or incomplete.", is_warning=True
-        ),
-        Reason.WORKER_OUTPUT: Told("ReadLog", "Check what the note quotes; `gangctl trace` has the lines before it."),
-        Reason.CAUSE_CORRECTED: Told("CorrectCause", "Nothing. The incident has the corrected cause."),
+        Reason.STEP_REJECTED: Told("RejectCheckpoint", "Check whether it is corrupt or incomplete.", is_warning=True),
+        Reason.WORKER_OUTPUT: Told("ReadLog", "`gangctl trace` has the lines before it."),
+        Reason.CAUSE_CORRECTED: Told("CorrectCause", "Nothing."),
         Reason.HANG: Told(
             "Observe",
-            "Check what the workers do. Set `progress.onHang: Restart` to restart a hung gang.",
+            "Check what workers do. With `progress.onHang: Restart`, a hung gang restarts.",
             is_warning=True,
         ),
         Reason.RESTORE_POINT_IGNORED: Told(
@@ -91,31 +87,31 @@ EVENTS: Final[Mapping[Reason, Told]] = MappingProxyType(
         ),
         Reason.NO_MEMBER_CONNECTS: Told(
             "Observe",
-            "Check NetworkPolicies, DNS, the controller's Service and its CA; the sidecar's log gives the reason.",
+            "Check NetworkPolicies, DNS, the controller's Service and its CA; the sidecar's log has the reason.",
             is_warning=True,
         ),
         Reason.BRAKED: Told(
             "Observe",
-            "Check the controller's network: its Service, NetworkPolicies, DNS and the CA; its log has the numbers.",
+            "Check NetworkPolicies, DNS, the controller's Service and its CA; its log has the numbers.",
             is_warning=True,
         ),
         Reason.GANGS_FAIL_TOGETHER: Told(
             "Observe",
-            "Check what the gangs share: storage, a registry, a license server, the network.",
+            "Check what they share: storage, a registry, a license server, the network.",
             is_warning=True,
         ),
         Reason.UNREADABLE: Told(
-            "LeaveGang", "Upgrade the controller, or correct the field that the note names.", is_warning=True
+            "LeaveGang", "Upgrade the controller, or correct the field in the note.", is_warning=True
         ),
         Reason.ACTION_FAILS: Told(
             "Retry",
-            "Correct what the note names: another pod with that name, a webhook, a quota, the API server.",
+            "Correct the obstacle: another pod with that name, a webhook, a quota, the API server.",
             is_warning=True,
         ),
         Reason.LAUNCHER_FLAGS: Told("Observe", "Remove the flag from the worker's command.", is_warning=True),
         Reason.PRELOAD_FAILED: Told(
             "Observe",
-            "Correct `start.preload.modules` of the role, or install the module in the image.",
+            "Correct the list, or install the module in the image.",
             is_warning=True,
         ),
         Reason.FORKS_LATE: Told(
@@ -123,35 +119,33 @@ EVENTS: Final[Mapping[Reason, Told]] = MappingProxyType(
         ),
         Reason.ROLLING_STALLED: Told(
             "Observe",
-            "Repair or delete the gangs that the note names; without `spec.rolling` the gang restarts at once.",
+            "Repair or delete the gangs in the note. Without `spec.rolling` the gang restarts at once.",
             is_warning=True,
         ),
         Reason.SMALLER: Told(
             "Observe",
-            "See `gangctl why` for the members that are missing. It grows by itself.",
+            "`gangctl why` shows what is missing. The gang grows by itself.",
             is_warning=True,
         ),
         Reason.NODE_SUSPECT: Told(
             "Observe",
-            "Check the node. `gangctl restart` leaves it if its node signal says so.",
+            "Check the node. `gangctl restart` leaves it if the node signal says so.",
             is_warning=True,
         ),
         Reason.DEVICE_DEGRADED: Told(
             "Observe",
-            "Check the clocks, temperature and links of the devices on the node that the note names.",
+            "Check clocks, temperature and links of the devices on the node.",
             is_warning=True,
         ),
         Reason.NODE_AT_FAULT: Told(
             "HandOver",
-            "Check the node and what the note names. gangctl does not cordon it.",
+            "Check the node. gangctl does not cordon it.",
             is_warning=True,
         ),
-        Reason.DEVICE_GUARD_EVICTED: Told(
-            "EvictPod", "Check the device. The pod's owner replaces the pod.", is_warning=True
-        ),
+        Reason.DEVICE_GUARD_EVICTED: Told("EvictPod", "Check the device. The owner replaces the pod.", is_warning=True),
         Reason.DEVICE_GUARD_REFUSED: Told(
             "EvictPod",
-            "Check the obstacle that the note names, or delete the pod yourself.",
+            "Check the obstacle, such as a PodDisruptionBudget, or delete the pod.",
             is_warning=True,
         ),
         Reason.NO_RESTORE_POINT: Told(
@@ -163,22 +157,19 @@ EVENTS: Final[Mapping[Reason, Told]] = MappingProxyType(
             "StopGang", "Free capacity for the pods, or raise `recovery.schedulingTimeoutSeconds`.", is_warning=True
         ),
         Reason.REPLACEMENT_TIMEOUT: Told(
-            "StopGang", "Free capacity for the missing pod; change `spec.restartToken` to continue.", is_warning=True
+            "StopGang", "Free capacity, and change `spec.restartToken` to continue.", is_warning=True
         ),
         Reason.SUCCEEDED: Told("FinishGang", _NOTHING),
-        Reason.FAILED_BY_RULE: Told(
-            "StopGang", "Fix the fault that the rule names, and submit the gang again.", is_warning=True
-        ),
+        Reason.FAILED_BY_RULE: Told("StopGang", "Fix the fault, and submit the gang again.", is_warning=True),
         Reason.BUDGET_EXHAUSTED: Told("StopGang", "Check the causes of the last restarts.", is_warning=True),
         Reason.START_FAILED: Told(
             "StopGang",
-            "Correct image, command or securityContext in the template, and submit the gang again; a gang that is held "
-            "takes changed roles after `spec.suspend` was set to true and back.",
+            "Correct image, command or securityContext, and submit the gang again; suspend a held gang to change it.",
             is_warning=True,
         ),
         Reason.NO_PROGRESS: Told(
             "StopGang",
-            "Check what fails just after the restore point: data, code, or the checkpoint.",
+            "Check what follows the restore point: data, code, or the checkpoint.",
             is_warning=True,
         ),
         Reason.DEADLINE_EXCEEDED: Told("StopGang", "Raise `spec.activeDeadlineSeconds`.", is_warning=True),

@@ -60,9 +60,8 @@ _FAILURES: Final = f"""\
 
 ## By what is seen
 
-*Answer* is the controller's policy for the evidence alone; gangctl reads messages in the output only for rules with
-`onLog`. The rule is an example of how to change the answer. [failures.yaml]({_SOURCE}) names each row's source and
-the tests that prove it.
+*Answer* is the policy for this evidence alone; messages in the output count only for rules with `onLog`. The rule is an
+example of how to change the answer. [failures.yaml]({_SOURCE}) has the source and the tests of each row.
 """
 _NO_FAULT: Final = "not a fault"
 
