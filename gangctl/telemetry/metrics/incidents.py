@@ -40,7 +40,7 @@ class IncidentMetrics:
         )
         self._corrected = counter(
             "gangctl_causes_corrected",
-            "Incidents whose cause was corrected after they were counted, because of stronger evidence.",
+            "Incidents whose cause was corrected after they were counted.",
             ["namespace"],
         )
         self._phases = Histogram(

@@ -105,8 +105,7 @@ class SourceMetrics:
         )
         yield _counter(
             "gangctl_hub_pauses",
-            "Messages that were read later, because a pod or a namespace had used up its share of the controller's "
-            "time.",
+            "Messages read later, because a pod or a namespace had used up its share of the controller's time.",
             "share",
             sources.pauses(),
         )
@@ -118,7 +117,7 @@ class SourceMetrics:
         )
         yield _counter(
             "gangctl_status_write_failures",
-            "Status writes that failed. After a conflict the decision is repeated on the current status.",
+            "Status writes that failed.",
             "reason",
             sources.status_write_failures(),
         )
@@ -129,7 +128,7 @@ class SourceMetrics:
         yield from _braking(sources.brake())
         unreadable = GaugeMetricFamily(
             "gangctl_gangs_unreadable",
-            "Gangs that this release cannot read and leaves alone. Only the leader exports it.",
+            "Gangs that this release cannot read and leaves alone.",
             labels=[],
         )
         count = sources.unreadable()
@@ -154,12 +153,12 @@ def _braking(state: BrakeState | None) -> Iterable[Metric]:
     on = GaugeMetricFamily(
         "gangctl_brake",
         "1 while the controller blames no member for the silence of many (Silence), or no gang for the faults of many "
-        "(Failures), else 0. Only the leader exports it.",
+        "(Failures), else 0.",
         labels=["kind"],
     )
     members = GaugeMetricFamily(
         "gangctl_members",
-        "Members that should be connected: connected or silent. Only the leader exports it.",
+        "Members that should be connected: connected or silent.",
         labels=["state"],
     )
     if state is not None:
