@@ -209,25 +209,24 @@ _INTRODUCTION: Final = """\
 Health agents, cloud providers and autoscalers mark a node that is faulty or about to go. The table says what a gang
 with pods on the node does about each sign.
 
-- **Leave**: all its pods on the node are replaced, and the new pods avoid it for `recovery.avoidNodeSeconds`. The other
-  workers restart in place. The reason is `NodeUnhealthy`, not charged.
+- **Leave**: its pods on the node are replaced, and the new pods avoid it for `recovery.avoidNodeSeconds`. The reason is
+  `NodeUnhealthy`, not charged.
 - **Drain**: the same, but all ranks have `recovery.plannedStopGracePeriodSeconds` to save. The reason is `NodeDrained`.
 - **LeaveAtRestart**: its pods leave the node when the gang restarts for another reason. Until then the condition
   Degraded reports the node (`NodeSuspect`).
 - **Note**: the condition Degraded reports the node. **Off**: nothing.
 
 Only news counts: a sign from before the pod was scheduled there, or before the attempt began, is only reported by the
-condition Degraded. A controller that has just started takes every taint and label for old, because they have no time.
+condition Degraded. A controller that has just started takes every taint and label for old: they have no time.
 
 - A cordon alone is not a sign. If a pod of the gang is evicted from a cordoned node, [all members on it
   move](../tasks/platforms.md#autoscalers-and-drains).
-- Fewer **allocatable** devices than the node has count if pods of the gang have more devices there than are
-  allocatable, but at least one is: with none, the device plugin is gone, and running pods may stay. The health of a
-  device in the pod's status counts at once.
+- Missing **allocatable** devices count if the gang's pods have more devices there than are allocatable, but some are:
+  with none, the device plugin is gone, and running pods may stay. Device health in a pod's status counts at once.
 - A row with a `message` requires these words in the condition's message.
 
-A rule can match `onReasons: [NodeUnhealthy]` or `[NodeDrained]`. The chart's value `nodeSignals` changes the table: a
-row with the name of another replaces it, others are added.
+A rule can match `onReasons: [NodeUnhealthy]` or `[NodeDrained]`. In the chart's value `nodeSignals`, a row with the
+name of another replaces it; others are added.
 
 ```yaml
 nodeSignals:
