@@ -99,7 +99,7 @@ class Cost:
     steps: int
 
     def __str__(self) -> str:
-        return f"{self.seconds:.1f} s, {self.steps} step{'' if self.steps == 1 else 's'}"
+        return f"{self.seconds:.1f}, {self.steps}"
 
 
 class NotWorkingError(Exception):
@@ -258,7 +258,7 @@ def written() -> dict[str, Sequence[str]]:
 
 def write(rows: Mapping[str, Sequence[str]]) -> None:
     """Write the table, with all rows that can be asked for and are known."""
-    head = ["framework", "launch", "start", *FAULTS]
+    head = ["framework", "launch", "start", *(f"{fault} (s, steps)" for fault in FAULTS)]
     said = [f"| {line} | {' | '.join(rows[str(line)])} |" for line in lines() if str(line) in rows]
     table = "\n".join([f"| {' | '.join(head)} |", f"| {' | '.join(['---'] * len(head))} |", *said])
     before, _, rest = DOCS.read_text().partition(BEGIN)
