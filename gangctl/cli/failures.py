@@ -29,7 +29,7 @@ from gangctl.api.names import SIGNALS
 from gangctl.api.policy import Action
 from gangctl.api.reasons import Reason
 from gangctl.cli.arguments import signal_number
-from gangctl.core.facts.evidence import DEFAULTS, DISRUPTION_REASONS, Fault
+from gangctl.core.facts.evidence import DEFAULTS, DISRUPTION_REASONS, Fault, default
 from gangctl.core.policy.rules import Verdict
 from gangctl.explain.forecast import judge
 from gangctl.words.faults import exited
@@ -60,8 +60,9 @@ _FAILURES: Final = f"""\
 
 ## By what is seen
 
-*Answer* is the policy for this evidence alone; messages in the output count only for rules with `onLog`. The rule is an
-example of how to change the answer. [failures.yaml]({_SOURCE}) has the source and the tests of each row.
+*Answer* names the reason; charge and level are in its row above, unless a level follows. Messages in the output
+count only for rules with `onLog`. The rule is an example of how to change the answer. [failures.yaml]({_SOURCE}) has
+the source and the tests of each row.
 """
 _NO_FAULT: Final = "not a fault"
 
@@ -262,7 +263,7 @@ def faults_page() -> str:
 
 def _row(one: Failure) -> str:
     rule = "" if one.rule is None else f"`{_rule(one.rule)}`"
-    does = f"{_answer(one)}. {one.more}".strip()
+    does = f"{_brief_answer(one)}. {one.more}" if one.more else _brief_answer(one)
     return f"| {one.seen} | {one.means} | {does} | {rule} |\n"
 
 
@@ -272,6 +273,15 @@ def _answer(one: Failure) -> str:
     fault = one.evidence.fault()
     verdict, level = default_answer(fault)
     return f"{fault.reason}, {'charged' if verdict.action is Action.COUNT else 'not charged'}, level {level}"
+
+
+def _brief_answer(one: Failure) -> str:
+    """The reason, and the level where it isn't that of the reason's row; the charge is always that of the row."""
+    if one.evidence is None:
+        return _NO_FAULT
+    fault = one.evidence.fault()
+    _, level = default_answer(fault)
+    return f"`{fault.reason}`" if level == default(fault.reason).level else f"`{fault.reason}`, level {level}"
 
 
 def _rule(rule: dict[str, Any]) -> str:
