@@ -26,7 +26,7 @@ class Told:
 
 
 _NOTHING: Final = "Nothing."
-_LOOK: Final = "`gangctl status` shows the cause, `gangctl trace` where the time went."
+_LOOK: Final = "See `gangctl status` and `gangctl trace`."
 
 EVENTS: Final[Mapping[Reason, Told]] = MappingProxyType(
     {
@@ -87,12 +87,12 @@ EVENTS: Final[Mapping[Reason, Told]] = MappingProxyType(
         ),
         Reason.NO_MEMBER_CONNECTS: Told(
             "Observe",
-            "Check NetworkPolicies, DNS, the controller's Service and its CA; the sidecar's log has the reason.",
+            "Check NetworkPolicies, DNS, the controller's Service and CA; the sidecar's log has the reason.",
             is_warning=True,
         ),
         Reason.BRAKED: Told(
             "Observe",
-            "Check NetworkPolicies, DNS, the controller's Service and its CA; its log has the numbers.",
+            "Check NetworkPolicies, DNS, the controller's Service and CA; its log has the numbers.",
             is_warning=True,
         ),
         Reason.GANGS_FAIL_TOGETHER: Told(
@@ -134,7 +134,7 @@ EVENTS: Final[Mapping[Reason, Told]] = MappingProxyType(
         ),
         Reason.DEVICE_DEGRADED: Told(
             "Observe",
-            "Check clocks, temperature and links of the devices on the node.",
+            "Check clocks, temperature and links of its devices.",
             is_warning=True,
         ),
         Reason.NODE_AT_FAULT: Told(
@@ -150,7 +150,7 @@ EVENTS: Final[Mapping[Reason, Told]] = MappingProxyType(
         ),
         Reason.NO_RESTORE_POINT: Told(
             "StopGang",
-            "Make a step available and run `gangctl restart`, or choose with `--from-step` or `--from-beginning`.",
+            "Make a step available and run `gangctl restart`, or use `--from-step` or `--from-beginning`.",
             is_warning=True,
         ),
         Reason.UNSCHEDULABLE: Told(
