@@ -46,7 +46,7 @@ gangctl/cli/failures.yaml. Change those. -->
 # Faults
 
 What gangctl does about a fault that no rule of `podFailurePolicy` matches. `gangctl classify --explain-defaults` prints
-the same, with `-o json` or `-o yaml` for programs. `gangctl classify FILE --exit-code N` applies a manifest's rules.
+it too, also with `-o json` or `-o yaml`. `gangctl classify FILE --exit-code N` applies a manifest's rules.
 
 ## By reason
 

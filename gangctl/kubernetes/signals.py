@@ -216,8 +216,8 @@ with pods on the node does about each sign.
   Degraded reports the node (`NodeSuspect`).
 - **Note**: the condition Degraded reports the node. **Off**: nothing.
 
-Only news counts: a sign from before the pod was scheduled there, or before the attempt began, is only reported by the
-condition Degraded. A controller that has just started takes every taint and label for old: they have no time.
+Only news counts: of a sign from before the pod was scheduled or the attempt began, only Degraded reports. A
+controller that has just started takes every taint and label for old.
 
 - A cordon alone is not a sign. If a pod of the gang is evicted from a cordoned node, [all members on it
   move](../tasks/platforms.md#autoscalers-and-drains).
@@ -225,8 +225,7 @@ condition Degraded. A controller that has just started takes every taint and lab
   with none, the device plugin is gone, and running pods may stay. Device health in a pod's status counts at once.
 - A row with a `message` requires these words in the condition's message.
 
-A rule can match `onReasons: [NodeUnhealthy]` or `[NodeDrained]`. In the chart's value `nodeSignals`, a row with the
-name of another replaces it; others are added.
+In the chart's value `nodeSignals`, a row with the name of another replaces it; others are added.
 
 ```yaml
 nodeSignals:
