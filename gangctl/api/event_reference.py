@@ -26,8 +26,8 @@ kubectl get events.events.k8s.io --field-selector regarding.kind=GangJob,type=Wa
 ```
 
 An Event follows the status with the same message; only `{Reason.UNREADABLE}` and `{Reason.ACTION_FAILS}` are in no
-status. Events are for people; programs read conditions. If the API server takes none for ten seconds (a minute if it
-does not answer), the controller drops the Event and logs it.
+status. Events are for people; programs read conditions. If the API server does not take an Event for ten seconds (a
+minute if it does not answer), the controller drops and logs it.
 
 - `regarding` is the GangJob, or the pod for `{Reason.DEVICE_GUARD_EVICTED}` and `{Reason.DEVICE_GUARD_REFUSED}`.
   `related` is the pod that the Event is about, if any.

@@ -75,7 +75,7 @@ class CheckSpec(Model):
     """Command, with a worker's environment, user and working directory. GANG_CHECK_RANK, GANG_CHECK_SIZE,
     GANG_CHECK_HOST and GANG_CHECK_PORT have its rank, the number of members that are checked together, and the address
     of rank 0. Exit code 0: passed. 3: cannot tell, which counts as passed. Any other end: failed. The last line of
-    output is the detail."""
+    standard output is the detail."""
     builtin: BuiltinCheck | None = None
     """Check of gangctl. If absent, command is run."""
     args: Annotated[tuple[Annotated[str, Field(max_length=1024)], ...], Field(max_length=16)] = ()

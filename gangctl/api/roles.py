@@ -25,7 +25,7 @@ class Container(Model):
     name: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$", max_length=63)]
     """Name, unique in the pod."""
     command: Annotated[tuple[Annotated[str, Field(max_length=32_768)], ...], Field(max_length=256)] = ()
-    """Command, required for the worker container. $(VAR) is expanded for each attempt."""
+    """Required for the worker container. $(VAR) is expanded for each attempt."""
     liveness_probe: dict[str, Any] | None = None
     """Not allowed on the worker container."""
     startup_probe: dict[str, Any] | None = None
@@ -172,7 +172,7 @@ class RoleDependency(Model):
 
 
 class StepSizes(Model):
-    """Every size by a step."""
+    """Sizes in equal steps."""
 
     type: Literal["Step"] = "Step"
     step: Annotated[int, Field(ge=1, le=10_000)] = 1

@@ -18,7 +18,7 @@ class NoPlacement(Model):
 
 
 class Placement(Model):
-    """Pods share one topology domain (Pack) or use several (Spread)."""
+    """Pods share one domain (Pack) or use several (Spread)."""
 
     strategy: Literal["Pack", "Spread"]
     mode: Literal["Preferred", "Required"] = "Preferred"
@@ -96,8 +96,8 @@ class Rolling(Model):
     """Planned restarts of the gangs of a replicaGroup go in turn, as in the rolling update of a Deployment."""
 
     max_unavailable: Annotated[int, Field(ge=1, le=10_000)] = 1
-    """Number of the group's gangs, including this gang, that may be unavailable when its planned restart begins. Faults
-    count."""
+    """Number of the group's gangs, this gang included, that may be unavailable, even by a fault, when its planned
+    restart begins."""
     min_ready_seconds: Seconds = 40
     """Seconds after an attempt's start after which a gang with ready pods is available. Must exceed the
     readinessProbe's periodSeconds times failureThreshold, plus timeoutSeconds."""
