@@ -134,7 +134,7 @@ EVENTS: Final[Mapping[Reason, Told]] = MappingProxyType(
         ),
         Reason.DEVICE_DEGRADED: Told(
             "Observe",
-            "Check clocks, temperature and links of its devices.",
+            "Check clocks, temperature and links of the devices.",
             is_warning=True,
         ),
         Reason.NODE_AT_FAULT: Told(
