@@ -35,6 +35,7 @@ from gangctl.controller.gate import (
 )
 from gangctl.controller.intake import Intake
 from gangctl.controller.listener import Handle, listen
+from gangctl.controller.relaying import NO_LINK_LOST, LostLinks
 from gangctl.controller.reports import ImportLists, ReportChange, ReportStore, StaleReason
 from gangctl.controller.sidecar_server import SidecarServer
 from gangctl.controller.turns import in_slices
@@ -89,8 +90,8 @@ class Hub:
         self.server = SidecarServer(self.gate, self.refusals, self.intake, self)
         self._orders: dict[str, tuple[int, float]] = {}
         """UID of a pod whose connection has ended -> the number of that, and when."""
-        self._relay_lost: dict[str, float] = {}
-        """UID of a gang -> when a link with any of its members ended last, in seconds since the epoch."""
+        self._relay_lost: dict[str, LostLinks] = {}
+        """By UID of the gang: the links with any of its members that have ended."""
         self._jobs: dict[str, tuple[GangJob, DirectiveOf]] = {}
         """By UID of the gang: the newest stored object, and the directives that follow from it."""
 
@@ -202,12 +203,12 @@ class Hub:
                 gangs.add(connection.identity.gang)
             self.ended(connection)
         for gang in gangs:
-            self._relay_lost[gang] = clock.now()
+            self._relay_lost[gang] = self._relay_lost.get(gang, NO_LINK_LOST).with_another(clock.now())
             self._wake(gang)
 
     def listening_since(self, gang: str, watching_since: float) -> float:
         """Since when the gang's silence is its members' own: not since before a relay with any of them was lost."""
-        return max(watching_since, self._relay_lost.get(gang, 0.0))
+        return max(watching_since, self._relay_lost.get(gang, NO_LINK_LOST).counts_since)
 
     def take(self, connection: Connection, frame: aiohttp.WSMessage) -> CloseFrame | None:
         """Take one message; returns why the connection is to be closed, if the message must not be sent."""

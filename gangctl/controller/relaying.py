@@ -6,7 +6,8 @@ its age. Both ends of a link forget what waits on it when it ends, and a link be
     passed(a message of a leader)   <=>  its link is of the term that the relay follows
     beat(report, seq, sent, step)    =   the report, aged by sent - report.sent_ms, with that number, clock and step
     newer(a session of a pod)       <=>  its sidecar gave it a higher number than the one that is known
-    listening_since(a gang)          =   max(since the leader watches, since a link with its members was lost)
+    listening_since(a gang)          =   max(since the leader watches, since a link with its members was lost, if that
+                                         was one of the first MOST_LOST in a row)
 
 A relay must never make a ping or keep a directive: a deposed leader's word would live on. The silence of a relay must
 never count as that of the members behind it.
@@ -26,6 +27,10 @@ from gangsidecar.wire import Report, aged, copied
 MAX_ENTRIES: Final = 2048
 MAX_BATCH_BYTES: Final = 1 << 20
 """A batch ends with the entry that reaches this."""
+MOST_LOST: Final = 4
+"""Links that may end in a row: more than replicas that are replaced one after the other."""
+HELD_SECONDS: Final = 600.0
+"""So long without the end of a link begins another row."""
 LINK_BYTES: Final = 8 << 20
 """More than any batch has: the last entry is one message, and JSON escapes its quotes."""
 
@@ -287,3 +292,24 @@ class Roster:
         """The session has ended."""
         self._reports.pop(session, None)
         self._waiting.pop(session, None)
+
+
+class LostLinks(NamedTuple):
+    """The links with members of a gang that have ended, in seconds since the epoch.
+
+    The silence after each is the relay's, so the gang's deadlines begin anew: but only :data:`MOST_LOST` times until no
+    link has ended for :data:`HELD_SECONDS`, or they would never end while a link comes and goes.
+    """
+
+    counts_since: float = 0.0
+    """Since when silence is the members' own again."""
+    last: float = 0.0
+    times: int = 0
+
+    def with_another(self, now: float) -> LostLinks:
+        """The same, and one that has ended now."""
+        times = 1 if now > self.last + HELD_SECONDS else self.times + 1
+        return LostLinks(now if times <= MOST_LOST else self.counts_since, now, times)
+
+
+NO_LINK_LOST: Final = LostLinks()

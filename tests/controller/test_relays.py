@@ -17,7 +17,20 @@ from gangctl.cluster.port import MemberIdentity, Refusal
 from gangctl.controller.hub import Hub
 from gangctl.controller.links import LINK_PATH
 from gangctl.controller.relay import Dialing, Relay
-from gangctl.controller.relaying import Beat, Close, Desk, Entry, Gone, Open, Roster, Say, decode_batch, encode_batch
+from gangctl.controller.relaying import (
+    HELD_SECONDS,
+    NO_LINK_LOST,
+    Beat,
+    Close,
+    Desk,
+    Entry,
+    Gone,
+    Open,
+    Roster,
+    Say,
+    decode_batch,
+    encode_batch,
+)
 from gangsidecar import wire
 from tests.cluster.kube import objects
 from tests.cluster.kube.auth.tokens import AUDIENCE, Issuer, claims, sign
@@ -125,6 +138,15 @@ async def dial(session: aiohttp.ClientSession, at: Replica, number: int) -> Side
 
 def said(number: int, **more: Any) -> wire.Report:
     return wire.Report(UID, f"worker-{number}", 0, f"pod-{number}", f"s-{number}", 1, 0, wire.Phase.IDLE, **more)
+
+
+def test_a_link_that_comes_and_goes_begins_deadlines_anew_a_few_times_only() -> None:
+    lost, counted = NO_LINK_LOST, set[float]()
+    for now in range(1000, 1000 + 3600, 20):
+        lost = lost.with_another(float(now))
+        counted.add(lost.counts_since)
+    assert sorted(counted) == [1000.0, 1020.0, 1040.0, 1060.0]
+    assert lost.with_another(lost.last + HELD_SECONDS + 1).counts_since == lost.last + HELD_SECONDS + 1
 
 
 async def test_a_sidecar_keeps_its_connection_when_the_leader_hands_over(tmp_path: Path) -> None:
