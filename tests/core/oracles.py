@@ -300,6 +300,7 @@ def outcome(facts: Facts, cause: Cause, *, again_and_again: bool) -> tuple[str, 
             "PodDeleted",
             "RestartRequested",
             "Growing",
+            "QuotaReclaimed",
         }
         action = Action.IGNORE if cause.reason in free else Action.COUNT
     budget = facts.recovery.budget
