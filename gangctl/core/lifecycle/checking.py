@@ -117,11 +117,13 @@ def _result(gang: Gang, turn: Turn) -> CheckResult:
 
 
 def _passed_nodes(gang: Gang, turn: Turn) -> tuple[str, ...]:
-    """The nodes that did well, as far as a check that could tell was about them."""
-    if turn.check.when not in {"NewPod", "Suspect"} or turn.check.scope != "Member" or turn.note:
+    """The nodes that did well: each member there ended with exit code 0. One that can't tell, or is silent, says no."""
+    if turn.check.when not in {"NewPod", "Suspect"} or turn.check.scope != "Member":
         return ()
-    bad = {gang.pods[name].node for name in turn.blame.bad}
-    return tuple(sorted({gang.pods[name].node for name in turn.members} - bad)[:NAMED])
+    nodes = {name: gang.pods[name].node for name in turn.members}
+    ends = {name: turn.last_end(name) for name in nodes}
+    unsure = {nodes[name] for name, end in ends.items() if end is None or end.exit_code != 0}
+    return tuple(sorted({*nodes.values()} - unsure)[:NAMED])
 
 
 def _seen(turn: Turn, member: str) -> tuple[Message, str]:
