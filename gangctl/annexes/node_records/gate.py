@@ -9,7 +9,8 @@ rate per node-day, each of all events would be a candidate's with the probabilit
     outcome = Fail if a p-value is at most the level, else Pass if enough, else NotEnoughData
     level   = LEVEL / number of comparisons if enough, else INTERIM / number of comparisons
 
-A limit in place of a baseline is compared by the Poisson distribution.
+A limit in place of a baseline is compared by the Poisson distribution. An event never comes without exposure: its hour
+counts as ten minutes at least.
 
 Gangs that do the same work and ran wholly on one of the two sets are compared beside that, each by one value:
 
@@ -33,7 +34,7 @@ from enum import StrEnum
 from statistics import median
 from typing import Final, NamedTuple
 
-from gangctl.annexes.node_records.records import DAY, HOUR, Hour, Records
+from gangctl.annexes.node_records.records import DAY, HOUR, TENTH, Hour, Records
 
 LEVEL: Final = 0.05
 INTERIM: Final = 0.001
@@ -107,11 +108,12 @@ def sample(records: Records, nodes: Collection[str], since: float) -> Sample:
     hours = [[its for hour, its in records[node].hours.items() if hour >= first] for node in nodes if node in records]
     seen = [one for found in hours for one in found]
     events = {Measure.FAULTS: sum(one.fault for one in seen), Measure.RESTARTS: sum(one.restart for one in seen)}
-    return Sample(sum(map(_is_observed, hours)), sum(one.seconds for one in seen) / DAY, events)
+    return Sample(sum(map(any, map(_exposure, hours))), sum(_exposure(seen)) / DAY, events)
 
 
-def _is_observed(hours: Collection[Hour]) -> bool:
-    return any(one.seconds for one in hours)
+def _exposure(hours: Collection[Hour]) -> list[float]:
+    """The seconds of observation. A gang that fails within minutes, each time, has few."""
+    return [max(one.seconds, TENTH if one.fault or one.restart else 0.0) for one in hours]
 
 
 def judge(candidate: Sample, baseline: Sample, limits: Mapping[Measure | GangMeasure, float], detect: float) -> Verdict:
@@ -160,6 +162,8 @@ def _with_baseline(one: Measure, candidate: Sample, baseline: Sample, detect: fl
 
 
 def _with_limit(one: Measure, limit: float, candidate: Sample, detect: float, level: float) -> Comparison:
+    if not candidate.days:
+        return Comparison(one, limit, 1.0, 0.0)
     p_value = poisson_tail(candidate.events[one], limit * candidate.days)
     needed = _least(lambda events: poisson_tail(events, limit * candidate.days) <= level)
     return Comparison(one, limit, p_value, poisson_tail(needed, (limit + detect) * candidate.days))

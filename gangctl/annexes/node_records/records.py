@@ -36,6 +36,8 @@ MOST_AVOIDED: Final = 16
 """So many nodes at most does a pod avoid for their records, those with the highest scores."""
 DAY: Final = 86_400.0
 HOUR: Final = 3600.0
+TENTH: Final = 600.0
+"""Ten minutes in seconds: the unit in which the observation of an hour is stored."""
 KEPT_HOURS: Final = 48
 GANGS_A_DAY: Final = 4
 """So many gangs of a namespace count in a day on a node."""

@@ -14,7 +14,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from gangctl.annexes.node_records.records import HOUR, KEPT_HOURS, Hour, NodeRecord, Records, pruned
+from gangctl.annexes.node_records.records import HOUR, KEPT_HOURS, TENTH, Hour, NodeRecord, Records, pruned
 from gangctl.api.model import rfc3339
 from gangctl.kubernetes.containers import epoch_time
 from gangctl.kubernetes.schema import Raw
@@ -25,8 +25,6 @@ MOST_BYTES: Final = 200_000
 _WINDOWS: Final = (KEPT_HOURS, 24, 12, 6, 0)
 """Hours that are kept, the first that fits."""
 _DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
-_TENTH: Final = 600.0
-"""Seconds."""
 _FAULT: Final = 7
 _RESTART: Final = 14
 
@@ -118,7 +116,7 @@ def _hours(hours: Mapping[int, Hour], newest: int) -> str:
 
 
 def _digit(hour: Hour) -> str:
-    return _DIGITS[min(6, round(hour.seconds / _TENTH)) + _FAULT * hour.fault + _RESTART * hour.restart]
+    return _DIGITS[min(6, round(hour.seconds / TENTH)) + _FAULT * hour.fault + _RESTART * hour.restart]
 
 
 def _read_hours(digits: str, newest: int) -> Mapping[int, Hour]:
@@ -128,4 +126,4 @@ def _read_hours(digits: str, newest: int) -> Mapping[int, Hour]:
 
 def _hour(digit: int) -> Hour:
     rest, restart = digit % _RESTART, digit >= _RESTART
-    return Hour(rest % _FAULT * _TENTH, fault=rest >= _FAULT, restart=restart)
+    return Hour(rest % _FAULT * TENTH, fault=rest >= _FAULT, restart=restart)

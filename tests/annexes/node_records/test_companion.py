@@ -153,7 +153,7 @@ async def test_what_fails_is_tried_again_and_what_cannot_be_read_begins_anew(api
 async def test_the_time_under_running_gangs_is_kept(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(companion, "OBSERVE_SECONDS", 0.05)
     monkeypatch.setattr(companion, "STORE_SECONDS", 0.2)
-    monkeypatch.setattr(stored, "_TENTH", 0.01)
+    monkeypatch.setattr(stored, "TENTH", 0.01)
     stored_gang = GANGS.item(json.dumps(gang()).encode())
     assert stored_gang is not None
     assert stored_gang.job is not None

@@ -100,6 +100,20 @@ def test_a_limit_fails_whatever_the_baseline_does() -> None:
     assert outcome(sampled(20, 20), sampled(60, 60), restarts=1.0) is Outcome.PASSED
 
 
+def test_no_exposure_is_not_enough_data_for_a_limit_whatever_happened() -> None:
+    assert outcome(sampled(0, 3), sampled(60), restarts=24.0) is Outcome.NOT_ENOUGH_DATA
+
+
+@pytest.mark.parametrize("seconds", [0.0, 240.0])
+def test_an_hour_with_an_event_counts_as_ten_minutes_at_least(seconds: float) -> None:
+    """A gang that fails within minutes, each time, is stored with no ten minutes of observation."""
+    records = {"node-1": NodeRecord(hours={FIRST: Hour(seconds, restart=True), FIRST + 1: Hour(1200, fault=True)})}
+    seen = gate.sample(records, ["node-1"], FIRST * HOUR)
+    assert (seen.nodes, seen.days) == (1, pytest.approx((600 + 1200) / 86_400))
+    once = gate.sample({"node-1": NodeRecord(hours={FIRST: Hour(0.0, restart=True)})}, ["node-1"], FIRST * HOUR)
+    assert outcome(once, sampled(1), restarts=24.0) is Outcome.NOT_ENOUGH_DATA
+
+
 tens_of_minutes = st.integers(0, 3000).map(lambda one: one / 144)
 samples = st.builds(sampled, tens_of_minutes, events)
 
