@@ -1,7 +1,8 @@
 """Watch the taints of devices and the claims that have them, and show them to the gangs whose pods they are about.
 
 The rule: nothing is decided here. DeviceTaintRules are read in the newest version that the cluster serves. While a
-watch is broken, what it showed last stays.
+watch is broken, what it showed last stays. Each look is at all claims, so a burst of changes, such as a list or a large
+gang that starts, must not cost a look for each.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ SERVED: Final = ("v1", "v1beta2")
 LOOK_SECONDS: Final = 600.0
 """How often it is looked which version the cluster serves."""
 RETRY_SECONDS: Final = 30.0
+PAUSE_SECONDS: Final = 1.0
+"""Between two looks at the claims: nothing waits for them, since pods leave when their gang restarts."""
 RESULTS: Final = ("shown", "gone")
 _ABSENT: Final = "the cluster doesn't serve resource.k8s.io/v1: it needs Kubernetes 1.34, or --device-taints=false"
 SLICES: Final = WatchDecoder(dict[str, Any], read_slice)
@@ -59,6 +62,7 @@ class DeviceTaints:
             ),
         )
         self._rules: Mapping[str, TaintSource] = {}
+        self._has_changed = asyncio.Event()
 
     @property
     def health(self) -> WatchHealth:
@@ -75,6 +79,7 @@ class DeviceTaints:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._slices.run())
             tasks.create_task(self._follow_rules())
+            tasks.create_task(self._show_changes())
             for one in self._claims.reflectors.values():
                 tasks.create_task(one.run())
 
@@ -102,6 +107,16 @@ class DeviceTaints:
                     await rules.run()
 
     def _on_change(self, _old: object, _new: object) -> None:
+        self._has_changed.set()
+
+    async def _show_changes(self) -> NoReturn:
+        while True:
+            await self._has_changed.wait()
+            self._has_changed.clear()
+            self._show()
+            await asyncio.sleep(PAUSE_SECONDS)
+
+    def _show(self) -> None:
         informers, sources = self._house.informers, (*self._slices.items.values(), *self._rules.values())
         before, found = informers.pod_signals, pod_signals(sources, self._claims.items.values())
         self.results["shown"] += len(found.keys() - before.keys())

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import pytest
 from aiohttp import web
 
 from gangctl.annexes.device_taints import companion
-from gangctl.annexes.device_taints.taints import pod_signals, read_claim, read_rule, read_slice
+from gangctl.annexes.device_taints.taints import (
+    DeviceClaim,
+    TaintSource,
+    pod_signals,
+    read_claim,
+    read_rule,
+    read_slice,
+)
 from gangctl.cluster.kube.client import Client
 from gangctl.cluster.kube.events import EventRecorder
 from gangctl.cluster.kube.informers import Informers
 from gangctl.cluster.kube.settings import KubeSettings
 from gangctl.controller.companions import House
-from gangctl.core.facts.world import NodeAnswer
+from gangctl.core.facts.world import NodeAnswer, NodeSignal
 from tests.cluster.kube.fakeapi import FakeApi, Object
 from tests.cluster.kube.objects import UID, gang, node, pod
 from tests.wait import until_async
@@ -113,6 +121,7 @@ async def test_a_gang_is_told_of_the_taint_of_its_device(
     served: str, api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(companion, "RETRY_SECONDS", 0.02)
+    monkeypatch.setattr(companion, "PAUSE_SECONDS", 0.02)
 
     async def discovery(request: web.Request) -> web.Response | None:
         if request.path == f"{companion.GROUP}/{served}":
@@ -143,3 +152,27 @@ async def test_a_gang_is_told_of_the_taint_of_its_device(
         for task in running:
             task.cancel()
     assert watching.results == {"shown": 2, "gone": 1}
+
+
+async def test_a_burst_of_claims_costs_few_looks_at_all_of_them(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+
+    def look(sources: Iterable[TaintSource], claims: Collection[DeviceClaim]) -> Mapping[str, NodeSignal]:
+        looks.append(len(claims))
+        return pod_signals(sources, claims)
+
+    monkeypatch.setattr(companion, "pod_signals", look)
+    await api.put("resourceslices", resource_slice(taint()))
+    for at in range(100):
+        one = claim("gpu-0", pods=(f"p{at}",))
+        await api.put(
+            "resourceclaims", {**one, "metadata": {"name": f"c{at}", "namespace": "default", "uid": f"c{at}"}}
+        )
+    settings = KubeSettings(namespace="default", sidecar_image="i", url="wss://h", server_name="h")
+    async with Client(api.credentials()) as client:
+        informers = Informers(client)
+        watching = companion.companion(House(client, settings, EventRecorder(client), informers, [], {}))
+        running = asyncio.create_task(watching.watch())
+        await until_async("all pods are shown", lambda: len(informers.pod_signals) == 100)
+        running.cancel()
+    assert len(looks) <= 5
