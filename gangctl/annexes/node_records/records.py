@@ -86,7 +86,7 @@ class NodeRecord:
     devices: Weights = field(default_factory=dict)
     namespaces: Weights = field(default_factory=dict)
     gangs: Mapping[str, int] = field(default_factory=dict)
-    """NAMESPACE/NAME -> the day on which it counted last, since the epoch. Days before yesterday are forgotten."""
+    """NAMESPACE/NAME -> the day on which it counted last, since the epoch. Only yesterday and today are kept."""
     last_fault: float = 0.0
     """Time of the last fault that counted, in seconds since the epoch."""
     hours: Mapping[int, Hour] = field(default_factory=dict)
@@ -101,7 +101,8 @@ class NodeRecord:
     def at(self, now: float) -> NodeRecord:
         """The same record with the weights of this time, without what has become negligible."""
         kinds, devices, names = (_decayed(one, _factor(self.time, now)) for one in self._weights)
-        return replace(self, time=now, kinds=kinds, devices=devices, namespaces=names, gangs=_recent(self.gangs, now))
+        gangs, last = _recent(self.gangs, now), min(self.last_fault, now)
+        return NodeRecord(now, kinds, devices, names, gangs, last, self.hours)
 
     def cleared(self) -> NodeRecord:
         """The same record without weights: the node was repaired. What has been counted today isn't counted again."""
@@ -159,7 +160,7 @@ def _with_finding(record: NodeRecord, one: Finding, now: float) -> NodeRecord:
     gang, day = f"{one.namespace}/{one.gang}", int(one.time // DAY)
     gangs = _recent(record.gangs, now)
     of_namespace = sum(name.startswith(f"{one.namespace}/") and its == day for name, its in gangs.items())
-    is_new = gangs.get(gang, -1) < day and day >= int(now // DAY) - 1
+    is_new = gangs.get(gang, -1) < day and day in _recent_days(now)
     if not one.is_fault or not is_new or of_namespace >= GANGS_A_DAY or len(gangs) >= GANGS_A_DAY * MOST_NAMES * 2:
         return record
     record = record.at(now)
@@ -245,4 +246,10 @@ def _plus(weights: Weights, name: str) -> Weights:
 
 
 def _recent(gangs: Mapping[str, int], now: float) -> Mapping[str, int]:
-    return {name: day for name, day in gangs.items() if day >= int(now // DAY) - 1}
+    return {name: day for name, day in gangs.items() if day in _recent_days(now)}
+
+
+def _recent_days(now: float) -> range:
+    """Yesterday and today: what a clock that was ahead has counted must not keep a node from being counted."""
+    today = int(now // DAY)
+    return range(today - 1, today + 1)

@@ -87,6 +87,15 @@ def test_a_node_that_fails_in_three_gangs_is_avoided_by_a_fourth() -> None:
     assert records.avoided(after(*apart[:2]), "d", NOW) == ()
 
 
+def test_a_clock_that_was_ahead_for_a_moment_hides_no_fault_afterwards() -> None:
+    ahead = NOW + 365 * DAY
+    known = records.pruned(after(fault(time=ahead), now=ahead), NOW)
+    assert known["n1"].last_fault == NOW, "so that a check can clear it"
+    assert records.with_findings(known, [fault(time=ahead)], NOW) == known, "its own fault has been counted"
+    known = records.with_findings(known, [fault()], NOW)
+    assert known["n1"].namespaces == {"a": 2.0}
+
+
 def test_one_gang_counts_once_a_day_by_its_name() -> None:
     again = [fault(time=NOW - at) for at in (3 * HOUR, 2 * HOUR, HOUR)]
     assert after(*again)["n1"].namespaces == {"a": 1.0}
