@@ -7,6 +7,9 @@ from dataclasses import replace
 import pytest
 
 from gangctl.api.gangjob import GangJob
+from gangctl.api.model import changed
+from gangctl.api.roles import roles_hash
+from gangctl.core.facts.world import Workload
 from gangctl.core.policy.pods import MAX_REPLACED
 from gangctl.core.policy.quota import asked_at_first
 from tests.core.scenario import sentence
@@ -67,6 +70,30 @@ def test_what_the_queue_takes_back_costs_the_pod_that_it_was_for() -> None:
     sentence(world, "the queue takes back what it gave last: Preempted")
     sentence(world, "decide")
     assert (kept(world), len(members(world))) == ([3], 3)
+
+
+@pytest.mark.parametrize("ends", [(), tuple([f"worker-{at} ends with 0" for at in range(4)])])
+def test_a_workload_of_other_roles_is_given_back_though_pods_are_there(ends: tuple[str, ...]) -> None:
+    """A leader that was deposed has asked for it, late."""
+    world = lived("the queue admits the gang", "the gang runs", *ends)
+    own = world.queue.workload
+    left = Workload("team-a", "other", admitted=True, reserved=True, name="left")
+    world.queue = replace(world.queue, more=(left,))
+    sentence(world, "decide")
+    assert world.queue.more == ()
+    assert world.queue.workload == own
+
+
+def test_quota_of_the_roles_that_pods_still_have_is_not_given_back_as_left_over() -> None:
+    world = lived("the queue admits the gang", "the gang runs")
+    own = world.queue.workload
+    assert own is not None
+    # As if the new roles had been asked for too soon.
+    world.job = changed(world.job, spec=changed(world.job.spec, roles=(changed(world.job.spec.roles[0], replicas=5),)))
+    asked = replace(own, roles_hash=roles_hash(world.job.spec.roles), name="new")
+    world.queue = replace(world.queue, workload=asked, more=(replace(own, pods={}),))
+    sentence(world, "decide")
+    assert [one.name for one in world.queue.more] == [own.name], "its pods still stop"
 
 
 def test_fewer_are_enough_only_as_far_as_the_status_can_name_the_others() -> None:

@@ -12,11 +12,13 @@ import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final, NoReturn
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.names import LABEL_UID, member_name
+from gangctl.api.roles import roles_hash
 from gangctl.cluster import clock
 from gangctl.cluster.errors import ClusterError, Conflict, Retryable, Terminal
 from gangctl.cluster.kube.client import Client, NotFound
@@ -170,8 +172,9 @@ class Queues:
             self._known_since = None  # So that the next look wakes all gangs, however soon it is known again.
         since = self._known_since
         known, moment = since is not None, 0.0 if since is None else clock.time_of(since)
-        first, more = None if found is None else found.workload, tuple([one.workload for one in self._more(gang)])
-        return Queue(gang.queue, gang.priority_class, known, moment, first, more)
+        first, more = None if found is None else found.workload, [one.workload for one in self._more(gang)]
+        left = [replace(one.workload, pods={}) for one in self._asking(gang) if one is not found]  # No pod may use it.
+        return Queue(gang.queue, gang.priority_class, known, moment, first, (*left, *more))
 
     def place_pod(self, gang: KubeGang, role: str, pod: dict[str, Any]) -> dict[str, Any]:
         """Put the pod on the nodes of the gang's quota; unchanged if it names no queue, or its quota is for any nodes.
@@ -274,9 +277,16 @@ class Queues:
         return f"/apis/{KUEUE_GROUP}/{self._version}/namespaces/{namespace}/workloads"
 
     def _workload(self, gang: KubeGang) -> KubeWorkload | None:
-        """What asks for the gang. Of several, the newest: the others are left from before its roles were changed."""
-        found = [one for one in self._all(gang) if one.grows is None]
-        return max(found, key=lambda one: int(one.resource_version or 0), default=None)
+        """What asks for the gang. Others are left from when it had other roles, and may be written at any time."""
+        found = self._asking(gang)
+        if len(found) <= 1 or gang.job is None:
+            return max(found, key=_age, default=None)
+        roles = (gang.job.status.roles_hash, roles_hash(gang.job.spec.roles))
+        rank = {one.uid: roles.index(its) for one in found if (its := one.workload.roles_hash) in roles}
+        return max(found, key=lambda one: (rank.get(one.uid, -1), _age(one)))
+
+    def _asking(self, gang: KubeGang) -> list[KubeWorkload]:
+        return [one for one in self._all(gang) if one.grows is None]
 
     def _more(self, gang: KubeGang) -> list[KubeWorkload]:
         """What asks for members by which the gang grows, the oldest first."""
@@ -317,3 +327,7 @@ class Queues:
 
     def _flavor_changed(self, _old: KubeFlavor | None, _new: KubeFlavor | None) -> None:
         """Pods that run stay where they are; those that are created next go to the new nodes."""
+
+
+def _age(one: KubeWorkload) -> int:
+    return int(one.resource_version or 0)

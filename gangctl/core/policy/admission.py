@@ -10,10 +10,10 @@ Queueing: a gang that names a queue has pods only while the queue admits it.
 The rule: one Workload asks the queue for all pods of the gang, spares included. Until it is admitted, the gang is
 suspended; when the queue evicts it, the gang is suspended again, uncharged, with the planned grace. Restarts and
 replacements leave the Workload alone, so they keep the quota. Quota is given back only when no pod of the gang is left
-that may use it.
+that may use it. A Workload of other roles than those of the gang's pods is given back at once.
 
 What must not happen: a pod is created without admission; a gang that runs is stopped because the queue can't be read;
-a gang waits for a queue that nothing has asked.
+a gang waits for a queue that nothing has asked; quota is given back that a pod of earlier roles uses.
 
 Scheduling: what users read while pods wait for a node, and for how long they may wait.
 
@@ -204,10 +204,12 @@ def queue_actions(gang: Gang, status: Status) -> tuple[TellQueue, ...]:
     queue = gang.observed.queue
     if not queue.known or (not queue.name and queue.workload is None):
         return ()
+    one = queue.workload
+    if one is not None and (left := _left_over(gang, one)):
+        return (TellQueue(QueueVerb.LEAVE, workload=left),)
     if status.phase in ENDED:
         return _at_the_end(gang, status)
     wanted = bool(queue.name) and not gang.spec.suspend and not status.given_back
-    one = queue.workload
     if one is None:
         return (TellQueue(QueueVerb.JOIN),) if wanted else ()
     if queue.name and uses_quota(gang):
@@ -226,6 +228,15 @@ def _at_the_end(gang: Gang, status: Status) -> tuple[TellQueue, ...]:
         return ()
     verb = QueueVerb.SUCCEED if status.phase is GangPhase.SUCCEEDED else QueueVerb.FAIL
     return (TellQueue(verb, status.message),)
+
+
+def _left_over(gang: Gang, one: Workload) -> str:
+    """The name of a Workload that asks for other roles than the gang's; empty if there is none, or its pods may run.
+
+    A leader that was deposed can bring one, with a request that arrived late: nothing else would give its quota back.
+    """
+    left = next((more.name for more in gang.observed.queue.more if more.roles_hash != one.roles_hash), "")
+    return left if one.roles_hash == gang.status.roles_hash or not uses_quota(gang) else ""
 
 
 def _asks_for_something_else(gang: Gang, one: Workload) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -219,3 +220,20 @@ async def test_what_a_gang_grows_by_is_asked_for_on_its_own_nodes_and_given_back
         assert one.queue.workload == first
         await one.live.cluster.tell_queue(one.live.job, TellQueue(QueueVerb.LEAVE, workload=asked.name))
         assert (one.queue.workload, one.queue.more) == (first, ())
+
+
+async def test_a_workload_of_other_roles_gives_no_quota_and_is_shown_as_left_over() -> None:
+    """A leader that was deposed has asked for it, late. Kueue may write it at any time."""
+    async with kueue() as one:
+        await one.admit()
+        own = one.queue.workload
+        old = deepcopy(one.workload)
+        old["metadata"] |= {"name": "gangjob-g-0ld", "uid": "uid-old", "annotations": {"gangctl.io/roles-hash": "old"}}
+        await one.live.api.put("workloads", {**old, "status": {"conditions": ADMITTED}})
+        await until_async("it is shown", lambda: bool(one.queue.more))
+        (left,) = one.queue.more
+        assert (left.name, left.roles_hash, left.pods) == ("gangjob-g-0ld", "old", {})
+        assert one.queue.workload == own, "though the other is newer"
+        await one.live.cluster.tell_queue(one.live.job, TellQueue(QueueVerb.LEAVE, workload=left.name))
+        assert (one.queue.workload, one.queue.more) == (own, ())
+        assert one.is_admitted
