@@ -92,6 +92,14 @@ def check_words(result: CheckResult) -> str:
     return "; ".join(filter(None, [f"check {result.name} {found}, {took(result.milliseconds / 1000)}", *seen]))
 
 
+def attempt_checks(status: Status) -> tuple[str, ...]:
+    """Return what the checks of the status' attempt found, without those that an incident keeps."""
+    known, kept = status.checks, [one for incident in status.incidents for one in incident.checks]
+    if known is None or known.attempt != status.attempt:
+        return ()
+    return tuple([check_words(one) for one in known.results if one not in kept])
+
+
 def decision(incident: Incident) -> str:
     """Return what was decided and by which rule, without a full stop."""
     level = f"level {level_words(incident.level, incident.outcome)}"

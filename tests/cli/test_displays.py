@@ -18,7 +18,7 @@ from gangctl.api.incident import Incident
 from gangctl.api.status import Condition, MemberSnapshot, Snapshot, Status
 from gangctl.cli.gang_view import GangView
 from gangctl.cli.printers import tables
-from gangctl.cli.printers.displays import PlainOutput
+from gangctl.cli.printers.displays import LiveDisplay, PlainOutput
 from gangctl.cli.printers.output import console
 from gangctl.cli.printers.text import clean, format_duration, output_line
 from tests.cli.here import Here, manifest
@@ -78,6 +78,23 @@ def test_an_incident_is_printed_when_it_is_settled_and_when_its_timings_are_know
             "detect 0.003, stop 0.012, barrier 0.001, start 0.008, first step 0.900"
         ),
     ]
+
+
+def test_a_check_before_the_first_attempt_is_printed_once_and_drawn() -> None:
+    one = {"name": "disk", "result": "Passed", "members": 2, "time": NOW, "milliseconds": 1500}
+    failed = {**one, "result": "Failed", "failures": 1, "failed": [{"member": "worker-1", "detail": "read error"}]}
+    told = "check disk failed in 1 of 2, 1.50 s; worker-1: read error"
+    looks = [look(checks={"attempt": 1, "results": results}) for results in ([], [failed], [failed, one])]
+    assert said(*looks)[1:] == [told, "check disk passed (2 checked), 1.50 s"]
+    out = console(io.StringIO())
+    drawn = LiveDisplay(out, ())
+    drawn.update(looks[1], NOW)
+    drawn.close()
+    assert isinstance(out.file, io.StringIO)
+    assert told in out.file.getvalue()
+    kept = look(checks={"attempt": 1, "results": [failed]}, incidents=[incident(checks=[failed])])
+    assert told not in said(kept), "the incident has it"
+    assert told not in said(look(checks={"attempt": 0, "results": [failed]}))
 
 
 def test_incidents_before_a_takeover_are_not_printed_again() -> None:

@@ -134,6 +134,17 @@ async def test_nodes_are_not_read_for_a_gang_that_runs(cluster: Shell) -> None:
     assert "It runs, and has had no incident." in done.out
 
 
+async def test_checks_before_the_first_attempt_are_told(cluster: Shell) -> None:
+    failed = {"member": "worker-1", "detail": "read error"}
+    found = {"name": "disk", "result": "Failed", "members": 2, "failures": 1, "failed": [failed]}
+    timed = {**found, "time": "2026-01-31T12:00:00Z", "milliseconds": 1500}
+    await cluster.api.put("gangjobs", job(checks={"attempt": 1, "results": [timed]}))
+    told = "check disk failed in 1 of 2, 1.50 s; worker-1: read error"
+    assert told in (await cluster.gangctl("why", "demo")).out
+    assert told in (await cluster.gangctl("status", "demo")).out
+    assert json.loads((await cluster.gangctl("why", "demo", "-o", "json")).out)["checks"] == [told]
+
+
 async def test_kubectl_s_plugin_names_itself_in_what_to_do(cluster: Shell) -> None:
     suspended = job(phase="Suspended")
     suspended["spec"]["suspend"] = True

@@ -26,7 +26,7 @@ from gangctl.cli.printers import tables
 from gangctl.cli.printers.output import check_reader, print_err, print_out
 from gangctl.cli.printers.text import clean, first, format_seconds, output_line
 from gangctl.cli.targets.port import Target
-from gangctl.story.words import advice, lost_steps
+from gangctl.story.words import advice, attempt_checks, lost_steps
 
 NOTES: Final = 4
 MOST_INCIDENTS: Final = 5
@@ -99,6 +99,7 @@ class LiveDisplay:
         todo = "" if look.stopped else advice(look.job)
         if todo:
             above.append(Text(f"next: {clean(todo)}", style="bold"))
+        above += [Text(clean(one)) for one in attempt_checks(status)]
         below: list[RenderableType] = []
         if incidents:
             below += [Text(), Text("Incidents, newest first (seconds)", style="bold"), tables.incidents(incidents)]
@@ -136,6 +137,9 @@ class PlainOutput:
         old = Status(incidents=status.incidents) if self._status is None else self._status
         for incident in reversed(status.incidents):
             self._incident(incident, next((one for one in old.incidents if one.attempt == incident.attempt), None))
+        for check in attempt_checks(status):
+            if check not in attempt_checks(old):
+                self.note(check)
         self._phase(look.job.metadata.name, status, old, now)
         self._advise(advice(look.job))
         if look.live:

@@ -48,6 +48,11 @@ def answer_lines(answered: Explanation, now: float, columns: int) -> Iterator[st
         yield _title(answered)
         for number, finding in enumerate(answered.findings, 1):
             yield from _finding(page, number, finding, now)
+    if answered.checks:
+        yield ""
+        yield "Checks before the attempt"
+        for check in answered.checks:
+            yield from page.text(f"- {check}", 0, 2)
     if answered.missing_rights:
         yield ""
         yield "What could not be read"

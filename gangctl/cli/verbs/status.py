@@ -188,6 +188,7 @@ def _facts(target: Target, found: GangView) -> list[str]:
     how = words.start(status.incidents[0]) if status.incidents else ""
     if how:
         facts.append(f"last restart: {clean(how[0].lower() + how[1:])}")
+    facts += map(clean, words.attempt_checks(status))
     deadline = stored_deadline(found.job)
     if deadline is not None:
         facts.append(f"hangs: {deadline.text}")

@@ -17,6 +17,7 @@ from gangctl.explain.why.waiting import findings
 from gangctl.explain.why.walk import Room
 from gangctl.explain.why.world import GangSurroundings, MissingRight
 from gangctl.story.document import document, gang_document
+from gangctl.story.words import attempt_checks
 
 INTERRUPTED: Final = "Interrupted"
 """Ctrl-C has ended `gangctl run`."""
@@ -37,6 +38,8 @@ class Explanation:
     runs: bool
     """If it does not run and has not ended, ``findings`` say why."""
     findings: tuple[Finding, ...]
+    checks: tuple[str, ...] = ()
+    """Of this attempt, as far as no incident has them."""
     restarts: RestartHistory | None = None
     missing_rights: tuple[MissingRight, ...] = ()
     unknown_fields: tuple[str, ...] = ()
@@ -62,6 +65,7 @@ def answer(job: GangJob, around: GangSurroundings, now: float, unknown_fields: t
         message=status.message,
         runs=status.phase is GangPhase.RUNNING and not is_over,
         findings=found,
+        checks=attempt_checks(status),
         restarts=gang_restarts(job, now),
         missing_rights=around.missing,
         unknown_fields=unknown_fields,
