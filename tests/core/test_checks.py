@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from gangctl.api.model import changed
 from gangctl.api.status import GangPhase
 from gangctl.core.facts.gang import Gang
@@ -22,6 +20,10 @@ checkpoint:
   fallbackAfter: 1
   tiers: [{name: shared, scope: Shared, source: {type: Directory, directory: /c, layout: TorchDCP}}]
 recovery: {replaceAfter: 100, checks: [{name: disk, when: Fault, command: [probe]}]}
+"""
+SUSPECTED = """
+roles: [{name: worker, replicas: 4}]
+recovery: {checks: [{name: disk, when: Suspect, command: [probe]}]}
 """
 
 
@@ -69,23 +71,20 @@ def test_a_failed_check_blames_no_checkpoint_and_is_charged_once() -> None:
     assert made.job.status.restarts.counted == 4
 
 
-@pytest.mark.parametrize(
-    ("ends", "result", "nodes"),
-    [
+def test_a_check_names_the_nodes_where_each_member_has_passed() -> None:
+    for ends, result, nodes in (
         ("worker-2 passes check disk", "Passed", ("node-worker-2",)),
         ("worker-2 can't tell check disk", "Passed", ()),
         ("200 s pass", "Undecided", ()),
-    ],
-)
-def test_a_check_names_the_nodes_where_each_member_has_passed(ends: str, result: str, nodes: tuple[str, ...]) -> None:
-    made = World()
-    made.submit("roles: [{name: worker, replicas: 4}]\nrecovery: {checks: [{name: disk, when: Suspect, command: [a]}]}")
-    says(made, "the gang runs")
-    says(made, "worker-2 ends with 3")
-    says(made, "everyone is Ready")
-    says(made, ends)
-    (found,) = made.job.status.incidents[0].checks
-    assert (found.result, found.nodes) == (result, nodes)
+    ):
+        made = World()
+        made.submit(SUSPECTED)
+        says(made, "the gang runs")
+        says(made, "worker-2 ends with 3")
+        says(made, "everyone is Ready")
+        says(made, ends)
+        (found,) = made.job.status.incidents[0].checks
+        assert (found.result, found.nodes) == (result, nodes)
 
 
 def test_each_attempt_is_checked_anew() -> None:
