@@ -67,6 +67,18 @@ async def test_a_server_that_is_not_there_is_named(here: Shell) -> None:
     assert "127.0.0.1:1" in done.err
 
 
+@pytest.mark.parametrize("words", ["status demo -o json", "why demo", "stop demo", "delete demo", "nodes"])
+async def test_a_proxy_s_page_in_place_of_the_api_server_s_answer_is_no_bug(here: Shell, words: str) -> None:
+    async def page(_: web.Request) -> web.Response:
+        return web.Response(text="<html>log in</html>", content_type="text/html")
+
+    here.api.faults.append(page)
+    done = await here.gangctl(*words.split())
+    assert done.code == 2
+    assert "isn't JSON" in done.err
+    assert "bug" not in done.err
+
+
 async def test_without_the_crd_the_error_explains_how_to_install_it(here: Shell) -> None:
     async def unknown(_: web.Request) -> web.Response:
         return status(404, "NotFound", "the server could not find the requested resource")

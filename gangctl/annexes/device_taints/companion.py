@@ -8,7 +8,6 @@ gang that starts, must not cost a look for each.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import Mapping
 from contextlib import suppress
@@ -129,7 +128,7 @@ async def _served(client: Client) -> str:
     """The newest version that has DeviceTaintRules; empty if none does."""
     for version in SERVED:
         with suppress(NotFound):
-            found = json.loads(await client.request("GET", f"{GROUP}/{version}"))
+            found = await client.get(f"{GROUP}/{version}")
             if any(one["name"] == "devicetaintrules" for one in found["resources"]):
                 return version
     return ""

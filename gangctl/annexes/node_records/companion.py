@@ -8,7 +8,6 @@ No decision about a gang depends on it: if the records can't be read or written,
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -21,7 +20,7 @@ from gangctl.api.status import GangPhase
 from gangctl.cluster import clock
 from gangctl.cluster.errors import ClusterError, Conflict
 from gangctl.cluster.kube import paths
-from gangctl.cluster.kube.client import Client, NotFound
+from gangctl.cluster.kube.client import Client, NotFound, read_object
 from gangctl.cluster.kube.reflector import WatchHealth
 from gangctl.controller.companions import House
 from gangctl.telemetry.metrics.process import Counts
@@ -182,7 +181,8 @@ class NodeRecords:
         path = paths.config_map(namespace, self._map if self._version else "")
         method = "PUT" if self._version else "POST"
         try:
-            answer = await self._house.client.request(method, path, body=json.dumps(body).encode())
+            answer = await self._house.client.request(method, path, body=body)
+            written = read_object(answer, f"{method} {path}")
         except (Conflict, NotFound):
             self.results["conflict"] += 1
             await self._read()
@@ -191,7 +191,7 @@ class NodeRecords:
         else:
             self.results["stored"] += 1
             self._broken_since = None
-            self._version = json.loads(answer)["metadata"]["resourceVersion"]
+            self._version = written["metadata"]["resourceVersion"]
             self._written = self._records = records.pruned(self._records, now)
 
     def _fail(self, what: str, error: ClusterError) -> None:
@@ -217,7 +217,7 @@ async def read_map(client: Client, namespace: str, name: str) -> tuple[str, Reco
         UnreadableRecordsError: they can't be read.
     """
     try:
-        found = json.loads(await client.request("GET", paths.config_map(namespace, name)))
+        found = await client.get(paths.config_map(namespace, name))
     except NotFound:
         return "", {}
     version = str(found["metadata"]["resourceVersion"])

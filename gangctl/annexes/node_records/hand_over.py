@@ -86,7 +86,7 @@ class MaintenanceRequests:
 
     async def read(self) -> Mapping[str, Any]:
         """Return the metadata of the requests by their nodes. Those of others say the same, and are never deleted."""
-        found = json.loads(await self._client.request("GET", _REQUESTS))["items"]
+        found = (await self._client.get(_REQUESTS))["items"]
         by_node = ((one["metadata"], (one.get("spec") or {}).get("healthEvent") or {}) for one in found)
         return {event.get("nodeName", ""): its for its, event in sorted(by_node, key=lambda one: self._is_ours(one[0]))}
 

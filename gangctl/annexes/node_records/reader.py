@@ -114,7 +114,7 @@ async def _config_map(client: Client, controller: str) -> dict[str, Any]:
     namespace, _, lease = controller.partition("/")
     name = stored.name_of_map(lease)
     try:
-        found: dict[str, Any] = json.loads(await client.request("GET", paths.config_map(namespace, name)))
+        return await client.get(paths.config_map(namespace, name))
     except NotFound:
         raise UserError(
             f"there is no ConfigMap {name} in namespace {namespace}: set nodeRecords.enabled in the chart's values, or "
@@ -122,7 +122,6 @@ async def _config_map(client: Client, controller: str) -> dict[str, Any]:
         ) from None
     except Forbidden:
         raise UserError(f"you lack the right to get ConfigMap {name} in namespace {namespace}") from None
-    return found
 
 
 def _records(found: dict[str, Any], controller: str) -> Records:

@@ -5,7 +5,6 @@ Each call may raise UserError (it doesn't exist, or this release can't read it) 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeVar
 
@@ -16,7 +15,7 @@ from gangctl.api.recovery import SpecChanges
 from gangctl.cli.arguments import LABEL
 from gangctl.cli.errors import UserError, hint
 from gangctl.cluster.errors import ClusterError
-from gangctl.cluster.kube.client import Client, NotFound
+from gangctl.cluster.kube.client import Client, NotFound, read_object
 from gangctl.cluster.kube.decoding import Decoder
 from gangctl.cluster.kube.projections import GANGS, KubeGang
 from gangctl.cluster.kube.reflector import list_all
@@ -65,7 +64,7 @@ class GangJobs:
 
     async def document(self, name: str) -> dict[str, Any]:
         """One GangJob as stored by the API server."""
-        return _shown(json.loads(await self._request("GET", name)))
+        return _shown(await self._get(name))
 
     async def read(self, name: str) -> GangJob:
         """One GangJob."""
@@ -112,8 +111,7 @@ class GangJobs:
 
     async def refuse_owned(self, name: str) -> None:
         """Refuse to end a gang that another object would have again."""
-        metadata = json.loads(await self._request("GET", name))["metadata"]
-        for kind, owner in _owners(metadata):
+        for kind, owner in _owners((await self._get(name)).get("metadata", {})):
             raise UserError(
                 f"gang {name} follows {kind} {owner}, which would make it again: use kubectl delete {kind.lower()} "
                 f"{owner}, or set its spec.suspend"
@@ -127,6 +125,9 @@ class GangJobs:
 
     def _path(self, name: str) -> str:
         return f"{self._in_namespace}/{checked_name(name, 'gang')}"
+
+    async def _get(self, name: str) -> dict[str, Any]:
+        return read_object(await self._request("GET", name), f"GET {self._path(name)}")
 
     async def _request(self, method: str, name: str, body: Mapping[str, Any] | None = None) -> bytes:
         try:

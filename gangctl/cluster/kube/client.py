@@ -72,6 +72,21 @@ def status_parts(body: bytes) -> tuple[str, str, str]:
     return str(parsed.get("reason") or ""), str(parsed.get("message") or ""), budget
 
 
+def read_object(answer: bytes, asked: str) -> dict[str, Any]:
+    """Read the answer to what was asked, such as ``GET /path``.
+
+    Raises:
+        Retryable: it isn't an object, since a proxy has given it.
+    """
+    try:
+        found = json.loads(answer)
+    except ValueError as error:
+        raise Retryable(f"the API server's answer to {asked} isn't JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise Retryable(f"the API server's answer to {asked} isn't an object")
+    return found
+
+
 USER_AGENT: Final = f"gangctl/{__version__}"
 REQUEST_SECONDS: Final = 10.0
 LONGEST_PAUSE_SECONDS: Final = 30.0
@@ -216,13 +231,7 @@ class Client:
         Raises:
             Retryable: the answer isn't one, since a proxy has given it; and all that ``request`` raises.
         """
-        try:
-            found = json.loads(await self.request("GET", path, timeout=timeout))
-        except ValueError as error:
-            raise Retryable(f"the API server's answer to GET {path} isn't JSON: {error}") from error
-        if not isinstance(found, dict):
-            raise Retryable(f"the API server's answer to GET {path} isn't an object")
-        return found
+        return read_object(await self.request("GET", path, timeout=timeout), f"GET {path}")
 
     async def delete(self, path: str, uid: str, **options: object) -> bytes:
         """Delete the object with this UID, and no other of its name; ``options``: further DeleteOptions."""

@@ -114,6 +114,17 @@ async def test_a_check_that_passes_after_the_repair_clears_the_record(api: FakeA
         await until_stored(api, {})
 
 
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT"])
+async def test_a_proxy_that_answers_in_place_of_the_api_server_ends_nothing(api: FakeApi, method: str) -> None:
+    page = web.Response(text="<html>log in</html>", content_type="text/html")
+    api.faults.append(once(method, "/configmaps", page))
+    await api.put("gangjobs", ended("a"))
+    async with replica(api, "a", *ON):
+        await until_stored(api, {"default": 1.0})
+        await api.put("gangjobs", ended("b"))
+        await until_stored(api, {"default": 2.0})
+
+
 async def test_a_gang_that_is_deleted_at_once_counts(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(companion, "LOOK_SECONDS", 0.5)
     async with replica(api, "a", *ON):
