@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -154,14 +154,21 @@ class _Link:
             with suppress(TimeoutError):
                 async with asyncio.timeout(SIGN_SECONDS):
                     await self._wakeup.wait()
-            self._wakeup.clear()
-            entries, self._waiting = tuple(self._waiting.values()), {}
-            for at in range(0, max(1, len(entries)), SLICE):
-                text = encode_batch(self._term, entries[at : at + SLICE])
-                if not self._hub.gate.is_open:
-                    self.abort()
-                    return
-                await self._socket.send_str(text)
+            text = self.batch()
+            if not self._waiting:
+                self._wakeup.clear()
+            if not self._hub.gate.is_open:
+                self.abort()
+                return
+            await self._socket.send_str(text)
+
+    def batch(self) -> str:
+        """Return what goes to the relay next. Until then, newer messages replace those that wait."""
+        return encode_batch(self._term, self._leaving())
+
+    def _leaving(self) -> Iterator[Entry]:
+        while self._waiting:
+            yield self._waiting.pop(next(iter(self._waiting)))
 
     async def _receive(self) -> str:
         while True:

@@ -16,6 +16,7 @@ never count as that of the members behind it.
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -26,13 +27,14 @@ from gangsidecar.wire import Report, aged, copied
 
 MAX_ENTRIES: Final = 2048
 MAX_BATCH_BYTES: Final = 1 << 20
-"""A batch ends with the entry that reaches this."""
+"""A batch ends with the entry that reaches this, as it is encoded."""
 MOST_LOST: Final = 4
 """Links that may end in a row: more than replicas that are replaced one after the other."""
 HELD_SECONDS: Final = 600.0
 """So long without the end of a link begins another row."""
 LINK_BYTES: Final = 8 << 20
-"""More than any batch has: the last entry is one message, and JSON escapes its quotes."""
+"""More than any batch has: its last entry is one message of :data:`~gangsidecar.wire.MAX_BYTES` at most, and escapes
+make three bytes of one."""
 
 
 class Open(NamedTuple):
@@ -85,9 +87,16 @@ Entry = Open | Say | Beat | Gone | Close
 _KINDS: Final[dict[str, Callable[..., Entry]]] = {one.__name__: one for one in (Open, Say, Beat, Gone, Close)}
 
 
-def encode_batch(term: str, entries: Sequence[Entry]) -> str:
-    """Return the text of a batch; without entries it is the sender's sign of life."""
-    return json.dumps([term, [[type(entry).__name__, *_flat(entry)] for entry in entries]], separators=(",", ":"))
+def encode_batch(term: str, entries: Iterator[Entry]) -> str:
+    """Return the text of a batch, which takes no more entries than it has room for.
+
+    Without entries it is the sender's sign of life. It is ASCII: its characters are its bytes.
+    """
+    texts, size = list[str](), 0
+    while size < MAX_BATCH_BYTES and len(texts) < MAX_ENTRIES and (entry := next(entries, None)) is not None:
+        texts.append(json.dumps([type(entry).__name__, *_flat(entry)], separators=(",", ":")))
+        size += len(texts[-1])
+    return f"[{json.dumps(term)},[{','.join(texts)}]]"
 
 
 def decode_batch(text: str) -> tuple[str, list[Entry]]:
@@ -159,7 +168,7 @@ class Desk:
         self._sessions: dict[int, _Session] = {}
         self._news: dict[int, None] = {}
         """The sessions of which there is news, in the order in which it came."""
-        self._gone: list[int] = []
+        self._gone: deque[int] = deque()
         self._imports: dict[tuple[str, str], tuple[int, str]] = {}
         """UID of a gang, role -> the session that sent a list of imports first, and the list, as the hub has them."""
 
@@ -204,35 +213,34 @@ class Desk:
         """The link has ended: nothing of its leader counts any more."""
         self.term = ""
 
-    def batch(self, now: float) -> list[Entry]:
-        """What the leader gets next; empty = it has everything, or there is no link."""
-        if not self.term:
-            return []
-        entries: list[Entry] = [Gone(session) for session in self._gone]
-        self._gone.clear()
-        size = 0
-        while self._news and len(entries) < MAX_ENTRIES and size < MAX_BATCH_BYTES:
-            session = next(iter(self._news))
-            del self._news[session]
-            new = self._said(session, self._sessions[session], now)
-            size += sum(len(entry.text) for entry in new if isinstance(entry, Say))
-            entries += new
-        return entries
+    @property
+    def has_news(self) -> bool:
+        """Return whether there is something for the leader, and a link."""
+        return bool(self.term and (self._news or self._gone))
 
-    def _said(self, session: int, one: _Session, now: float) -> list[Entry]:
-        entries: list[Entry] = []
+    def news(self, now: float) -> Iterator[Entry]:
+        """What the leader gets next. What is not taken is there the next time."""
+        while self.term and self._gone:
+            yield Gone(self._gone.popleft())
+        while self.term and self._news:
+            session = next(iter(self._news))
+            yield from self._said(session, self._sessions[session], now)
+            del self._news[session]
+
+    def _said(self, session: int, one: _Session, now: float) -> Iterator[Entry]:
         if not one.known:
             one.known = True
-            entries.append(Open(session, one.identity, one.revision, one.order))
+            yield Open(session, one.identity, one.revision, one.order)
         if one.report is not None and one.report[0] is not one.passed:
             report, text, at = one.report
             beat = _beat(session, report, _ms(now - at))
             is_beat = one.passed is not None and after(one.passed, beat) == report
-            entries.append(beat if is_beat else Say(session, Report.__name__, _ms(now - at), text))
             one.passed = report
-        entries += [Say(session, kind, _ms(now - at), text) for kind, (text, at) in one.waiting.items()]
-        one.waiting.clear()
-        return entries
+            yield beat if is_beat else Say(session, Report.__name__, _ms(now - at), text)
+        while one.waiting:
+            kind = next(iter(one.waiting))
+            text, at = one.waiting.pop(kind)
+            yield Say(session, kind, _ms(now - at), text)
 
     def heard(self, entries: Sequence[Entry]) -> list[Say | Close]:
         """What sidecars are told of a batch that came on the link."""

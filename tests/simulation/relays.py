@@ -32,7 +32,7 @@ from gangctl.cluster.kube.election import LeaderAt
 from gangctl.cluster.port import MemberIdentity
 from gangctl.controller import connection, hub, links, relay
 from gangctl.controller.connection import CloseFrame, Connection
-from gangctl.controller.relaying import decode_batch, encode_batch
+from gangctl.controller.relaying import decode_batch
 from gangctl.controller.reports import substance
 from gangctl.core.lifecycle.plan import AskScan
 from gangsidecar import wire
@@ -295,9 +295,10 @@ class World:
     def lower(self, one: Relay) -> None:
         """Its leader sends a batch."""
         if one.link is not None and one.leader is not None and one.leader.leads:
-            entries = tuple(one.link._waiting.values())
-            one.link._waiting = {}
-            self._way(one.link, up=False).append(encode_batch(one.leader.at.term, entries))
+            batches = self._way(one.link, up=False)
+            batches.append(one.link.batch())
+            while one.link._waiting:
+                batches.append(one.link.batch())
 
     def _way(self, link: Any, *, up: bool) -> deque[str]:
         return next((way[4] for way in self.flying if way[2] is link and way[3] is up), deque())

@@ -1,0 +1,70 @@
+"""What goes over a link, on real sockets: no member behind a relay may break it for the others."""
+
+from __future__ import annotations
+
+from gangctl.controller.relaying import LINK_BYTES, MAX_BATCH_BYTES, Desk, Entry, Say, decode_batch, encode_batch
+from gangsidecar import wire
+from tests.controller.fake_sidecars import MEMBERS
+from tests.controller.linked import linked, said
+
+LETTER = "\N{LATIN SMALL LETTER E WITH ACUTE}"
+
+
+def largest(token: str) -> str:
+    """A report with as many characters as are taken, each of which JSON may write as six bytes."""
+    ends = tuple(wire.End(1, rank, 0, exit_code=1, message="#" * 8000) for rank in range(32))
+    text = wire.encode(said(token, ends=ends)).replace("#", LETTER)
+    assert wire.MAX_REPORT_BYTES - 16_000 < len(text) <= wire.MAX_REPORT_BYTES
+    return text
+
+
+def test_a_batch_ends_with_the_entry_that_fills_it_however_json_escapes_it() -> None:
+    assert MAX_BATCH_BYTES + 4 * wire.MAX_BYTES < LINK_BYTES, "one entry may take three times its message"
+    text = LETTER * (wire.MAX_BYTES // len(LETTER.encode()))
+    entries = iter(Say(at, "Scanned", 0, text) for at in range(3))
+    for at in range(3):
+        batch = encode_batch("a/1", entries)
+        assert len(batch.encode()) < LINK_BYTES
+        assert decode_batch(batch) == ("a/1", [Say(at, "Scanned", 0, text)])
+
+
+def test_what_a_session_says_goes_on_in_the_next_batch() -> None:
+    desk, found = Desk(), list[Entry]()
+    desk.link("a/1")
+    for at in range(3):
+        desk.open(at, MEMBERS[f"token-{at}"], 1, 1)
+        for message in (wire.Scanned(0, f"pod-{at}"), wire.Imports("uid-g", f"pod-{at}", (), ())):
+            desk.take(at, message, "x" * MAX_BATCH_BYTES, 1.0)
+    batches = 0
+    while desk.has_news:
+        found += decode_batch(encode_batch("a/1", desk.news(1.0)))[1]
+        batches += 1
+    assert batches >= 6
+    kinds = [one.kind if isinstance(one, Say) else type(one).__name__ for one in found]
+    assert kinds == ["Open", "Scanned", "Imports"] * 3
+
+
+async def test_reports_that_json_makes_longer_break_no_link() -> None:
+    async with linked() as here:
+        here.found = None
+        tenants = {token: await here.dial(token) for token in (f"tenant/worker-{at}" for at in range(8))}
+        for token, sidecar in tenants.items():
+            await sidecar.say(largest(token))
+        other = await here.dial("other/worker-0")
+        await other.say(said("other/worker-0"))
+        here.found = here.leader
+        assert isinstance(await other.hear_all(), wire.Ping)
+        await here.connected(9)
+        assert here.hub.connections.ended == 0
+
+
+async def test_a_list_of_imports_for_all_members_behind_a_relay_breaks_no_link() -> None:
+    async with linked() as here:
+        first, *others = [await here.member(f"tenant/worker-{at}", ran=int(at == 0)) for at in range(100)]
+        modules = tuple(f"{at:04d}" + "m" * 96 for at in range(1200))
+        await first.say(wire.Imports("tenant", "tenant-worker-0", ("python",), modules))
+        for one in others:
+            heard = await one.hear()
+            assert isinstance(heard, wire.Imports)
+            assert heard.modules == modules
+        assert here.hub.connections.ended == 0
