@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 DIAL_SECONDS: Final = 3.0
 LOOK_SECONDS: Final = 0.25
 """So often the Lease is looked at: for another leader, and for one to link with."""
+HELD_SECONDS: Final = 5.0
+"""A leader counts as reached once its link has held so long."""
 KEEP_SECONDS: Final = 5.0
 """Between two signs of life for sidecars while there is no link: they wait 15 s."""
 AWAY: Final = CloseFrame(aiohttp.WSCloseCode.TRY_AGAIN_LATER, "this replica can't reach the leader; another one may")
@@ -87,7 +89,8 @@ class Relay:
         self._session_of: dict[Connection, int] = {}
         self._news = asyncio.Event()
         self._unreached: tuple[str, float] | None = None
-        """The term of the leader that is known and not linked, and since when."""
+        """The term of the leader that is known and not reached, and since when."""
+        self._linked_at = 0.0
         self._said = ""
         gate = Gate(authenticate, lambda: None if self.can_serve else "", hub.refusals)
         self._intake = hub.intake
@@ -218,15 +221,18 @@ class Relay:
         term, entries = decode_batch(text)
         if term != leader.term:
             return f"it names the term {term}, and the Lease has {leader.term}"
+        now = time.monotonic()
         if not self._desk.term:
-            self._linked(leader)
+            self._linked(leader, now)
+        if now >= self._linked_at + HELD_SECONDS:
+            self._unreached = None
         for one in self._desk.heard(entries):
             self._hand_on(self._connections[one.session], one)
         return None
 
-    def _linked(self, leader: LeaderAt) -> None:
+    def _linked(self, leader: LeaderAt, now: float) -> None:
         log.info("linked to the leader at %s, with %d sidecars", leader.url, len(self))
-        self._unreached, self._said = None, ""
+        self._linked_at, self._said = now, ""
         self._desk.link(leader.term)
         self._news.set()
 

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import aiohttp
+import pytest
+
+from gangctl.controller import relay
 from gangctl.controller.relaying import LINK_BYTES, MAX_BATCH_BYTES, Desk, Entry, Say, decode_batch, encode_batch
 from gangsidecar import wire
 from tests.controller.fake_sidecars import MEMBERS
 from tests.controller.linked import linked, said
+from tests.wait import until_async
 
 LETTER = "\N{LATIN SMALL LETTER E WITH ACUTE}"
 
@@ -68,3 +75,17 @@ async def test_a_list_of_imports_for_all_members_behind_a_relay_breaks_no_link()
             assert isinstance(heard, wire.Imports)
             assert heard.modules == modules
         assert here.hub.connections.ended == 0
+
+
+async def test_a_relay_whose_links_break_at_once_sends_its_sidecars_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relay, "HELD_SECONDS", 1.0)
+    async with linked(relays=2, patience=0.5) as here:
+        breaking, sidecar = here.relays[0], await here.dial("g/worker-0")
+        closing = asyncio.create_task(sidecar.closed())
+        while not closing.done():  # A link is replaced by another of the same name.
+            await here.link("relay-0")
+            await asyncio.sleep(0.02)
+        assert await closing == aiohttp.WSCloseCode.TRY_AGAIN_LATER
+        assert not breaking.can_serve
+        assert here.relays[1].can_serve
+        await until_async("its link holds", lambda: breaking.can_serve)
