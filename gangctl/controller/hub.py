@@ -26,7 +26,6 @@ from gangctl.cluster.port import MemberIdentity
 from gangctl.controller.connection import CloseFrame, Connection, Connections, DirectiveOf
 from gangctl.controller.gate import (
     Authenticate,
-    ConnectionRefusal,
     Gate,
     Leader,
     MessageError,
@@ -177,17 +176,12 @@ class Hub:
         known = self.connections.get(identity.pod)
         newest = self._orders.get(identity.pod, (0, 0.0))[0] if known is None else known.order
         if newest > connection.order:
-            self._supersede(connection)
+            self.server.supersede(connection)
             return
         self.connections.add(connection)
         if known is not None:
-            self._supersede(known)
+            self.server.supersede(known)
             self._disconnect(identity)
-
-    def _supersede(self, connection: Connection) -> None:
-        self.refusals.counts[ConnectionRefusal.SUPERSEDED] += 1
-        newer = CloseFrame(aiohttp.WSCloseCode.POLICY_VIOLATION, "the pod has a newer connection")
-        connection.outlet.close_soon(newer)
 
     def ended(self, connection: Connection) -> None:
         """The connection has ended."""

@@ -72,8 +72,12 @@ class Shares:
 
     def spend(self, pod: str, namespace: str, cost: float, now: float) -> None:
         """A message of this pod took ``cost`` seconds."""
-        for one in ((Owner.POD, pod), (Owner.NAMESPACE, namespace)):
-            self._paid[one] = max(self._paid.get(one, now), now) + cost / SHARES[one[0]].rate
+        self.spend_of(Owner.POD, pod, cost, now)
+        self.spend_of(Owner.NAMESPACE, namespace, cost, now)
+
+    def spend_of(self, owner: Owner, name: str, cost: float, now: float) -> None:
+        """``cost`` seconds of this share alone are spent."""
+        self._paid[owner, name] = max(self._paid.get((owner, name), now), now) + cost / SHARES[owner].rate
 
     def pause(self, pod: str, namespace: str, now: float) -> Pause | None:
         """The pause before the next message of this pod is read; None if there is none."""
@@ -97,6 +101,8 @@ FLOODS: Final = CloseFrame(
     aiohttp.WSCloseCode.POLICY_VIOLATION,
     f"its pod floods the controller: its messages take over {SHARES[Owner.POD].rate:.0%} of the controller's time",
 )
+CONNECTION_SECONDS: Final = 0.02
+"""What a connection costs its pod. Not its namespace, whose members all connect at once after a leader's end."""
 CONTROL_SECONDS: Final = 0.0002
 """What a ping or a pong costs: most of it is spent before it can be measured."""
 VIOLATION_SECONDS: Final = 0.1
@@ -116,6 +122,10 @@ class Intake:
         self._turns = Turns()
         self._shares = Shares()
         self._logged: dict[Owner, float] = {}
+
+    def opened(self, connection: Connection) -> None:
+        """A sidecar has connected."""
+        self._shares.spend_of(Owner.POD, connection.identity.pod, CONNECTION_SECONDS, time.monotonic())
 
     def control(self, connection: Connection) -> bool:
         """Take a ping or a pong; return whether its pod floods. No pause: old aiohttp buffers them without end."""

@@ -87,6 +87,7 @@ class Relay:
         self._numbers = count(1)
         self._connections: dict[int, Connection] = {}
         self._session_of: dict[Connection, int] = {}
+        self._by_pod: dict[str, Connection] = {}
         self._news = asyncio.Event()
         self._unreached: tuple[str, float] | None = None
         """The term of the leader that is known and not reached, and since when."""
@@ -99,7 +100,8 @@ class Relay:
     @property
     def can_serve(self) -> bool:
         """Return whether sidecars are better here than elsewhere."""
-        return self._unreached is None or time.monotonic() < self._unreached[1] + self._patience
+        is_patient = self._unreached is None or time.monotonic() < self._unreached[1] + self._patience
+        return is_patient or bool(self._desk.term)
 
     def __len__(self) -> int:
         """Return how many sidecars are connected here."""
@@ -108,9 +110,16 @@ class Relay:
     # The sidecars' side.
 
     def opened(self, connection: Connection) -> None:
-        """A sidecar has connected."""
+        """Make it the connection of its pod, as the hub does: it costs as much as one, however many it opens."""
+        known = self._by_pod.get(connection.identity.pod)
+        if known is not None and known.order > connection.order:
+            self.server.supersede(connection)
+            return
+        if known is not None:
+            self.ended(known)
+            self.server.supersede(known)
         session = next(self._numbers)
-        self._connections[session] = connection
+        self._connections[session] = self._by_pod[connection.identity.pod] = connection
         self._session_of[connection] = session
         self._desk.open(session, connection.identity, connection.revision, connection.order)
         self._news.set()
@@ -122,16 +131,18 @@ class Relay:
         except MessageError as error:
             refusal = CloseFrame(aiohttp.WSCloseCode.POLICY_VIOLATION, str(error))
             return self.server.refuse(connection, error.reason, refusal)
-        if self._desk.take(self._session_of[connection], message, frame.data, time.monotonic()):
+        session = self._session_of.get(connection)
+        if session is not None and self._desk.take(session, message, frame.data, time.monotonic()):
             self._news.set()
         return None
 
     def ended(self, connection: Connection) -> None:
         """The connection has ended."""
-        session = self._session_of.pop(connection)
-        del self._connections[session]
-        self._desk.close(session)
-        self._news.set()
+        session = self._session_of.pop(connection, None)
+        if session is not None:
+            del self._connections[session], self._by_pod[connection.identity.pod]
+            self._desk.close(session)
+            self._news.set()
 
     def set_log_context(self, _connection: Connection) -> None:
         """A relay knows no gang's status: its log has the member and the pod alone."""
@@ -280,7 +291,8 @@ class Relay:
                 self._give_signs()
 
     def _give_signs(self) -> None:
-        in_slices(iter(tuple(self._connections.values())), lambda one: one.put(SIGN_OF_LIFE, ""))
+        if self.can_serve:
+            in_slices(iter(tuple(self._connections.values())), lambda one: one.put(SIGN_OF_LIFE, ""))
 
     def _close_all(self, frame: CloseFrame) -> None:
         for connection in tuple(self._connections.values()):

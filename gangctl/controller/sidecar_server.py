@@ -71,6 +71,7 @@ class SidecarServer:
         if not self._gate.is_open:
             outlet.abort()
             return socket
+        self._intake.opened(connection)
         self._sessions.opened(connection)
         try:
             frame = await self._serve(connection, outlet)
@@ -108,6 +109,12 @@ class SidecarServer:
         self._sessions.set_log_context(connection)
         log.info("%s (pod %s): its sidecar closed it, code %s", sender.member, sender.pod, socket.close_code)
         return CloseFrame(aiohttp.WSCloseCode.OK, "")
+
+    def supersede(self, connection: Connection) -> None:
+        """Close it: its pod has a newer one."""
+        self._refusals.counts[ConnectionRefusal.SUPERSEDED] += 1
+        newer = CloseFrame(aiohttp.WSCloseCode.POLICY_VIOLATION, "the pod has a newer connection")
+        connection.outlet.close_soon(newer)
 
     def refuse(self, connection: Connection, reason: ConnectionRefusal, frame: CloseFrame) -> CloseFrame:
         """Count and log why a connection is closed, which is returned."""

@@ -86,6 +86,17 @@ async def test_a_relay_whose_links_break_at_once_sends_its_sidecars_elsewhere(mo
             await here.link("relay-0")
             await asyncio.sleep(0.02)
         assert await closing == aiohttp.WSCloseCode.TRY_AGAIN_LATER
-        assert not breaking.can_serve
         assert here.relays[1].can_serve
-        await until_async("its link holds", lambda: breaking.can_serve)
+        await until_async("it is linked again", lambda: breaking.can_serve)
+
+
+async def test_a_pod_has_one_connection_at_a_relay_without_a_link_the_newest() -> None:
+    async with linked() as here:
+        here.found = None
+        sidecars = [await here.dial("g/worker-0", order) for order in (1, 3, 2)]
+        for at in (0, 2):
+            assert await sidecars[at].closed() == aiohttp.WSCloseCode.POLICY_VIOLATION
+        assert len(here.relays[0]) == 1
+        await sidecars[1].say(said("g/worker-0"))
+        here.found = here.leader
+        assert isinstance(await sidecars[1].hear_all(), wire.Ping)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gangctl.controller.intake import LONGEST_PAUSE, SHARES, Owner, Shares
+from gangctl.controller.intake import CONNECTION_SECONDS, LONGEST_PAUSE, SHARES, Owner, Shares
 
 POD, NAMESPACE = SHARES[Owner.POD], SHARES[Owner.NAMESPACE]
 
@@ -91,3 +91,13 @@ def test_a_pause_is_never_longer_than_the_longest(messages: list[tuple[float, fl
         shares.spend("pod", "team", cost, now)
         found = shares.pause("pod", "team", now)
         assert found is None or 0 < found.seconds <= LONGEST_PAUSE
+
+
+def test_connections_are_paid_by_their_pod_and_not_by_its_namespace() -> None:
+    shares = Shares()
+    for pod in [f"pod-{at}" for at in range(10_000)] + ["pod-0"] * 100:
+        shares.spend_of(Owner.POD, pod, CONNECTION_SECONDS, 0.0)
+    assert shares.pause("pod-1", "team", 0.0) is None, "all members connect at once after a leader's end"
+    pause = shares.pause("pod-0", "team", 0.0)
+    assert pause is not None
+    assert pause.owner is Owner.POD
