@@ -172,6 +172,9 @@ class Hub:
 
     def opened(self, connection: Connection) -> None:
         """Make it the connection of its pod; an older one is closed, which may be this one."""
+        if not self.gate.is_open:
+            connection.outlet.abort()
+            return
         identity = connection.identity
         known = self.connections.get(identity.pod)
         newest = self._orders.get(identity.pod, (0, 0.0))[0] if known is None else known.order
@@ -224,7 +227,10 @@ class Hub:
         return False
 
     def accept(self, connection: Connection, message: wire.Message) -> None:
-        """Take a message that is its sender's to send."""
+        """Take a message that is its sender's to send, while this process leads."""
+        if not self.gate.is_open:
+            self.stale[StaleReason.SUPERSEDED] += 1
+            return
         sender = connection.identity
         match message:
             case wire.Report():

@@ -112,6 +112,8 @@ class _Link:
         self._transport = transport
         self._term = term
         self._sessions: dict[int, Connection] = {}
+        self._has_ended = False
+        """What is left of a batch must not be taken then: the next term would begin with it."""
         self._roster = Roster()
         self._waiting: dict[tuple[int, str], Entry] = {}
         """Session and kind -> what waits to be sent."""
@@ -131,11 +133,13 @@ class _Link:
 
     def end(self) -> None:
         """Its sessions end."""
+        self._has_ended = True
         sessions, self._sessions = self._sessions, {}
         self._hub.relay_lost(sessions.values())
 
     def abort(self) -> None:
-        """End it at once: nothing more is sent, not even what is in a buffer."""
+        """End it at once: nothing more is sent or taken, not even what is in a buffer."""
+        self._has_ended = True
         self._waiting.clear()
         if isinstance(self._transport, asyncio.WriteTransport):
             self._transport.abort()
@@ -189,6 +193,8 @@ class _Link:
                         await asyncio.sleep(0)  # A relay with all its sessions must not keep the loop from all else.
 
     def _take(self, entry: Entry) -> None:
+        if self._has_ended:
+            return
         connection = self._sessions.get(entry.session)
         match entry:
             case Open(session, identity, revision, order):

@@ -20,10 +20,15 @@ from tests.controller.replicas import ANY
 from tests.wait import until_async
 
 
-async def identify(token: str) -> MemberIdentity:
+def identity(token: str) -> MemberIdentity:
     """A token is gang and member; the namespace has the gang's name."""
     gang, member = token.split("/")
     return MemberIdentity(gang, member, 0, f"{gang}-{member}", gang)
+
+
+async def identify(token: str) -> MemberIdentity:
+    """Accept every token."""
+    return identity(token)
 
 
 async def at_once(_token: str) -> Refusal | None:
@@ -33,9 +38,9 @@ async def at_once(_token: str) -> Refusal | None:
 
 def said(token: str, **fields: object) -> wire.Report:
     """A report of this member."""
-    gang, member = token.split("/")
+    who = identity(token)
     known = {"session": "s", "seq": 1, "attempt": 0, "phase": wire.Phase.IDLE, **fields}
-    return wire.Report(gang, member, 0, f"{gang}-{member}", **known)  # type: ignore[arg-type]
+    return wire.Report(who.gang, who.member, 0, who.pod, **known)  # type: ignore[arg-type]
 
 
 @dataclass

@@ -8,10 +8,10 @@ import aiohttp
 import pytest
 
 from gangctl.controller import relay
-from gangctl.controller.relaying import LINK_BYTES, MAX_BATCH_BYTES, Desk, Entry, Say, decode_batch, encode_batch
+from gangctl.controller.relaying import LINK_BYTES, MAX_BATCH_BYTES, Desk, Entry, Open, Say, decode_batch, encode_batch
 from gangsidecar import wire
 from tests.controller.fake_sidecars import MEMBERS
-from tests.controller.linked import linked, said
+from tests.controller.linked import identity, linked, said
 from tests.wait import until_async
 
 LETTER = "\N{LATIN SMALL LETTER E WITH ACUTE}"
@@ -100,3 +100,39 @@ async def test_a_pod_has_one_connection_at_a_relay_without_a_link_the_newest() -
         await sidecars[1].say(said("g/worker-0"))
         here.found = here.leader
         assert isinstance(await sidecars[1].hear_all(), wire.Ping)
+
+
+async def test_what_is_left_of_a_batch_when_the_term_ends_is_not_taken_in_the_next_term() -> None:
+    async with linked(relays=0) as here:
+        old = await here.link("old")
+        tokens = [f"g/worker-{at}" for at in range(512)]
+
+        def batch(of: list[str]) -> str:
+            entries: list[Entry] = []
+            for at, token in enumerate(of):
+                opened = Open(at, identity(token), 1, 1)
+                entries += [opened, Say(at, "Report", 0, wire.encode(said(token)))]
+            return encode_batch(here.leader.term, iter(entries))
+
+        await old.send_str(batch(tokens))
+        await until_async("it takes the batch", lambda: len(here.hub.connections), every=0)
+        assert len(here.hub.connections) < len(tokens), "it is in the middle of the batch"
+        here.hub.end_term()
+        here.links.end_term()
+        new = await here.link("new")
+        await new.send_str(batch(["other/worker-0"]))
+        await until_async("the next term hears", lambda: here.hub.reports.heard("other"))
+        assert here.hub.reports.heard("g") == ()
+        assert len(here.hub.connections) == 1
+
+
+async def test_a_leader_that_lost_its_lease_takes_nothing_from_a_link() -> None:
+    async with linked() as here:
+        sidecar = await here.member("g/worker-0")
+        here.leads = False
+        await sidecar.say(said("g/worker-0", seq=2, attempt=1))
+        await (await here.dial("g/worker-1")).say(said("g/worker-1"))
+        await until_async("it drops them", lambda: here.hub.stale["Superseded"] or not len(here.hub.connections))
+        here.found = None
+        await here.connected(0)
+        assert [one.report.seq for one in here.hub.reports.heard("g")] == [1]
