@@ -118,6 +118,8 @@ class Controller:
             ca=lambda: self._certificates.ca,
             authenticator=TokenAuthenticator(client, settings.audience),
         )
+        self._has_begun = False
+        """Whether the term has a clock, and nothing of another term is left: only then this process may lead."""
         self._loop: Loop | None = None
         """The loop of this term; None while this process doesn't lead."""
         self._hub = Hub(
@@ -246,10 +248,12 @@ class Controller:
         """Lead for one term. It begins without connections and reports, and with a round of every gang."""
         async with asyncio.TaskGroup() as tasks:
             try:
+                clock.begin_term()
+                self._hub.end_term()
+                self._has_begun = True
                 # All that the last leader wrote: a watch may lag behind, and decisions need the current state.
                 await _RETRYING.copy(before_sleep=_log_lag)(self._cluster.refresh)
                 wakes = Wakes()
-                clock.begin_term()
                 self._cluster.begin_term()
                 self._loop = Loop(self._cluster, self._hub, wakes, decide, self._telemetry)
                 for uid in self._cluster.uids():
@@ -262,6 +266,7 @@ class Controller:
                 await asyncio.get_running_loop().create_future()
             finally:
                 # First of all: this process must not send directives any more.
+                self._has_begun = False
                 self._hub.end_term()
                 if self._relaying is not None:
                     self._relaying[1].end_term()
@@ -280,7 +285,7 @@ class Controller:
 
     def _leader(self) -> str | None:
         """None = this process leads; else the leader's address, or empty if no leader is known."""
-        return None if self._election.may_write() else self._election.leader_address() or ""
+        return None if self._has_begun and self._election.may_write() else self._election.leader_address() or ""
 
     def _leaders_page(self) -> str:
         """URL of the page of the replica that leads; empty if none is known. All replicas have the same port."""

@@ -7,12 +7,14 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from aiohttp import web
 
+from gangctl.cluster import clock
 from gangctl.controller import flags
 from gangctl.controller.kube import main
 from tests.cluster.kube.fakeapi import serving, status
@@ -192,3 +194,18 @@ def test_the_environment_sets_the_defaults_of_flags(monkeypatch: pytest.MonkeyPa
     assert found.address == "wss://[fd00::7]:8443/v1/connect"
     assert found.identity.startswith("gangctl-7d9_")
     assert found.identity != flags.parse([]).identity
+
+
+async def test_a_leader_answers_sidecars_only_by_the_clock_of_its_term(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their reports come while it still lists what the last leader wrote."""
+    monkeypatch.setattr(clock._TERM, "offset", clock._TERM.offset + 3600)  # noqa: SLF001 - the wall clock was set back
+
+    async def listing(request: web.Request) -> web.StreamResponse | None:
+        is_away = holder(api) and "/gangjobs" in request.path
+        return status(503, "ServiceUnavailable", "etcd is away") if is_away else None
+
+    async with serving() as (api, _):
+        api.faults.append(listing)
+        async with replica(api, "only") as only:
+            await only.until_it_leads()
+            assert clock.now() == pytest.approx(time.time(), abs=600)
