@@ -36,6 +36,9 @@ LINK_BYTES: Final = 8 << 20
 """More than any batch has: its last entry is one message of :data:`~gangsidecar.wire.MAX_BYTES` at most, and escapes
 make three bytes of one."""
 
+LISTS: Final = 2
+"""So many lists of imports are kept of each role: one may be 128 KiB."""
+
 
 class Open(NamedTuple):
     """A sidecar has connected to the relay."""
@@ -169,8 +172,9 @@ class Desk:
         self._news: dict[int, None] = {}
         """The sessions of which there is news, in the order in which it came."""
         self._gone: deque[int] = deque()
-        self._imports: dict[tuple[str, str], tuple[int, str]] = {}
-        """UID of a gang, role -> the session that sent a list of imports first, and the list, as the hub has them."""
+        self._imports: dict[tuple[str, str], dict[int, str]] = {}
+        """UID of a gang, role -> the sessions that sent a list of imports first, and the lists. The first one counts,
+        as at the hub; if it goes, the next takes its place."""
 
     def open(self, session: int, identity: MemberIdentity, revision: int, order: int) -> None:
         """A sidecar has connected."""
@@ -181,8 +185,14 @@ class Desk:
         """Its connection has ended."""
         one = self._sessions.pop(session, None)
         self._news.pop(session, None)
-        if one is not None and one.known:
+        if one is None:
+            return
+        if one.known:
             self._gone.append(session)
+        if session in (lists := self._imports.get(_role(one), {})):
+            del lists[session]
+            if not lists:
+                del self._imports[_role(one)]
 
     def take(self, session: int, message: wire.Message, text: str, now: float) -> bool:
         """A sidecar has said this; return whether it is news, and not only another moment."""
@@ -193,9 +203,9 @@ class Desk:
             return one.passed is None or after(one.passed, _beat(session, message, 0)._replace(step=None)) != message
         one.waiting[type(message).__name__] = text, now
         if isinstance(message, wire.Imports):
-            key = one.identity.gang, one.identity.member.rpartition("-")[0]
-            if self._imports.get(key, (session,))[0] not in self._sessions.keys() - {session}:
-                self._imports[key] = session, text
+            lists = self._imports.setdefault(_role(one), {})
+            if session in lists or len(lists) < LISTS:
+                lists[session] = text
         return True
 
     def link(self, term: str) -> None:
@@ -205,9 +215,9 @@ class Desk:
         for number, one in self._sessions.items():
             one.known, one.passed = False, None
             self._news[number] = None
-        for session, text in self._imports.values():
-            if session in self._sessions:
-                self._sessions[session].waiting[wire.Imports.__name__] = text, 0.0
+        for lists in self._imports.values():
+            session, text = next(iter(lists.items()))
+            self._sessions[session].waiting[wire.Imports.__name__] = text, 0.0
 
     def unlink(self) -> None:
         """The link has ended: nothing of its leader counts any more."""
@@ -245,6 +255,10 @@ class Desk:
     def heard(self, entries: Sequence[Entry]) -> list[Say | Close]:
         """What sidecars are told of a batch that came on the link."""
         return [one for one in entries if isinstance(one, Say | Close) and one.session in self._sessions]
+
+
+def _role(one: _Session) -> tuple[str, str]:
+    return one.identity.gang, one.identity.member.rpartition("-")[0]
 
 
 def _ms(seconds: float) -> int:

@@ -109,6 +109,11 @@ def test_a_new_leader_gets_the_list_of_imports_that_came_first() -> None:
     assert [one.text for one in desk.news(1.0) if isinstance(one, Say)] == ["list of pod-0", "list of pod-1"]
     desk.link("b/2")
     assert [one.text for one in desk.news(1.0) if isinstance(one, Say)] == ["list of pod-0"]
+    desk.close(1)
+    desk.link("c/3")
+    assert [one.text for one in desk.news(1.0) if isinstance(one, Say)] == ["list of pod-1"], "it takes the place"
+    desk.close(2)
+    assert desk._imports == {}, "it would be kept as long as this process runs"  # noqa: SLF001
 
 
 @asynccontextmanager
