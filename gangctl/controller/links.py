@@ -20,7 +20,7 @@ from aiohttp import web
 
 from gangctl.cluster.port import Refusal
 from gangctl.controller.connection import CloseFrame, Connection, until_first
-from gangctl.controller.gate import CLOSED, MessageError, bearer_token, parse_text, refused
+from gangctl.controller.gate import CLOSED, ConnectionRefusal, MessageError, bearer_token, parse_text, refused
 from gangctl.controller.hub import Hub
 from gangctl.controller.relaying import (
     LINK_BYTES,
@@ -61,6 +61,8 @@ class Links:
         self._term = term
         self._turns = Turns()
         self._links: dict[str, _Link] = {}
+        self._asking: set[str] = set()
+        """Addresses of which a token is checked. Each has one, or one client could fill the queue of reviews."""
 
     def end_term(self) -> None:
         """Abort every link: this process does not lead any more."""
@@ -70,9 +72,18 @@ class Links:
     async def handle(self, request: web.Request, admit: Callable[[], None]) -> web.StreamResponse:
         """Serve the link of a relay until it ends."""
         name = request.headers.get(RELAY_HEADER, "")
-        refusal = await self._authenticate(bearer_token(request))
+        address = str(request.remote)
+        if address in self._asking:
+            text = "another link of this address is being authenticated"
+            self._hub.refusals.add(ConnectionRefusal.TOO_MANY, address, text)
+            return refused(503, text)
+        self._asking.add(address)
+        try:
+            refusal = await self._authenticate(bearer_token(request))
+        finally:
+            self._asking.discard(address)
         if refusal is not None:
-            self._hub.refusals.add(refusal.reason, f"a relay at {request.remote}", refusal.text)
+            self._hub.refusals.add(refusal.reason, f"a relay at {address}", refusal.text)
             return refused(503 if refusal.retryable else 401, f"{refusal.reason}: {refusal.text}")
         if not self._hub.gate.is_open:
             return refused(503, "this controller does not lead")

@@ -7,6 +7,7 @@ import asyncio
 import aiohttp
 import pytest
 
+from gangctl.cluster.port import Refusal
 from gangctl.controller import relay
 from gangctl.controller.relaying import LINK_BYTES, MAX_BATCH_BYTES, Desk, Entry, Open, Say, decode_batch, encode_batch
 from gangsidecar import wire
@@ -136,3 +137,22 @@ async def test_a_leader_that_lost_its_lease_takes_nothing_from_a_link() -> None:
         here.found = None
         await here.connected(0)
         assert [one.report.seq for one in here.hub.reports.heard("g")] == [1]
+
+
+async def test_an_address_has_one_link_authenticated_at_a_time() -> None:
+    answering, asked = asyncio.Event(), list[str]()
+
+    async def authenticate(token: str) -> Refusal | None:
+        asked.append(token)
+        await answering.wait()
+        return None
+
+    async with linked(relays=0, authenticate=authenticate) as here:
+        first = asyncio.create_task(here.link("first"))
+        await until_async("it is being authenticated", lambda: asked)
+        with pytest.raises(aiohttp.WSServerHandshakeError, match="503"):
+            await here.link("second")
+        answering.set()
+        await first
+        await here.link("third")
+        assert len(asked) == 2

@@ -19,6 +19,7 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
@@ -108,6 +109,8 @@ MIN_FETCH_SECONDS: Final = 10.0
 """Minimum time between two fetches."""
 REQUEST_SECONDS: Final = 5.0
 """Time limit of a fetch: sidecars wait for it."""
+_UNREADABLE: Final = (jwt.PyJWTError, RecursionError)
+"""What PyJWT raises; RecursionError because brackets may be nested as deeply as a token is long."""
 
 
 class JWKS:
@@ -139,6 +142,46 @@ class JWKS:
         if not self._keys:
             raise self._problem
         return self._keys.get(name)
+
+    async def verify(self, token: str) -> dict[str, Any] | Refusal:
+        """The claims of a token that the cluster has signed. Its times and its audience aren't checked.
+
+        Raises:
+            Terminal: the API server doesn't publish its keys.
+        """
+        try:
+            header = jwt.get_unverified_header(token)
+        except _UNREADABLE as error:
+            return Refusal(RefusalReason.MALFORMED, f"this isn't a signed token: {error!s:.100}")
+        algorithm = str(header.get("alg"))
+        if algorithm not in ALGORITHMS:
+            return Refusal(
+                RefusalReason.BAD_SIGNATURE, f"a signature with the algorithm {algorithm!r:.20} isn't accepted"
+            )
+        name = str(header.get("kid", ""))
+        try:
+            key = await self.find(name)
+        except Retryable as error:
+            return Refusal(
+                RefusalReason.CANNOT_VERIFY, f"the cluster's signing keys can't be fetched: {error}", retryable=True
+            )
+        if key is None:
+            return Refusal(
+                RefusalReason.UNKNOWN_KEY, f"the token is signed with the key {name!r:.60}, which isn't the cluster's"
+            )
+        return self._signed(token, key)
+
+    def _signed(self, token: str, key: jwt.PyJWK) -> dict[str, Any] | Refusal:
+        try:
+            # parse_claims() checks times and audience, and gives a better reason than PyJWT.
+            checks: Any = {"verify_exp": False, "verify_nbf": False, "verify_iat": False, "verify_aud": False}
+            return jwt.decode(token, key, algorithms=[key.algorithm_name], issuer=self.issuer, options=checks)
+        except (jwt.InvalidSignatureError, jwt.InvalidAlgorithmError):
+            return Refusal(RefusalReason.BAD_SIGNATURE, "the cluster has not signed the token")
+        except (jwt.InvalidIssuerError, jwt.MissingRequiredClaimError):
+            return Refusal(RefusalReason.WRONG_ISSUER, "the token wasn't issued by this cluster")
+        except _UNREADABLE as error:
+            return Refusal(RefusalReason.MALFORMED, f"the token can't be read: {error!s:.100}")
 
     async def _refresh(self) -> None:
         now = time.monotonic()
@@ -317,9 +360,6 @@ APPEARING_SECONDS: Final = 30.0
 MAX_UNKNOWN_PODS: Final = 10_000
 """Maximum number of unknown pods that are remembered."""
 
-_UNREADABLE: Final = (jwt.PyJWTError, RecursionError)
-"""What PyJWT raises; RecursionError because brackets may be nested as deeply as a token is long."""
-
 FindPod = Callable[[str], KubePod | None]
 """The pod with this UID, if a gang owns it."""
 FindGang = Callable[[str], tuple[str, str] | None]
@@ -382,43 +422,11 @@ class TokenAuthenticator:
             self._unknown_until.popitem(last=False)
 
     async def _claims(self, token: str, find: FindPod) -> TokenClaims | Refusal:
-        """The claims of a token that the cluster has signed."""
         try:
-            header = jwt.get_unverified_header(token)
-        except _UNREADABLE as error:
-            return Refusal(RefusalReason.MALFORMED, f"this isn't a signed token: {error!s:.100}")
-        algorithm = str(header.get("alg"))
-        if algorithm not in ALGORITHMS:
-            return Refusal(
-                RefusalReason.BAD_SIGNATURE, f"a signature with the algorithm {algorithm!r:.20} isn't accepted"
-            )
-        name = str(header.get("kid", ""))
-        try:
-            key = await self._jwks.find(name)
-        except Retryable as error:
-            return Refusal(
-                RefusalReason.CANNOT_VERIFY, f"the cluster's signing keys can't be fetched: {error}", retryable=True
-            )
+            signed = await self._jwks.verify(token)
         except Terminal:
             return await self._reviewed(token, find)
-        if key is None:
-            return Refusal(
-                RefusalReason.UNKNOWN_KEY, f"the token is signed with the key {name!r:.60}, which isn't the cluster's"
-            )
-        return self._signed(token, key)
-
-    def _signed(self, token: str, key: jwt.PyJWK) -> TokenClaims | Refusal:
-        try:
-            # parse_claims() checks times and audience, and gives a better reason than PyJWT.
-            checks: Any = {"verify_exp": False, "verify_nbf": False, "verify_iat": False, "verify_aud": False}
-            decoded = jwt.decode(token, key, algorithms=[key.algorithm_name], issuer=self._jwks.issuer, options=checks)
-        except (jwt.InvalidSignatureError, jwt.InvalidAlgorithmError):
-            return Refusal(RefusalReason.BAD_SIGNATURE, "the cluster has not signed the token")
-        except (jwt.InvalidIssuerError, jwt.MissingRequiredClaimError):
-            return Refusal(RefusalReason.WRONG_ISSUER, "the token wasn't issued by this cluster")
-        except _UNREADABLE as error:
-            return Refusal(RefusalReason.MALFORMED, f"the token can't be read: {error!s:.100}")
-        return parse_claims(decoded, self._audience, time.time())
+        return signed if isinstance(signed, Refusal) else parse_claims(signed, self._audience, time.time())
 
     async def _reviewed(self, token: str, find: FindPod) -> TokenClaims | Refusal:
         """Ask the API server, but only about a token that could be a member's."""
@@ -442,17 +450,21 @@ class ReplicaAuthenticator:
         self._audience = audience
         self._own_token = own_token
         self._client = client
+        self._jwks = JWKS(client)
         self._reviews = Reviews(CONCURRENCY, self._ask, lambda status: status.authenticated)
 
     async def refusal(self, token: str) -> Refusal | None:
         """Return why this token is none of a replica; None if it is one."""
         try:
             own, claimed = (jwt.decode(one, options={"verify_signature": False}) for one in (self._own_token(), token))
-        except (OSError, *_UNREADABLE) as error:
+        except (OSError, ValueError, *_UNREADABLE) as error:
             return Refusal(RefusalReason.MALFORMED, f"the token can't be read: {error!s:.100}")
         user = own.get("sub")
         if not user or claimed.get("sub") != user:  # The API server is asked only about what may be a replica's token.
             return Refusal(RefusalReason.NOT_A_MEMBER, f"the token isn't one of {user}")
+        with suppress(Terminal):  # Without keys, Links bounds the reviews.
+            if isinstance(signed := await self._jwks.verify(token), Refusal):
+                return signed
         try:
             status = await self._reviews.find(token)
         except ClusterError as error:
