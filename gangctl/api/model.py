@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
-import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -27,6 +26,8 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema, PydanticCustomError
+
+from gangctl.api.escaping import escaped
 
 # The docstrings below the attributes of a class, from its source: what the CRD and the reference say of a field.
 
@@ -263,25 +264,3 @@ class Said(Model):
     def __hash__(self) -> int:
         """Return a hash of the name: parameters may have lists."""
         return hash(self.name)
-
-
-# Text from a cluster or a user, escaped: it can't move the cursor, set colours or fake a line
-
-_UNSAFE: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
-"""Categories of control characters: escapes, line breaks, changes of direction."""
-_JOINERS: Final = frozenset("\u200c\u200d")
-"""Used in the spelling of Persian and in compound emoji."""
-
-
-def escaped(text: str) -> str:
-    r"""The text with all control characters escaped, as in ``\x1b``: always one line that can be encoded."""
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(_escape(letter) for letter in text)
-
-
-def _escape(letter: str) -> str:
-    if letter in _JOINERS or unicodedata.category(letter) not in _UNSAFE:
-        return letter
-    code = ord(letter)
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"  # noqa: PLR2004

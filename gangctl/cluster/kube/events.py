@@ -26,9 +26,10 @@ from typing import Any, Final, Generic, TypeVar
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
+from gangctl.api.escaping import escaped
 from gangctl.api.events import action
 from gangctl.api.gangjob import API_VERSION, KIND, GangJob
-from gangctl.api.model import escaped, rfc3339
+from gangctl.api.model import rfc3339
 from gangctl.api.names import ANNOTATION_TRACE_ID
 from gangctl.cluster.errors import ClusterError, Retryable, Terminal
 from gangctl.cluster.kube import paths

@@ -27,7 +27,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from gangctl.api.model import escaped
+from gangctl.api.escaping import escaped
 from gangctl.api.reasons import Reason
 from gangctl.api.roles import roles_hash
 from gangctl.api.status import ENDED, ConditionType, GangPhase, Status

@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
+from gangctl.api.escaping import escaped
 from gangctl.api.gangjob import Launch, Role
-from gangctl.api.model import escaped
 from gangctl.api.reasons import Reason
 from gangctl.api.roles import ForkStart, ModulesPreload
 from gangctl.api.status import GangPhase

@@ -10,8 +10,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final
 
+from gangctl.api.escaping import escaped
 from gangctl.api.gangjob import GangJob
-from gangctl.api.model import escaped
 from gangctl.api.reasons import Reason
 from gangctl.api.status import ENDED, ConditionType, GangPhase
 from gangctl.core.facts.fitness import reason_text, start_advice
