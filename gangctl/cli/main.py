@@ -6,6 +6,7 @@ Only the module of the requested verb is imported, so that ``--help`` is fast.
 from __future__ import annotations
 
 import argparse
+import errno
 import io
 import os
 import re
@@ -48,6 +49,8 @@ examples:
 """
 _BROKEN_PIPE: Final = 141
 """Exit code that shells show for a program that SIGPIPE ended."""
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""Errors of a disk or a quota, wherever the output goes."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -66,8 +69,7 @@ def _main(arguments: Sequence[str] | None) -> int:
     try:
         return _dispatch(given)
     except BrokenPipeError:
-        # The reader of the pipe is gone. Python's flush at exit must not fail again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()  # The reader of the pipe is gone.
         return _BROKEN_PIPE
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
@@ -79,6 +81,11 @@ def _main(arguments: Sequence[str] | None) -> int:
         first: BaseException = error
         while isinstance(first, BaseExceptionGroup):
             first = first.exceptions[0]
+        if isinstance(first, OSError) and first.errno in _FULL:
+            _drop_output()
+            where = f"{first.filename} can't be written" if first.filename else "nothing more can be written"
+            _print_error(f"{where}: {first.strerror}")
+            return ExitCode.FAILED
         _print_error(f"{type(first).__name__}: {first}; this is a bug in gangctl: set GANGCTL_DEBUG=1 for a traceback")
         return ExitCode.FAILED
     return ExitCode.BAD_INPUT
@@ -140,6 +147,11 @@ def _parser() -> argparse.ArgumentParser:
 def _as_called(text: str | None) -> str | None:
     """The text, with the command name that the user typed."""
     return text and re.sub(rf"\bgangctl (?=VERB|{'|'.join(verbs())})", f"{command_name()} ", text)
+
+
+def _drop_output() -> None:
+    """Write no more to stdout, so that Python's flush at exit doesn't fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _print_error(text: str) -> None:

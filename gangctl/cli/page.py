@@ -69,15 +69,18 @@ class LocalController:
         try:
             endpoint = Endpoint.model_validate_json(self._state.live.read_bytes())
         except (OSError, ValueError):
-            raise UserError(
-                f"no controller runs for {self._state.path}: gangctl run FILE starts one with a gang"
-            ) from None
+            raise self._absent() from None
         headers = {"Authorization": f"Bearer {endpoint.token}"}
-        async with (
-            aiohttp.ClientSession(timeout=LIMITS) as session,
-            session.get(urljoin(endpoint.url, path), headers=headers) as answer,
-        ):
-            yield answer
+        async with aiohttp.ClientSession(timeout=LIMITS) as session:
+            try:
+                answer = await session.get(urljoin(endpoint.url, path), headers=headers)
+            except aiohttp.ClientConnectorError:  # It has ended, and its address is left.
+                raise self._absent() from None
+            async with answer:
+                yield answer
+
+    def _absent(self) -> UserError:
+        return UserError(f"no controller runs for {self._state.path}: gangctl run FILE starts one with a gang")
 
 
 class PageProxy:

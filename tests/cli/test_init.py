@@ -219,6 +219,11 @@ def test_found_checkpoints_are_named_in_the_manifest(capsys: pytest.CaptureFixtu
     assert tier["source"]["directory"] == "old"
 
 
+def test_a_folder_of_checkpoints_that_does_not_exist_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", "train.py", "--framework", "script", *FLAGS, "--checkpoints", "nope"]) == 0
+    assert "there is no folder nope so far: see the comment in gang.yaml" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("name", ["state.json", "out/checkpoint.pt", "out/model_latest.txt"])
 def test_a_checkpoint_without_a_step_in_its_name_is_told(
     here: Path, capsys: pytest.CaptureFixture[str], name: str

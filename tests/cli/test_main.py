@@ -114,6 +114,13 @@ def test_control_characters_of_a_file_name_are_written_out(capsys: pytest.Captur
     assert r"no\x9b31m\u202esuch.yaml" in capsys.readouterr().err
 
 
+def test_a_disk_that_is_full_is_no_bug() -> None:
+    words = [sys.executable, "-m", "gangctl", "crd"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "error: nothing more can be written: No space left on device\n")
+
+
 def test_help_of_a_verb_is_the_same_as_its_help_option(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["run", "--help"])

@@ -116,7 +116,7 @@ def run(arguments: argparse.Namespace) -> int:
         sys.stdout.write(text)
         return ExitCode.OK
     _write(path, text, force=arguments.force)
-    for line in _report(starter, path):
+    for line in _report(starter, path, arguments.checkpoints or "."):
         print_out(clean(line))
     return ExitCode.OK
 
@@ -245,7 +245,7 @@ def _write(path: Path, text: str, *, force: bool) -> None:
         raise UserError(f"{path} can't be written: {error.strerror}") from None
 
 
-def _report(starter: Starter, path: Path) -> list[str]:
+def _report(starter: Starter, path: Path, searched: str) -> list[str]:
     found = starter.checkpoints
     if starter.elsewhere:
         where = (
@@ -258,7 +258,8 @@ def _report(starter: Starter, path: Path) -> list[str]:
             f"itself in each attempt; see the comment in {path}"
         )
     elif found is None:
-        where = f"no checkpoints are found here: see the comment in {path}"
+        there = "no checkpoints are found here" if Path(searched).is_dir() else f"there is no folder {searched} so far"
+        where = f"{there}: see the comment in {path}"
     elif found.newest is None:
         where = f"{starter.directory} has {found.pattern}, {found.doubt}: see the comment in {path}"
     else:
