@@ -52,7 +52,7 @@ class Dialing:
     server_name: str
     """The name in the certificate."""
     token: Callable[[], str]
-    """Of the replicas' own account. OSError: it can't be read."""
+    """Of the replicas' own account. OSError, ValueError: it can't be read."""
     trust: Callable[[], ssl.SSLContext]
 
 
@@ -168,7 +168,7 @@ class Relay:
             return
         try:
             why = await self._follow(session, leader)
-        except (aiohttp.ClientError, OSError, wire.WireError) as error:
+        except (aiohttp.ClientError, OSError, ValueError, wire.WireError) as error:
             why = _said(error)
         finally:
             self.unlink()

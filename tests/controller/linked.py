@@ -81,7 +81,11 @@ class Linked:
 
 @asynccontextmanager
 async def linked(
-    relays: int = 1, *, patience: float = 60.0, authenticate: Callable[[str], Awaitable[Refusal | None]] = at_once
+    relays: int = 1,
+    *,
+    patience: float = 60.0,
+    authenticate: Callable[[str], Awaitable[Refusal | None]] = at_once,
+    token: Callable[[], str] = lambda: "token",
 ) -> AsyncIterator[Linked]:
     """A leader without gangs, and so many relays."""
 
@@ -98,7 +102,14 @@ async def linked(
         tasks = list[asyncio.Task[None]]()
         for at in range(relays):
             own = hub(lambda: "")
-            relay = Relay(own, identify, lambda: here.found, lambda: None, _dialing(at), patience)
+            relay = Relay(
+                own,
+                identify,
+                lambda: here.found,
+                lambda: None,
+                Dialing(f"relay-{at}", "name", token, lambda: ANY),
+                patience,
+            )
             routes = {wire.CONNECT_PATH: relay.server.handle}
             here.urls.append(await stack.enter_async_context(own.serve("127.0.0.1", 0, None, routes)))
             here.relays.append(relay)
@@ -115,7 +126,3 @@ async def linked(
 
 def _ignore(_gang: str) -> None:
     """Do nothing."""
-
-
-def _dialing(at: int) -> Dialing:
-    return Dialing(f"relay-{at}", "name", lambda: "token", lambda: ANY)
