@@ -240,7 +240,7 @@ class Hub:
                     self._wake(sender.gang)
             case wire.Imports():
                 connected = {one.identity.pod for one in self.connections.of(sender.gang)}
-                if self._imports.add(sender, message, connected):
+                if self._imports.add(sender, message, connected, time.monotonic()):
                     in_slices(self.connections.of(sender.gang), self._give_imports)
 
     def _take_report(self, connection: Connection, report: wire.Report) -> None:

@@ -139,33 +139,38 @@ class Intake:
 
     async def pause(self, connection: Connection) -> bool:
         """Wait until this connection may be read again, unless its pod floods; return whether it does."""
+        seconds = self.owed(connection)
+        if seconds:
+            await asyncio.sleep(seconds)
+        return seconds is None
+
+    def owed(self, connection: Connection) -> float | None:
+        """Seconds until the next message of this connection may be taken; None: its pod floods."""
         who = connection.identity
         found = self._shares.pause(who.pod, who.namespace, time.monotonic())
         if found is None:
             connection.pauses = 0
-            return False
+            return 0.0
         self.pauses[found.owner] += 1
         connection.pauses += found.owner is Owner.POD
         if connection.pauses >= FLOOD:
-            return True
+            return None
         self._log(connection, found)
-        await asyncio.sleep(found.seconds)
-        return False
+        return found.seconds
 
     async def take(self, connection: Connection, work: Callable[[], CloseFrame | None]) -> CloseFrame | None:
         """Take a message in its turn: do ``work``, which returns why the connection is to be closed, if it is."""
-        who, frames = connection.identity, list[CloseFrame]()
+        frames = list[CloseFrame | None]()
+        await self._turns.take(connection.identity.namespace, lambda: frames.append(self.charge(connection, work)))
+        return frames[0]
 
-        def charged() -> None:
-            began = time.thread_time()
-            frame = work()
-            if frame is not None:
-                frames.append(frame)
-            cost = time.thread_time() - began + (0.0 if frame is None else VIOLATION_SECONDS)
-            self._shares.spend(who.pod, who.namespace, cost, time.monotonic())
-
-        await self._turns.take(who.namespace, charged)
-        return next(iter(frames), None)
+    def charge(self, connection: Connection, work: Callable[[], CloseFrame | None]) -> CloseFrame | None:
+        """Do the work of a message, whose turn it is, and charge it; see :meth:`take`."""
+        who, began = connection.identity, time.thread_time()
+        frame = work()
+        cost = time.thread_time() - began + (0.0 if frame is None else VIOLATION_SECONDS)
+        self._shares.spend(who.pod, who.namespace, cost, time.monotonic())
+        return frame
 
     def tidy(self) -> None:
         """Forget those that owe nothing; to be called from time to time."""

@@ -22,6 +22,7 @@ from gangctl.cluster.port import Refusal
 from gangctl.controller.connection import CloseFrame, Connection, until_first
 from gangctl.controller.gate import CLOSED, ConnectionRefusal, MessageError, bearer_token, parse_text, refused
 from gangctl.controller.hub import Hub
+from gangctl.controller.intake import FLOODS
 from gangctl.controller.relaying import (
     LINK_BYTES,
     Beat,
@@ -219,19 +220,35 @@ class _Link:
                 self._hub.ended(connection)
             case Say() | Beat() if connection is not None:
                 if self._roster.put(entry):
-                    self._turns.put(connection.identity.namespace, partial(self._look, entry.session, connection))
+                    self._look_later(entry.session, connection)
+
+    def _look_later(self, session: int, connection: Connection) -> None:
+        """Take what waits of this session in a turn of its namespace; later, if the session owes for what it said."""
+        look = partial(self._look, session, connection)
+        turn = partial(self._turns.put, connection.identity.namespace, look)
+        seconds = self._hub.intake.owed(connection)
+        if seconds is None:
+            connection.outlet.close_soon(self._hub.server.refuse(connection, ConnectionRefusal.FLOODING, FLOODS))
+        elif seconds:
+            asyncio.get_running_loop().call_later(seconds, turn)
+        else:
+            turn()
 
     def _look(self, session: int, connection: Connection) -> None:
-        """Take what waits of this session, in a turn of its namespace."""
-        if self._sessions.get(session) is not connection or not self._hub.is_current(connection):
-            return
+        if self._sessions.get(session) is connection and self._hub.is_current(connection):
+            frame = self._hub.intake.charge(connection, partial(self._said, session, connection))
+            if frame is not None:
+                connection.outlet.close_soon(frame)
+
+    def _said(self, session: int, connection: Connection) -> CloseFrame | None:
         parse = partial(parse_text, sender=connection.identity, was_asked=connection.was_asked)
         try:
             for message in self._roster.take(session, parse):
                 self._hub.accept(connection, message)
         except MessageError as error:
             frame = CloseFrame(aiohttp.WSCloseCode.POLICY_VIOLATION, str(error))
-            connection.outlet.close_soon(self._hub.server.refuse(connection, error.reason, frame))
+            return self._hub.server.refuse(connection, error.reason, frame)
+        return None
 
 
 class _Outlet:

@@ -25,6 +25,8 @@ from gangctl.core.facts.world import Heard, gaps
 from gangsidecar import wire
 from gangsidecar.wire import Corruption, End, Progress, RankBehind, Reached, Report, Request, Scanned
 
+AGAIN_SECONDS: Final = 5.0
+"""A list of imports goes to a whole role at once so often at most: one message of a pod costs one for each member."""
 SAME_SECONDS: Final = 1.0
 """An answer to a scan that repeats an older one deserves a look: it may be asked whether that is still so."""
 
@@ -152,25 +154,26 @@ class ImportLists:
     """The lists of all gangs."""
 
     def __init__(self) -> None:
-        self._lists: dict[str, dict[str, tuple[str, bytes]]] = {}
-        """UID of the gang -> role -> the pod that has sent the list, and the list."""
+        self._lists: dict[str, dict[str, tuple[str, bytes, float]]] = {}
+        """UID of the gang -> role -> the pod that has sent the list, the list, and when it was last for all at once."""
 
-    def add(self, sender: MemberIdentity, imports: wire.Imports, connected: Container[str]) -> bool:
-        """Take a list from its sender's connection; return whether it counts.
+    def add(self, sender: MemberIdentity, imports: wire.Imports, connected: Container[str], now: float) -> bool:
+        """Take a list from its sender's connection; return whether all get it at once, not with their next reports.
 
-        That of the first pod does, until it isn't ``connected`` any more: each change costs other pods a template.
+        That of the first pod counts, until it isn't ``connected`` any more: each change costs other pods a template.
         """
         lists = self._lists.setdefault(sender.gang, {})
-        before, _ = lists.get(_role(sender), (sender.pod, b""))
+        before, _, at = lists.get(_role(sender), (sender.pod, b"", now - AGAIN_SECONDS))
         if before != sender.pod and before in connected:
             return False
-        lists[_role(sender)] = sender.pod, zlib.compress(wire.encode(imports).encode())
-        return True
+        is_due = now >= at + AGAIN_SECONDS
+        lists[_role(sender)] = sender.pod, zlib.compress(wire.encode(imports).encode()), now if is_due else at
+        return is_due
 
     def of(self, member: MemberIdentity) -> bytes | None:
         """The list of this member's role, as :func:`imports_text` takes it."""
-        _, packed = self._lists.get(member.gang, {}).get(_role(member), ("", None))
-        return packed
+        known = self._lists.get(member.gang, {}).get(_role(member))
+        return None if known is None else known[1]
 
     def forget(self, gang: str) -> None:
         """The gang is gone."""

@@ -73,8 +73,11 @@ async def test_the_list_of_the_first_pod_counts_until_it_has_gone() -> None:
         assert await hears(spare) == imports()
         await second.say(imports("jax", name="worker-1"))
         await says_nothing(spare)
-        await first.say(imports("flax"))
-        assert await hears(spare) == imports("flax")
+        for newer in ("flax", "keras"):
+            await first.say(imports(newer))
+        await says_nothing(spare)
+        await spare.say(wire.Report("uid-g", "worker-4", 0, "pod-uid-g-worker-4", "session", 2, 1, wire.Phase.READY))
+        assert await hears(spare) == imports("keras"), "lists that come fast go out with the next reports"
 
 
 async def test_members_of_two_tenants_get_the_lists_of_their_own_gangs() -> None:
@@ -113,7 +116,9 @@ async def test_a_list_says_whether_the_gang_trains_meanwhile(phase: GangPhase) -
         assert (await hears(await member(here, "worker-1"))).beside is (phase is GangPhase.RUNNING)
 
 
+EMOJI = "\N{GRINNING FACE}" * 8000
 WRONG = {
+    "too long in ASCII": wire.encode(imports("#")).replace('"#"', ",".join([f'"{EMOJI}"'] * 15)),
     "another pod": imports(name="worker-1"),
     "another gang": imports(gang="uid-of-another-tenant"),
     "too long": imports(*(f"module_{number:06}" for number in range(4000)), "m" * 8000, "m" * 8000, *["m" * 8000] * 8),

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import count
 
 import aiohttp
 import pytest
 
-from gangctl.cluster.port import Refusal
+from gangctl.cluster.port import MemberIdentity, Refusal
 from gangctl.controller import relay
 from gangctl.controller.relaying import LINK_BYTES, MAX_BATCH_BYTES, Desk, Entry, Open, Say, decode_batch, encode_batch
 from gangsidecar import wire
+from tests.controller import flooding
 from tests.controller.fake_sidecars import MEMBERS
 from tests.controller.linked import identity, linked, said
 from tests.wait import until_async
@@ -156,3 +158,31 @@ async def test_an_address_has_one_link_authenticated_at_a_time() -> None:
         await first
         await here.link("third")
         assert len(asked) == 2
+
+
+async def test_a_pod_pays_at_the_leader_too_and_delays_no_other() -> None:
+    async with linked() as here:
+        other = await here.member("other/worker-0")
+        socket = await here.link("by-hand")  # It lets everything pass.
+        pod = MemberIdentity(flooding.GANG, "worker-0", 0, "flood-0", "team")
+        await socket.send_str(encode_batch(here.leader.term, iter([Open(1, pod, 1, 1)])))
+        text = flooding.largest(0)
+
+        async def send() -> None:
+            for seq in count(2):
+                entry = Say(1, "Report", 0, text.format(seq=seq))
+                await socket.send_str(encode_batch(here.leader.term, iter([entry])))
+                await asyncio.sleep(0.01)
+
+        sending = asyncio.create_task(send())
+        await until_async("it is paused", lambda: here.hub.intake.pauses["Pod"])
+        await other.say(said("other/worker-0", seq=2, attempt=1))
+        await until_async("the other is heard", lambda: here.hub.reports.heard("other")[0].report.seq == 2)
+        sending.cancel()
+
+
+async def test_a_token_that_cannot_be_read_ends_no_relay() -> None:
+    read = iter([b"\xff"])
+    async with linked(token=lambda: next(read, b"token").decode()) as here:
+        await here.member("g/worker-0")
+        assert next(read, None) is None

@@ -32,6 +32,7 @@ from gangctl.cluster.kube.election import LeaderAt
 from gangctl.cluster.port import MemberIdentity
 from gangctl.controller import connection, hub, links, relay
 from gangctl.controller.connection import CloseFrame, Connection
+from gangctl.controller.intake import Shares
 from gangctl.controller.relaying import decode_batch
 from gangctl.controller.reports import substance
 from gangctl.core.lifecycle.plan import AskScan
@@ -153,7 +154,8 @@ class World:
         for one in places:
             one.start()
         try:
-            yield
+            with patch.object(Shares, "pause", lambda *_: None):  # They go by the real time.
+                yield
         finally:
             for one in places:
                 one.stop()
