@@ -1,4 +1,4 @@
-"""Escapes text from a cluster or a user, so that it can't move the cursor, set colours or fake a line. It imports little."""
+"""Escapes text from a cluster or a user, so it can't move the cursor, set colours or fake a line. Imports little."""
 
 from __future__ import annotations
 
