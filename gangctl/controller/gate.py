@@ -187,8 +187,8 @@ def parse_text(text: str, sender: MemberIdentity, *, was_asked: bool) -> wire.Re
             if (message.gang, message.pod) != (sender.gang, sender.pod):
                 why = f"a list of imports of another pod: {message.pod!r:.40}"
                 raise MessageError(ConnectionRefusal.WRONG_IDENTITY, why)
-            if len(text) > wire.MAX_IMPORTS_BYTES:
-                raise MessageError(ConnectionRefusal.MALFORMED, f"a list of imports of {len(text)} bytes")
+            if (size := len(text.encode())) > wire.MAX_IMPORTS_BYTES:  # It is encoded anew, in ASCII.
+                raise MessageError(ConnectionRefusal.MALFORMED, f"a list of imports of {size} bytes")
             return message
         case _:
             kind = type(message).__name__

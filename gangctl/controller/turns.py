@@ -9,12 +9,15 @@ has changed in between is for the work to see.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
 from typing import Final, TypeVar
+
+log = logging.getLogger(__name__)
 
 TURN_SECONDS: Final = 0.005
 """After so long the loop serves everything else before it goes on."""
@@ -35,7 +38,7 @@ class Turns:
         await done
 
     def put(self, namespace: str, work: Callable[[], None]) -> None:
-        """Do this work in its turn, without waiting for it. It must not raise."""
+        """Do this work in its turn, without waiting for it. If it raises, that is logged, and costs no other work."""
         self._waiting.setdefault(namespace, deque()).append(work)
         self._plan()
 
@@ -50,7 +53,10 @@ class Turns:
         while self._waiting and time.monotonic() < ends:
             namespace = next(iter(self._waiting))
             queue = self._waiting.pop(namespace)
-            queue.popleft()()
+            try:
+                queue.popleft()()
+            except Exception:
+                log.exception("a piece of work of namespace %s crashed, which is a bug", namespace)
             if queue:
                 self._waiting[namespace] = queue
         if self._waiting:

@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 
 from gangctl.controller.turns import TURN_SECONDS, Turns
+from tests.wait import until_async
 
 
 async def test_namespaces_take_turns_and_within_one_the_first_comes_first() -> None:
@@ -64,3 +65,18 @@ async def test_what_is_cancelled_before_its_turn_is_not_done() -> None:
         await task
     await turns.take("a", partial(done.append, "next"))
     assert done == ["next"]
+
+
+async def test_work_that_fails_without_a_waiter_is_logged_and_costs_no_other_work(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    turns, done = Turns(), list[str]()
+
+    def fail() -> None:
+        raise ZeroDivisionError("a bug")
+
+    turns.put("a", fail)
+    for name in ("a", "b"):
+        turns.put(name, partial(done.append, name))
+    await until_async("all is done", lambda: done == ["b", "a"])
+    assert "a bug" in caplog.text
