@@ -30,7 +30,7 @@ MAX_BATCH_BYTES: Final = 1 << 20
 """A batch ends with the entry that reaches this, as it is encoded."""
 MOST_LOST: Final = 4
 """Links that may end in a row: more than replicas that are replaced one after the other."""
-HELD_SECONDS: Final = 600.0
+ROW_SECONDS: Final = 600.0
 """So long without the end of a link begins another row."""
 LINK_BYTES: Final = 8 << 20
 """More than any batch has: its last entry is one message of :data:`~gangsidecar.wire.MAX_BYTES` at most, and escapes
@@ -320,7 +320,7 @@ class LostLinks(NamedTuple):
     """The links with members of a gang that have ended, in seconds since the epoch.
 
     The silence after each is the relay's, so the gang's deadlines begin anew: but only :data:`MOST_LOST` times until no
-    link has ended for :data:`HELD_SECONDS`, or they would never end while a link comes and goes.
+    link has ended for :data:`ROW_SECONDS`, or they would never end while a link comes and goes.
     """
 
     counts_since: float = 0.0
@@ -330,7 +330,7 @@ class LostLinks(NamedTuple):
 
     def with_another(self, now: float) -> LostLinks:
         """The same, and one that has ended now."""
-        times = 1 if now > self.last + HELD_SECONDS else self.times + 1
+        times = 1 if now > self.last + ROW_SECONDS else self.times + 1
         return LostLinks(now if times <= MOST_LOST else self.counts_since, now, times)
 
 

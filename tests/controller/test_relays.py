@@ -18,8 +18,8 @@ from gangctl.controller.hub import Hub
 from gangctl.controller.links import LINK_PATH
 from gangctl.controller.relay import Dialing, Relay
 from gangctl.controller.relaying import (
-    HELD_SECONDS,
     NO_LINK_LOST,
+    ROW_SECONDS,
     Beat,
     Close,
     Desk,
@@ -151,7 +151,7 @@ def test_a_link_that_comes_and_goes_begins_deadlines_anew_a_few_times_only() -> 
         lost = lost.with_another(float(now))
         counted.add(lost.counts_since)
     assert sorted(counted) == [1000.0, 1020.0, 1040.0, 1060.0]
-    assert lost.with_another(lost.last + HELD_SECONDS + 1).counts_since == lost.last + HELD_SECONDS + 1
+    assert lost.with_another(lost.last + ROW_SECONDS + 1).counts_since == lost.last + ROW_SECONDS + 1
 
 
 async def test_a_sidecar_keeps_its_connection_when_the_leader_hands_over(tmp_path: Path) -> None:
