@@ -112,12 +112,9 @@ class Controller:
             is_provided=bool(settings.tls_secret),
         )
         self._certificate_problem = "the controller has just started"
-        self._cluster = KubeCluster(
-            client,
-            settings,
-            ca=lambda: self._certificates.ca,
-            authenticator=TokenAuthenticator(client, settings.audience),
-        )
+        tokens = TokenAuthenticator(client, settings.audience)
+        self._jwks = tokens.jwks
+        self._cluster = KubeCluster(client, settings, ca=lambda: self._certificates.ca, authenticator=tokens)
         self._has_begun = False
         """Whether the term has a clock, and nothing of another term is left: only then this process may lead."""
         self._loop: Loop | None = None
@@ -181,7 +178,7 @@ class Controller:
         def own_token() -> str:
             return token.read_text().strip()
 
-        replicas = ReplicaAuthenticator(client, audience, own_token)
+        replicas = ReplicaAuthenticator(client, self._jwks, audience, own_token)
         dialing = Dialing(
             options.identity,
             options.settings.server_name,

@@ -371,7 +371,8 @@ class TokenAuthenticator:
 
     def __init__(self, client: Client, audience: str) -> None:
         self._audience = audience
-        self._jwks = JWKS(client)
+        self.jwks = JWKS(client)
+        """The cluster's keys."""
         self._reviewer = TokenReviewer(client, audience)
         self._unknown_until: OrderedDict[str, float] = OrderedDict()
         """By UID of an unknown pod: until when (monotonic seconds) it may still appear."""
@@ -423,7 +424,7 @@ class TokenAuthenticator:
 
     async def _claims(self, token: str, find: FindPod) -> TokenClaims | Refusal:
         try:
-            signed = await self._jwks.verify(token)
+            signed = await self.jwks.verify(token)
         except Terminal:
             return await self._reviewed(token, find)
         return signed if isinstance(signed, Refusal) else parse_claims(signed, self._audience, time.time())
@@ -445,12 +446,12 @@ class TokenAuthenticator:
 class ReplicaAuthenticator:
     """Authenticates the other replicas: by a token of this process's own account, for an audience of their own."""
 
-    def __init__(self, client: Client, audience: str, own_token: Callable[[], str]) -> None:
-        """``own_token``: that of this process. OSError: it can't be read."""
+    def __init__(self, client: Client, jwks: JWKS, audience: str, own_token: Callable[[], str]) -> None:
+        """``jwks``: shared, so that keys are fetched once. ``own_token``: this process's. OSError: it can't be read."""
         self._audience = audience
         self._own_token = own_token
         self._client = client
-        self._jwks = JWKS(client)
+        self._jwks = jwks
         self._reviews = Reviews(CONCURRENCY, self._ask, lambda status: status.authenticated)
 
     async def refusal(self, token: str) -> Refusal | None:
