@@ -136,6 +136,7 @@ class OnDeviceHealth(Model):
     """Health that matches. Unknown: the device plugin or DRA driver does not respond or reports no health."""
 
 
+MAX_RULES: Final = 20
 MAX_LOG_RULES: Final = 8
 
 
@@ -244,6 +245,6 @@ class PodFailurePolicy(Model):
         ),
     )
 
-    rules: Annotated[tuple[Rule, ...], Field(max_length=20)] = ()
+    rules: Annotated[tuple[Rule, ...], Field(max_length=MAX_RULES)] = ()
     """The first rule whose matchers all match decides. If none does, the default for the reason applies (`gangctl
     classify --explain-defaults`). The rules of a Job can be used."""

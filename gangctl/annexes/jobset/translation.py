@@ -42,12 +42,12 @@ from gangctl.api.names import (
     longest_pod_name,
     role_name,
 )
+from gangctl.api.policy import MAX_RULES
 from gangctl.api.yaml_documents import UnreadableError, read
 
 MOST_CHARACTERS: Final = 16_384
 """Of the annotation, which is parsed in the controller."""
 MOST_ROLES: Final = 8
-MOST_RULES: Final = 20
 _BACKOFF_LIMIT: Final = 6
 """The Job's default."""
 _MOST_RESTARTS: Final = 200
@@ -171,9 +171,9 @@ class _Translation:
         groups = self._groups()
         self._check(groups)
         rules = [[*self._added_rules(), *self._rules(jobs)] for jobs in groups]
-        if (most := max(map(len, rules))) > MOST_RULES:
+        if (most := max(map(len, rules))) > MAX_RULES:
             self._refuse(
-                "rules", f"those of the JobSet, its Jobs and its annotation become {most}; at most {MOST_RULES}"
+                "rules", f"those of the JobSet, its Jobs and its annotation become {most}; at most {MAX_RULES}"
             )
         self._raise_reasons()
         last = len(groups) - 1
