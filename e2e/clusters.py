@@ -24,6 +24,7 @@ from e2e.cluster.progress import announce, timed
 from e2e.images.build import Images
 from e2e.images.store import ALIAS
 from e2e.watch import watch_until
+from tests.wait import until
 
 NODES = 2
 TEMPORARY = Path(tempfile.gettempdir())
@@ -56,6 +57,11 @@ class Cluster:
         if done.returncode != 0:
             raise RuntimeError(f"kubectl {' '.join(words)}: {done.stderr.strip()}")
         return done.stdout
+
+    def until_served(self, crd: str) -> None:
+        """Wait until the kind of a new CRD is served. While the CRD has no conditions, kubectl fails."""
+        wait = ("wait", "--for=condition=Established", f"crd/{crd}", "--timeout=5s")
+        until("the kind is served", lambda: self.run("kubectl", *wait).returncode == 0)
 
     def run(self, *command: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         """Run a program that finds the cluster, and wait for its end, however it ends."""

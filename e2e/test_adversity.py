@@ -174,7 +174,6 @@ def test_gangs_of_a_deleted_crd_end_and_new_ones_run_when_it_is_back(
     cluster.kubectl("delete", "crd", "gangjobs.gangctl.io", "--timeout=60s")
     until("its pods are gone", lambda: not gang.pods())
     cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CRDS))
-    wait = ("wait", "--for=condition=Established", "crd/gangjobs.gangctl.io", "--timeout=5s")
-    until("the kind is served", lambda: cluster.run("kubectl", *wait).returncode == 0)  # It fails without conditions.
+    cluster.until_served("gangjobs.gangctl.io")
     gang.apply(document).runs(1)
     assert restarts() == before

@@ -55,8 +55,7 @@ def crd() -> dict[str, Any]:
 def handing_over(cluster: Cluster, gangctl_installed: Installed) -> Iterator[None]:
     """The installed release, which hands nodes over that have failed in one namespace."""
     cluster.kubectl("apply", "-f", "-", stdin=json.dumps(crd()))
-    wait = ("wait", "--for=condition=Established", "crd", f"maintenancerequests.{GROUP}", "--timeout=5s")
-    until("the kind is served", lambda: cluster.run("kubectl", *wait).returncode == 0)  # It fails without conditions.
+    cluster.until_served(f"maintenancerequests.{GROUP}")
     ways = ("condition=true", "maintenanceRequests=true", "suspectNamespaces=1")
     installation.enable(cluster, "nodeRecords", *(f"nodeRecords.{one}" for one in ways))
     yield
