@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import yaml
 
@@ -28,7 +28,7 @@ Schema = dict[str, Any]
 KINDS_KEY = "x-gangctl-kinds"
 """On a union: its discriminator."""
 ONLY = "x-gangctl-only"
-"""On a field of a union: the kind that it belongs to, as a sentence."""
+"""On a field of a union: its :class:`Only`."""
 REFUSED_KEY = "x-gangctl-refused"
 """On a field: values that are rejected with a specific reason."""
 RULES = "x-kubernetes-validations"
@@ -44,6 +44,31 @@ _LIST_MAPS: Mapping[str, list[str]] = {
 _LIST_SETS = frozenset({"spec.podFailurePolicy.rules[].onExitCodes.values"})
 _COPIED = ("enum", "pattern", "minLength", "maxLength", "minItems", "maxItems", "minimum", "maximum", "format")
 _INT32 = 2**31
+
+
+class Only(NamedTuple):
+    """The kinds of its union that a field belongs to."""
+
+    field: str
+    tag: str
+    kinds: str
+    """Such as ``Step or Listed``."""
+    is_needed: bool
+
+    @property
+    def description(self) -> str:
+        """What the field's description says of it."""
+        return f"Only with {self.tag} {self.kinds}{', which needs it' if self.is_needed else ''}."
+
+    @property
+    def belongs(self) -> str:
+        """The rule that another kind breaks with the field."""
+        return f"{self.field} belongs to {self.tag} {self.kinds} only"
+
+    @property
+    def needs(self) -> str:
+        """The rule that these kinds break without the field, where it is needed."""
+        return f"{self.tag} {self.kinds} needs {self.field}"
 
 
 @cache
@@ -169,20 +194,19 @@ class _Builder:
                 if name in properties:
                     raise ValueError(f"{path}: two kinds have a field {name}")
                 shown = f" Default: {_shown(node['default'])}." if "default" in node else ""
-                is_required = name in one.get("required", ())
-                only = f" Only with {tag} {' or '.join(mine)}{', which needs it' if is_required else ''}."
+                only = Only(name, tag, " or ".join(mine), name in one.get("required", ()))
                 # The API server would add a field's default to all kinds: the whole union gets one default instead.
                 value = node.pop("default", None)
                 if value is not None and default in mine:
                     whole[name] = value
                 text = re.sub(re.escape(shown) + "$", "", node.get("description", ""))
-                only_with = f"{name} belongs to {tag} {' or '.join(mine)} only"
-                properties[name] = {**node, "description": f"{text}{only}{shown}", ONLY: only_with}
-                rules.append({"rule": f"!has(self.{name}) || {is_mine}", "message": only_with, "fieldPath": f".{name}"})
-                if is_required:
-                    needs = f"{tag} {' or '.join(mine)} needs {name}"
+                properties[name] = {**node, "description": f"{text} {only.description}{shown}", ONLY: only}
+                rules.append(
+                    {"rule": f"!has(self.{name}) || {is_mine}", "message": only.belongs, "fieldPath": f".{name}"}
+                )
+                if only.is_needed:
                     rules.append(
-                        {"rule": f"!({is_mine}) || has(self.{name})", "message": needs, "fieldPath": f".{tag}"}
+                        {"rule": f"!({is_mine}) || has(self.{name})", "message": only.needs, "fieldPath": f".{tag}"}
                     )
             rules += [{**rule, "rule": f"!({is_mine}) || ({rule['rule']})"} for rule in object_.get(RULES, ())]
         return {

@@ -46,7 +46,6 @@ KEPT: Final = {
 """What the status keeps for the controller's own decisions: each has a row, and no section."""
 _OFF: Final = re.compile(r" (If absent, (there is no limit|it is kept)|Default: (empty|false))\.")
 """What the introduction says of all absent fields."""
-_ONLY: Final = re.compile(r" Only with (type|strategy) (?P<kinds>\w+( or \w+)*)(?P<needs>, which needs it)?\.")
 _LISTED: Final = 15
 """Maximum number of enum values in a row: all reasons, and not all signals."""
 
@@ -90,26 +89,20 @@ def _section(path: str, node: Schema) -> str:
         mark = "\\*" if name in node.get("required", ()) else ""
         kind = _type(field) if path.startswith("spec") else _kind(field)
         text = _OFF.sub("", field["description"])
-        only = _ONLY.search(text)
+        only = field.get(ONLY)
         if only is not None:  # of a union: its type says so in fewer words
-            mark, kind, text = "\\*" if only["needs"] else "", f"{kind}; with {only['kinds']}", _ONLY.sub("", text)
+            mark, kind = "\\*" if only.is_needed else "", f"{kind}; with {only.kinds}"
+            text = text.replace(f" {only.description}", "")
         text = f"*{kind}*: {text}"
         lines.append(f"| `{name}`{mark} | {_cell(text)} |")
     if node.get("x-kubernetes-preserve-unknown-fields"):
         lines.append("| ... | All other Kubernetes fields are kept as written. |")
-    said = {one for name, field in node["properties"].items() for one in _said(name, field)}
+    only_with = [field[ONLY] for field in node["properties"].values() if ONLY in field]
+    said = {rule for one in only_with for rule in (one.belongs, one.needs)}
     rules = [rule["message"] for rule in node.get(RULES, ()) if rule["message"] not in said]
     if rules:
         lines += ["", "Rules:", "", *(f"- {_rule(rule)}." for rule in rules)]
     return "\n".join([*lines, ""])
-
-
-def _said(name: str, field: Schema) -> tuple[str, ...]:
-    """The rules that the description of a union's field has: with which kind it is allowed, and which kind needs it."""
-    if ONLY not in field:
-        return ()
-    kind = field[ONLY].removeprefix(f"{name} belongs to ").removesuffix(" only")
-    return field[ONLY], f"{kind} needs {name}"
 
 
 def _rule(error: str) -> str:

@@ -183,7 +183,7 @@ class _Check:
         name = str(location[-1])
         known = list(parent.get("properties", {}))
         if name in known:
-            self._add(location, "a field of another kind", why=node[ONLY])
+            self._add(location, "a field of another kind", why=node[ONLY].belongs)
         else:
             near = get_close_matches(name, known, 1, cutoff=0.5) or [one for one in known if flat(one) == flat(name)]
             why = f"did you mean {near[0]}?" if near else f"the fields here are {', '.join(sorted(known))}"
