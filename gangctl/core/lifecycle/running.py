@@ -42,7 +42,7 @@ from gangctl.words.message import Message
 from gangctl.words.waits import roles_wait, turn_dropped
 
 SUMMARY_SECONDS: Final = 30.0
-"""The summary (progress, ready, timings) is written at most this often."""
+"""The summary (progress, ready) is written at most this often. A first step ends an incident: it is written at once."""
 
 
 def decide_running(gang: Gang) -> Plan:
@@ -159,7 +159,8 @@ def note(gang: Gang, hung: Fault | None) -> Plan:
     is_new = changed(told, observed_time=gang.status.observed_time) != gang.status
     news = warned is not None and warned[0] != warned_of(gang.status)
     gaps = told.step_gaps != gang.status.step_gaps  # Rare, and a new controller must not go by shorter ones.
-    if is_news(gang, warned) or gaps or (is_new and gang.now >= due):
+    trains = timings.has_first_step(told) and not timings.has_first_step(gang.status)
+    if is_news(gang, warned) or gaps or trains or (is_new and gang.now >= due):
         generation = gang.job.metadata.generation
         told = changed(told, observed_generation=generation)
         refused = admission.refusal(gang, told)

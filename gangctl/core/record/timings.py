@@ -126,6 +126,11 @@ def heard_out_at(gang: Gang, status: Status) -> float | None:
     return until if until > gang.now else None
 
 
+def has_first_step(status: Status) -> bool:
+    """Return whether the first step after the last incident is stored."""
+    return bool(status.incidents) and status.incidents[0].milliseconds.first_step is not None
+
+
 def _starting(gang: Gang, status: Status) -> Incident | None:
     """The incident that led to the running attempt, while its first step isn't stored."""
     last = status.incidents[0] if status.incidents else None
