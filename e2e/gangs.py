@@ -163,8 +163,16 @@ class Gang:
         return {member: pod["metadata"]["uid"] for member, pod in self.pods().items()}
 
     def container_starts(self) -> dict[str, tuple[str, ...]]:
-        """Member -> when each container of its pod started last, init containers too."""
-        return {member: _starts(pod) for member, pod in self.pods().items()}
+        """Member -> when each container of its pod started last, init containers too.
+
+        A worker may run before the kubelet has reported its container.
+        """
+
+        def reported() -> dict[str, tuple[str, ...]] | None:
+            starts = {member: _starts(pod) for member, pod in self.pods().items()}
+            return starts if all(each and all(one[-1] != " " for one in each) for each in starts.values()) else None
+
+        return until("the kubelets have reported all starts", reported)
 
     def until(self, what: str, holds: Callable[[dict[str, Any]], T | None], seconds: float = 120.0) -> T:
         """Wait until a condition holds for the status; what the condition found.

@@ -32,6 +32,8 @@ GROUPS = "GenericWorkload"
 """The feature gate of PodGroups, for the programs that know them."""
 TOPOLOGY = "TopologyAwareWorkloadScheduling"
 """That of the topology which a PodGroup asks for."""
+HEALTH = ["ResourceHealthStatus"] if versions.minor() < 36 else []
+"""That of the health of devices in pods, where it is off by default."""
 SERVED = {36: "v1alpha2", 37: "v1beta1"}
 """The version of PodGroups that is turned on, by the minor version of Kubernetes; earlier ones have none."""
 
@@ -225,7 +227,7 @@ class ControlPlane:
                     "--allow-privileged=true",
                     f"--audit-policy-file={self.home}/audit.yaml",
                     f"--audit-log-path={self.audit}",
-                    *_gates(GROUPS, TOPOLOGY),
+                    *_gates(*HEALTH, *([GROUPS, TOPOLOGY] if _served() else [])),
                     *(f"--runtime-config=scheduling.k8s.io/{served}=true" for served in _served()),
                     "--enable-aggregator-routing=true",  # webhooks on this machine, which has no kube-proxy
                     *self.api_arguments,
@@ -239,11 +241,12 @@ class ControlPlane:
                     f"--flex-volume-plugin-dir={self.machine.here}/plugins",  # not in the host's /usr/libexec
                     "--node-monitor-period=1s",  # a dead node is noticed in seconds: tests wait for it
                     "--node-monitor-grace-period=12s",
-                    *_gates(GROUPS),
+                    *_gates(*([GROUPS] if _served() else [])),
                 ]
             case "kube-scheduler":
                 gang = ["GangScheduling"] if versions.minor() == 36 else []  # GenericWorkload includes it since 1.37
-                return [*self._client_of("kube-scheduler"), *_gates(GROUPS, TOPOLOGY, *gang)]
+                groups = [GROUPS, TOPOLOGY, *gang] if _served() else []
+                return [*self._client_of("kube-scheduler"), *_gates(*groups)]
             case _:
                 return ["-conf", f"{pki}/Corefile"]
 
@@ -262,8 +265,8 @@ def _served() -> list[str]:
 
 
 def _gates(*names: str) -> list[str]:
-    """The flag that turns these gates of PodGroups on, if the version has them."""
-    return [f"--feature-gates={','.join(f'{name}=true' for name in names)}"] if _served() else []
+    """The flag that turns these gates on."""
+    return [f"--feature-gates={','.join(f'{name}=true' for name in names)}"] if names else []
 
 
 def _ip(*command: str) -> None:

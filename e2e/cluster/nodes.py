@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from e2e.cluster import addresses, toolchain
-from e2e.cluster.control_plane import ControlPlane
+from e2e.cluster.control_plane import HEALTH, ControlPlane
 from e2e.cluster.machines import Machine, add_bridge, configure_device
 from e2e.images.store import PAUSE, Image, Store
 from tests.wait import until
@@ -207,6 +207,7 @@ class Node:
             "cgroupsPerQOS": False,  # leaves the host's own cgroups alone: that of a container is k8s.io/ID
             "enforceNodeAllocatable": [],
             "failCgroupV1": False,
+            "featureGates": dict.fromkeys(HEALTH, True),
             "failSwapOn": False,
             "localStorageCapacityIsolation": False,
             "authentication": {
