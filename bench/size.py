@@ -1,6 +1,6 @@
 """The size that one controller manages: simulated sidecars against a real controller process.
 
-    python -m bench.size                                  one gang of 10,000 members, then 1,000 gangs of 10
+    python -m bench.size                                  10,000 members: of one gang, of 1,000 gangs, of 10,000
     python -m bench.size --gangs 1 --members 2000         one size
     python -m bench.size --gangs 1 --members 2000 --relays 3
 
@@ -9,7 +9,9 @@ they verify, the Lease, the watches. The API server is the one of the tests and 
 (``simulated_sidecars.py``) with pods that exist as objects alone. So the figures are those of the controller; the load
 generator takes the other core, and what it lags behind is in the times. Printed: processor and memory of the leader at
 rest and while all members report steps, the longest lag of its event loop, the time from write 1 to the directive of
-each member, and the time in which all members are back after the leader was killed.
+each member, and the time in which all members are back after the leader was killed. With many gangs also a storm: half
+of them fail within a second, as when a switch dies. One in ten is in a namespace of its own, and must not wait for the
+others.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import argparse
 import asyncio
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
 from itertools import islice
@@ -45,6 +48,9 @@ NODES: Final = 100
 PODS_A_NODE: Final = 100
 DIALS_AT_ONCE: Final = 20
 """New members a tenth of a second, at the first start: pods of a real gang don't all start in one instant."""
+CROWD: Final = "crowd"
+"""The namespace of nine gangs in ten; that of the others is BESIDE."""
+BESIDE: Final = "beside"
 HISTORY: Final = 2000
 """Events that the API server keeps for its watches."""
 
@@ -56,6 +62,8 @@ class Bench:
         self.api, self.fleet, self.replicas = api, fleet, replicas
         self.writes: dict[tuple[str, int], float] = {}
         """Gang and attempt -> when its first status arrived."""
+        self.requests: Counter[int] = Counter()
+        """Second -> requests in it that were no watch."""
 
     @property
     def leader(self) -> Replica:
@@ -63,13 +71,15 @@ class Bench:
         holder = self.api.objects["leases", "default", "gangctl"]["spec"]["holderIdentity"].partition("_")[0]
         return next(one for one in self.replicas if one.name == holder)
 
-    async def note_writes(self, request: web.Request) -> web.StreamResponse | None:
-        """Note when each attempt is first stored; keep the history of the API server short."""
+    async def note(self, request: web.Request) -> web.StreamResponse | None:
+        """Note each request, and when each attempt is first stored; keep the history of the API server short."""
+        if "watch" not in request.query:
+            self.requests[int(time.monotonic())] += 1
         if request.method == "PUT" and request.path.endswith("/status"):
             gang = request.path.split("/")[-2]
             self.writes.setdefault((gang, (await request.json())["status"]["attempt"]), time.monotonic())
         del self.api.history[:-HISTORY], self.api.requests[:], self.api.headers[:]
-        return None
+        return web.Response(text="failed\n") if request.path.endswith("/log") else None
 
     async def runs(self, members: list[Member], attempt: int) -> None:
         """Wait until these members run this attempt."""
@@ -108,6 +118,29 @@ class Bench:
         text = f"fault to write 1 {self.writes[gang, attempt] - failed:.2f} s, write 1 to Hold {quantiles(told)}"
         show("restart", f"{text}, all run after {done:.2f} s", leader.lags)
 
+    async def storm(self, gangs: dict[str, list[Member]]) -> None:
+        """Let a worker of each of these gangs fail within a second; print how soon all run again.
+
+        Args:
+            gangs: name of a gang -> its members.
+        """
+        self.leader.lags.clear()
+        self.requests.clear()
+        failed, attempts = dict[str, float](), dict[str, int]()
+        began = time.monotonic()
+        for at, (gang, members) in enumerate(gangs.items()):
+            attempts[gang], failed[gang] = members[-1].report.attempt + 1, time.monotonic()
+            members[-1].say(ends=(wire.End(attempts[gang] - 1, 0, 0, exit_code=1),))
+            await asyncio.sleep(began + at / len(gangs) - time.monotonic())
+        for gang, members in gangs.items():
+            await self.runs(members, attempts[gang])
+        busiest, of_all = max(self.requests.values()), self.requests.total()
+        took = {gang: max(one.ran[attempts[gang]] for one in members) - failed[gang] for gang, members in gangs.items()}
+        for namespace in (CROWD, BESIDE):
+            times = sorted(seconds for gang, seconds in took.items() if namespace_of(gang) == namespace)
+            text = f"{len(times)} gangs of {namespace}: fault until all run {quantiles(times)}"
+            show("storm", f"{text}; {of_all} requests, {busiest} in a second", self.leader.lags)
+
     async def change_leader(self) -> None:
         """Kill the leader; print how soon all members are back."""
         killed, before = self.leader, sum(self.fleet.lost.values())
@@ -134,6 +167,11 @@ class Bench:
         return holder not in {"", but.name}
 
 
+def namespace_of(gang: str) -> str:
+    """Return the namespace of the gang with this name."""
+    return BESIDE if gang.endswith("9") else CROWD
+
+
 def show(what: str, text: str, lags: list[float]) -> None:
     """Print one line."""
     print(f"  {what:<16}{text}; longest lag {max(lags, default=0) * 1000:.0f} ms", flush=True)
@@ -156,15 +194,16 @@ def _pod(gang: str, uid: str, at: int, number: int) -> dict[str, Any]:
         "containerStatuses": [{"name": "m", "restartCount": 0, "started": True, "state": running}],
     }
     fields: dict[str, Any] = {"gang": gang, "owner": uid, "label": uid, "uid": f"pod-{number}", "status": status}
-    return objects.pod(f"worker-{at}", spec={"nodeName": f"n{number // PODS_A_NODE % NODES}"}, **fields)
+    where = {"namespace": namespace_of(gang), "spec": {"nodeName": f"n{number // PODS_A_NODE % NODES}"}}
+    return objects.pod(f"worker-{at}", **where, **fields)
 
 
 def _member(fleet: Fleet, gang: str, uid: str, at: int, number: int) -> Member:
     pod = {"name": pod_name(gang, f"worker-{at}", 0), "uid": f"pod-{number}"}
     payload = claims()
-    bound = {**payload["kubernetes.io"], "namespace": "default", "pod": pod}
+    bound = {**payload["kubernetes.io"], "namespace": namespace_of(gang), "pod": pod}
     report = wire.Report(uid, f"worker-{at}", 0, pod["uid"], f"session-{number}", 0, 0, wire.Phase.IDLE)
-    subject = "system:serviceaccount:default:default"
+    subject = f"system:serviceaccount:{namespace_of(gang)}:default"
     return Member(fleet, sign({**payload, "sub": subject, "kubernetes.io": bound}), report)
 
 
@@ -179,6 +218,7 @@ def _served(api: FakeApi, gangs: list[tuple[str, str]], size: int) -> Iterator[N
                 await api.put("nodes", objects.node(f"n{at}"))
             for at, (gang, uid) in enumerate(gangs):
                 job = objects.gang(gang, uid)
+                job["metadata"]["namespace"] = namespace_of(gang)
                 job["spec"]["roles"][0]["replicas"] = size
                 await api.put("gangjobs", job)
                 for index in range(size):
@@ -218,7 +258,7 @@ async def measure(gangs: int, size: int, seconds: float, restarts: int, relays: 
         replicas = await stack.enter_async_context(controllers(api, relays or 2, *flags))
         fleet = Fleet([one.url for one in replicas], spread=bool(relays))
         bench = Bench(api, fleet, replicas)
-        api.faults += [Issuer(review=REVIEW), bench.note_writes]
+        api.faults += [Issuer(review=REVIEW), bench.note]
         fleet.members += [
             _member(fleet, gang, uid, index, at * size + index)
             for at, (gang, uid) in enumerate(names)
@@ -244,6 +284,9 @@ async def measure(gangs: int, size: int, seconds: float, restarts: int, relays: 
             first = at % gangs * size
             members = fleet.members[first : first + size]
             await bench.restart(members, members[at % size], f"g{at % gangs}")
+        if gangs > 1:
+            storms = {f"g{at}": fleet.members[at * size : (at + 1) * size] for at in range(gangs // 2, gangs)}
+            await bench.storm(storms)
         await bench.change_leader()
         await bench.at_rest("new leader", seconds)
         for task in running:
@@ -260,7 +303,7 @@ def main() -> None:
     parser.add_argument("--relays", type=int, default=0, help="how many replicas relay; 0 = the leader has all")
     found = parser.parse_args()
     housekeeping.raise_limit()
-    sizes = [(1, 10_000), (1000, 10)] if found.members is None else [(found.gangs or 1, found.members)]
+    sizes = [(1, 10_000), (1000, 10), (10_000, 1)] if found.members is None else [(found.gangs or 1, found.members)]
     for gangs, members in sizes:
         asyncio.run(measure(gangs, members, found.seconds, found.restarts, found.relays))
 
