@@ -42,7 +42,6 @@ def test_a_rank_that_is_stopped_while_the_others_go_on_hangs_and_is_blamed(
     last = why(cluster, gang)["restarts"]["last"]["incident"]
     assert (last["reason"], last["cause"].startswith("worker-2")) == ("Hang", True)
     assert any(each.startswith("worker-2 was in ") for each in last["evidence"])
-    assert incident["milliseconds"]["stop"] < 2000 + 3000 + 1000, "of the stacks, the grace, and what the rest takes"
 
 
 def test_a_newest_checkpoint_that_no_attempt_can_load_is_given_up_for_the_one_before(
