@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 from selenium.webdriver.common.keys import Keys
 
 from bench.decide import job, observed
@@ -108,6 +110,33 @@ def test_the_page_follows_a_restart_without_a_reload_or_a_lost_focus(folder: Her
     os.kill(run.child.pid, signal.SIGINT)
     run.wait()
     window.shows("#connection", "The controller does not answer")
+
+
+def test_the_gangs_of_a_replica_group_are_shown_together_with_one_timeline(folder: Here, window: Browser) -> None:
+    gangs = [
+        {**manifest(replicas=1, replicaGroup={"name": "train", "index": at}), "metadata": {"name": name}}
+        for at, name in enumerate(("zero", "one"))
+    ]
+    alone = {**manifest(replicas=1), "metadata": {"name": "alone"}}
+    folder.write("---\n".join(map(yaml.safe_dump, [*gangs, alone])))
+    run = folder.run("--ui", "--plain")
+    until("the last gang runs", lambda: "alone: Running" in run.said)
+    said = until("its address is printed", lambda: re.search(r"page: (\S+)#/default/zero", run.said))
+    window.driver.get(f"{said[1]}#")
+    window.shows("tr.group", "Replica group default/train: 2 of 2 running")
+    rows = window.evaluate("[...document.querySelectorAll('tbody th')].map((one) => one.innerText.split(':')[0])")
+    assert rows == ["default/alone", "Replica group default/train", "default/zero", "default/one"]
+    window.all("tr.group a")[0].click()
+    window.shows("h1", "Replica group default/train")
+    until(
+        "the timeline is drawn", lambda: window.evaluate("document.querySelector('img.timeline')?.naturalWidth > 500")
+    )
+    assert [one.text for one in window.all("tbody th")] == ["default/zero", "default/one"]
+    window.all("tbody th a")[1].click()
+    window.shows(".facts a", "train")
+    window.all(".facts a")[0].click()
+    window.shows("h1", "Replica group default/train")
+    assert window.complaints() == []
 
 
 async def test_the_page_says_why_it_shows_nothing_and_shows_it_once_it_can(window: Browser) -> None:

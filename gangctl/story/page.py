@@ -26,8 +26,9 @@ from gangctl.core.record.conditions import goodput, hangs, spent_until, total
 from gangctl.core.record.snapshot import snapshot
 from gangctl.story.document import document
 from gangctl.story.incidents import IncidentStory, incident_story
+from gangctl.story.replicas import group_story
 from gangctl.story.svg import svg
-from gangctl.story.timeline import SPENT, story
+from gangctl.story.timeline import SPENT, Story, story
 from gangctl.story.words import current_step, state
 
 LARGEST_BYTES: Final = 50_000
@@ -64,16 +65,21 @@ class GangRow:
     """The highest step of this attempt that was stored."""
     created: float
     completed: float | None = None
+    group: str = ""
+    """Its replica group, whose gangs are beside each other."""
     reason: str = ""
     """The cause of the last incident."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangList:
-    """The gangs of this controller."""
+    """The gangs of this controller, or of one replica group."""
 
     kind: ClassVar = "list"
 
+    namespace: str = ""
+    group: str = ""
+    """Empty: all gangs."""
     total: int
     unreadable: int = 0
     """Gangs that this release can't read; they are not in the total."""
@@ -133,6 +139,8 @@ class GangPage:
     name: str
     phase: str
     hangs: bool = False
+    group: str = ""
+    """Its replica group."""
     since: float
     """Time of the last change of the phase or the attempt."""
     created: float
@@ -202,21 +210,50 @@ def _json(value: Any) -> bytes:
 def listed(jobs: Iterable[GangJob], unreadable: int = 0, unseen: int | None = None) -> GangList:
     """Return the list of these gangs: those that have not ended, then the newest, as many as there is room for.
 
+    The gangs of a replica group stay together, at the place of the first of them.
+
     Args:
         jobs: The gangs that the viewer may see.
         unreadable: How many others can't be read.
         unseen: In how many namespaces it isn't known whether the viewer may see gangs. None = it may see all gangs.
     """
     found = tuple(jobs)
-    rows = map(_row, nsmallest(MOST_ROWS, found, key=_order))
+    groups: dict[tuple[str, str], tuple[bool, float]] = {}
+    for job in found:
+        key = (job.metadata.namespace, group_of(job))
+        groups[key] = min(_place(job), groups.get(key, _place(job)))
+
+    def order(job: GangJob) -> tuple[object, ...]:
+        group = group_of(job)
+        return (groups[job.metadata.namespace, group] if group else _place(job), *_order(job))
+
+    rows = map(_row, nsmallest(MOST_ROWS, found, key=order))
     page = GangList(total=len(found), unreadable=unreadable, is_partial=unseen is not None, unseen=unseen or 0)
     return replace(page, rows=within(page, rows))
 
 
-def _order(job: GangJob) -> tuple[bool, float, str, str]:
+def group_listed(namespace: str, group: str, jobs: Sequence[GangJob]) -> GangList:
+    """Return the list of a replica group's gangs."""
+    return replace(listed(jobs), namespace=namespace, group=group)
+
+
+def _place(job: GangJob) -> tuple[bool, float]:
+    """Those that have not ended, then the newest end."""
     ended = job.status.phase in ENDED
-    newest_first = -(job.status.completion_time or 0.0) if ended else 0.0
-    return ended, newest_first, job.metadata.namespace, job.metadata.name
+    return ended, -(job.status.completion_time or 0.0) if ended else 0.0
+
+
+def _order(job: GangJob) -> tuple[str, str, str, int, str]:
+    """By namespace and name; the gangs of a group by the group's name and their index."""
+    name, group = job.metadata.name, job.spec.replica_group
+    if group is None:
+        return job.metadata.namespace, name, "", 0, name
+    return job.metadata.namespace, group.name, group.name, group.index, name
+
+
+def group_of(job: GangJob) -> str:
+    """Return the name of the gang's replica group; empty if it stands alone."""
+    return "" if job.spec.replica_group is None else job.spec.replica_group.name
 
 
 def _row(job: GangJob) -> GangRow:
@@ -232,6 +269,7 @@ def _row(job: GangJob) -> GangRow:
         step=current_step(status),
         created=job.metadata.creation_timestamp,
         completed=status.completion_time,
+        group=group_of(job),
         reason=status.incidents[0].cause.reason if status.incidents else "",
     )
 
@@ -255,6 +293,7 @@ def gang(now: float, job: GangJob, observed: Observed, traces: str) -> GangPage:
         name=job.metadata.name,
         phase=status.phase or "New",
         hangs=hangs(status),
+        group=group_of(job),
         since=status.phase_time,
         created=job.metadata.creation_timestamp,
         completed=status.completion_time,
@@ -282,7 +321,17 @@ def gang(now: float, job: GangJob, observed: Observed, traces: str) -> GangPage:
 
 def drawing(now: float, job: GangJob, observed: Observed) -> str:
     """Draw the story of a gang as an SVG file, with what the controller knows now. ``now``: seconds since the epoch."""
-    return svg(story(changed(job, status=snapshot(now, job, observed).status), now))
+    return svg(_story(now, job, observed))
+
+
+def group_drawing(now: float, group: str, found: Sequence[tuple[GangJob, Observed]]) -> str:
+    """Draw a replica group, as :func:`drawing` does a gang: at most :data:`MOST_ROWS` of its gangs, by their index."""
+    ordered = nsmallest(MOST_ROWS, found, key=lambda one: _order(one[0]))
+    return svg(group_story(group, [_story(now, *one) for one in ordered]))
+
+
+def _story(now: float, job: GangJob, observed: Observed) -> Story:
+    return story(changed(job, status=snapshot(now, job, observed).status), now)
 
 
 def _short(incident: IncidentStory, *, newest: bool) -> IncidentStory:

@@ -58,7 +58,10 @@ def test_a_replica_that_fails_restarts_alone_and_all_end_together(tmp_path: Path
         assert re.search(r"^g-0: Succeeded.*^g-1: Succeeded", why, re.MULTILINE | re.DOTALL), why
         shown = json.loads(one.gangctl("status", "--group", "g", "-o", "json").stdout)
         assert [each["metadata"]["name"] for each in shown["items"]] == ["g-0", "g-1"]
-        assert "g-1" in one.gangctl("status", "--group", "g").stdout
+        listed = one.gangctl("status", "--group", "g")
+        assert "g-1" in listed.stdout
+        assert "0 of 2 gangs of the replica group g run in" in listed.stderr
+        assert "replica group: g; gangctl status --group g" in one.gangctl("status", "g-0").stdout
         assert "there is no replica group 'h'" in one.gangctl("why", "--group", "h").stderr
 
 

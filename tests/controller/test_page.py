@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from gangctl.api.gangjob import GangJob, ReplicaGroup
 from gangctl.api.model import changed
 from gangctl.api.status import GangPhase
 from gangctl.cluster.errors import Retryable
@@ -61,6 +62,8 @@ async def test_every_answer_has_the_same_headers_and_leads_nowhere(monkeypatch: 
             ("GET", "gangs/default/none/timeline.svg", 404),
             ("GET", "gangs/default/g/timeline.svg", 500),
             ("GET", "gangs/other/g", 403),
+            ("GET", "groups/other/g", 403),
+            ("GET", "groups/other/g/timeline.svg", 403),
             ("GET", "gangs/down/g", 503),
             ("GET", "nothing", 404),
             ("GET", "../elsewhere", 404),
@@ -133,6 +136,29 @@ async def test_the_timeline_is_a_picture_that_may_run_nothing(monkeypatch: pytes
         async with page.session.get(f"{page.url}gangs/default/g/timeline.svg?3") as found:
             assert "Held" in await found.text()
         async with page.session.get(f"{page.url}gangs/default/other/timeline.svg") as found:
+            assert found.status == 404
+
+
+async def test_a_replica_group_has_a_list_of_its_gangs_and_one_timeline_with_a_row_for_each() -> None:
+    def replica(name: str, index: int, group: str = "train") -> GangJob:
+        made = job(phase=GangPhase.RUNNING)
+        metadata = changed(made.metadata, name=name, uid=f"uid-{name}")
+        spec = changed(made.spec, replica_group=ReplicaGroup(name=group, index=index))
+        return changed(made, spec=spec, metadata=metadata)
+
+    gangs = [replica("r-1", 1), replica("r-0", 0), replica("other", 0, "other")]
+    async with page_of(FakeCluster({one.metadata.uid: one for one in gangs})) as page:
+        async with page.viewer("groups/default/train") as viewer:
+            kind, document = await viewer.event()
+            assert (kind, document["namespace"], document["group"]) == ("list", "default", "train")
+            assert [row["name"] for row in document["rows"]] == ["r-0", "r-1"]
+        async with page.session.get(f"{page.url}groups/default/train/timeline.svg") as found:
+            text = await found.text()
+            assert (found.status, found.content_type) == (200, "image/svg+xml")
+            assert "Timeline of train" in text
+            assert 0 < text.index(">r-0<") < text.index(">r-1<")
+            assert "other" not in text
+        async with page.session.get(f"{page.url}groups/default/none/timeline.svg") as found:
             assert found.status == 404
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bench.decide import NOW, job, observed
-from gangctl.api.gangjob import GangJob
+from gangctl.api.gangjob import GangJob, ReplicaGroup
 from gangctl.api.incident import Cause, Incident, IncidentMember, Output, PhaseMilliseconds
 from gangctl.api.model import changed
 from gangctl.api.status import Condition, FirstStep, GangPhase, MemberSnapshot, Spent
@@ -232,6 +232,25 @@ def test_the_list_shows_gangs_that_have_not_ended_first_then_the_newest_end() ->
     found = listed([*done, *running], unreadable=3)
     assert [row.name for row in found.rows[:4]] == ["a", "b", "done-999", "done-998"]
     assert (found.total, len(found.rows), found.unreadable) == (1002, MOST_ROWS, 3)
+
+
+def test_the_gangs_of_a_replica_group_are_beside_each_other_by_their_index_even_after_some_have_ended() -> None:
+    def one(name: str, phase: GangPhase = GangPhase.RUNNING, index: int | None = None) -> GangJob:
+        made = with_status(job(2), phase=phase, completion_time=NOW if phase is GangPhase.FAILED else None)
+        group = None if index is None else ReplicaGroup(name="train", index=index)
+        spec = changed(made.spec, replica_group=group)
+        return changed(made, spec=spec, metadata=made.metadata.model_copy(update={"name": name}))
+
+    gangs = [one("zz", index=0), one("b", GangPhase.FAILED, 2), one("a", index=10), one("c"), one("train"), one("u")]
+    rows = listed([*gangs, one("old", GangPhase.FAILED)]).rows
+    assert [(row.name, row.group) for row in rows] == [
+        ("c", ""),
+        ("train", ""),
+        *(("zz", "train"), ("b", "train"), ("a", "train")),
+        ("u", ""),
+        ("old", ""),
+    ]
+    assert seen(gangs[0], Observed()).group == "train"
 
 
 @pytest.mark.parametrize("letter", ["n", "語", "🙂", '"', "\\"])

@@ -90,7 +90,13 @@ def _print(target: Target, arguments: argparse.Namespace) -> None:
         print_out(clean(f"there are no gangs in {target.location}: {target.start_hint}"))
         return
     if not arguments.name:
-        print_err(f"gangs in {target.location}")
+        running = sum(view.snapshot.status.phase is GangPhase.RUNNING for view in views)
+        what = (
+            f"{running} of {len(views)} gangs of the replica group {arguments.group} run"
+            if arguments.group
+            else "gangs"
+        )
+        print_err(clean(f"{what} in {target.location}"))
         if any(map(_is_unled, views)):
             print_err(_UNLED)
     out = console(sys.stdout)
@@ -177,6 +183,9 @@ def _facts(target: Target, found: GangView) -> list[str]:
     status = found.snapshot.status
     point = status.restore_point
     facts: list[str] = [f"in: {clean(target.location)}"]
+    group = found.job.spec.replica_group
+    if group is not None:
+        facts.append(f"replica group: {group.name}; gangctl status --group {group.name} shows its gangs")
     if point is not None:
         at = f" ({clean(point.path)})" if point.path else ""
         facts.append(f"restore point: step {point.step} of tier {clean(point.tier)}{at}")

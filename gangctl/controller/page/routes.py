@@ -30,7 +30,7 @@ from gangctl.controller.loop import Loop
 from gangctl.controller.page.feeds import Feeds, Make, Observe
 from gangctl.core.facts.world import Observed
 from gangctl.story.incidents import TRACES, is_address
-from gangctl.story.page import Missing, drawing, gang, listed
+from gangctl.story.page import Missing, drawing, gang, group_drawing, group_listed, group_of, listed
 from gangctl.story.svg import PHASE_STYLE
 
 log = logging.getLogger(__name__)
@@ -63,6 +63,10 @@ class GangSource:
         of_name = (job for job in self.jobs() if (job.metadata.namespace, job.metadata.name) == (namespace, name))
         job = next(of_name, None)
         return None if job is None or loop is None else (job, loop.observed(job.metadata.uid))
+
+    def group(self, namespace: str, group: str) -> list[GangJob]:
+        """All gangs of a replica group."""
+        return [job for job in self.jobs() if (job.metadata.namespace, group_of(job)) == (namespace, group)]
 
 
 def traces_from_environment() -> str:
@@ -134,7 +138,7 @@ class Page:
         self._refusal = refusal
         self._feeds = Feeds()
         self._streams = 0
-        self._pictures: dict[tuple[str, str], tuple[float, asyncio.Future[str]]] = {}
+        self._pictures: dict[Hashable, tuple[float, asyncio.Future[str]]] = {}
         """When each was asked for, and the picture."""
 
     def add_to(self, application: web.Application) -> None:
@@ -145,6 +149,10 @@ class Page:
         application.router.add_get(UI_PATH + "gangs", self._gangs, allow_head=False)
         application.router.add_get(UI_PATH + "gangs/{namespace}/{name}", self._gang, allow_head=False)
         application.router.add_get(UI_PATH + "gangs/{namespace}/{name}/timeline.svg", self._timeline, allow_head=False)
+        application.router.add_get(UI_PATH + "groups/{namespace}/{name}", self._group, allow_head=False)
+        application.router.add_get(
+            UI_PATH + "groups/{namespace}/{name}/timeline.svg", self._group_timeline, allow_head=False
+        )
         application.on_response_prepare.append(_protect)
 
     async def _gangs(self, request: web.Request) -> web.StreamResponse:
@@ -175,17 +183,44 @@ class Page:
 
         return await self._stream(request, (namespace, name), observe)
 
+    async def _group(self, request: web.Request) -> web.StreamResponse:
+        namespace, group = await self._named(request)
+
+        def observe() -> Make:
+            return partial(group_listed, namespace, group, self._source.group(namespace, group))
+
+        return await self._stream(request, ("group", namespace, group), observe)
+
     async def _timeline(self, request: web.Request) -> web.Response:
-        """The timeline as a picture, which all viewers share for some seconds."""
-        key, oldest = await self._named(request), time.monotonic() - DRAWN_SECONDS
+        namespace, name = await self._named(request)
+
+        def observe() -> Callable[[], str] | None:
+            found = self._source.look(namespace, name)
+            return None if found is None else partial(drawing, clock.now(), *found)
+
+        return await self._picture(("gang", namespace, name), observe)
+
+    async def _group_timeline(self, request: web.Request) -> web.Response:
+        namespace, group = await self._named(request)
+
+        def observe() -> Callable[[], str] | None:
+            looks = [self._source.look(namespace, job.metadata.name) for job in self._source.group(namespace, group)]
+            found = [one for one in looks if one is not None]
+            return partial(group_drawing, clock.now(), group, found) if found else None
+
+        return await self._picture(("group", namespace, group), observe)
+
+    async def _picture(self, key: Hashable, observe: Callable[[], Callable[[], str] | None]) -> web.Response:
+        """A timeline as a picture, which all viewers share for some seconds."""
+        oldest = time.monotonic() - DRAWN_SECONDS
         self._pictures = {one: it for one, it in self._pictures.items() if it[0] > oldest or not it[1].done()}
         if key not in self._pictures:
-            found = self._source.look(*key)
-            if found is None:
+            draw = observe()
+            if draw is None:
                 raise web.HTTPNotFound(text="there is no such gang\n")
             if len(self._pictures) >= MAX_PICTURES:
                 raise _unavailable(f"timelines of {MAX_PICTURES} gangs are drawn already")
-            drawn = asyncio.ensure_future(self._feeds.make(partial(drawing, clock.now(), *found)))
+            drawn = asyncio.ensure_future(self._feeds.make(draw))
             self._pictures[key] = time.monotonic(), drawn
         text = await asyncio.shield(self._pictures[key][1])  # A viewer that leaves must not end it for the others.
         return web.Response(text=text, content_type="image/svg+xml", headers=_OF_A_PICTURE)

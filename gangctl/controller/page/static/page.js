@@ -21,10 +21,10 @@ let ahead = 0; // the controller's clock before this one, in seconds
 let again = 0; // the timer of the next try
 let doubt = 0; // the timer after which a connection counts as lost
 
-// Where the page is: { } for the list, or { namespace, name }.
+// Where the page is: { } for the list, or { namespace, name, kind } of a gang or a replica group.
 function place() {
-  const [, namespace, name] = location.hash.split("/").map(decoded);
-  return namespace && name ? { namespace, name } : {};
+  const [, namespace, name, kind] = location.hash.split("/").map(decoded);
+  return namespace && name ? { namespace, name, kind: kind === "group" ? "groups" : "gangs" } : {};
 }
 
 function decoded(part) {
@@ -39,8 +39,8 @@ function follow() {
   stream?.close();
   clearTimeout(again);
   if (document.hidden) return; // a tab in the background costs the controller nothing
-  const { namespace, name } = place();
-  const path = name ? `gangs/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}` : "gangs";
+  const { namespace, name, kind } = place();
+  const path = name ? address(kind, namespace, name) : "gangs";
   const source = new EventSource(path);
   stream = source;
   source.addEventListener("open", () => connected(true, "Live"));
@@ -49,9 +49,9 @@ function follow() {
     else doubt ||= setTimeout(connected, PATIENCE_MILLISECONDS, false, "The controller does not answer. Trying again ...");
   });
   source.addEventListener("time", (event) => { ahead = Number(event.data) - Date.now() / 1000; });
-  for (const kind of KINDS) {
-    source.addEventListener(kind, (event) => {
-      shown = { kind, ...JSON.parse(event.data), kind };
+  for (const what of KINDS) {
+    source.addEventListener(what, (event) => {
+      shown = { ...JSON.parse(event.data), kind: what };
       render();
     });
   }
@@ -88,7 +88,7 @@ function render() {
   if (view.news !== undefined && news.textContent !== view.news) news.textContent = view.news;
 }
 
-function viewList({ total = 0, unreadable = 0, isPartial = false, unseen = 0, rows = [] }) {
+function viewList({ namespace, group = "", total = 0, unreadable = 0, isPartial = false, unseen = 0, rows = [] }) {
   const notes = [
     rows.length > 0 ? "" : isPartial ? "There are no gangs that you may see." : "There are no gangs.",
     total > rows.length ? `${rows.length} of ${total} gangs. Those that have not ended come first, then the newest.` : "",
@@ -96,9 +96,10 @@ function viewList({ total = 0, unreadable = 0, isPartial = false, unseen = 0, ro
     unseen > 0 ? `${unseen} more namespaces with gangs are not looked through. Open a gang of them by its address.` : "",
     unreadable > 0 ? `This release can't read ${unreadable} more: kubectl describe shows why.` : "",
   ].filter(Boolean).map((note) => h("p", { key: note }, note));
-  if (rows.length === 0) return { title: "Gangs", parts: notes };
+  const title = group ? `Replica group ${namespace}/${group}` : "Gangs";
+  if (rows.length === 0) return { title, parts: notes };
   const heads = ["Gang", "Phase", "Ready", "Attempt", "Restarts", "Step", "Age", "Last incident"];
-  const body = rows.map((row) => h("tr", { key: `${row.namespace}/${row.name}` },
+  const body = rows.flatMap((row, at) => [isFirst(row, rows[at - 1]) && !group ? groupRow(row, rows) : null, h("tr", { key: `${row.namespace}/${row.name}` },
     h("th", { scope: "row" }, h("a", { href: hash(row) }, `${row.namespace}/${row.name}`)),
     h("td", {}, phaseOf(row)),
     h("td", {}, row.ready || "-"),
@@ -106,10 +107,11 @@ function viewList({ total = 0, unreadable = 0, isPartial = false, unseen = 0, ro
     h("td", {}, `${row.restarts}`),
     h("td", {}, number(row.step)),
     h("td", {}, age(until(row) - seconds(row.created))),
-    h("td", {}, row.reason || "-")));
+    h("td", {}, row.reason || "-"))]);
   return {
-    title: "Gangs",
+    title,
     parts: [
+      ...(group ? [section("Timeline", groupTimeline(namespace, group))] : []),
       h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table of gangs" },
         h("table", {},
           h("thead", {}, h("tr", {}, heads.map((head) => h("th", { scope: "col" }, head)))),
@@ -117,6 +119,28 @@ function viewList({ total = 0, unreadable = 0, isPartial = false, unseen = 0, ro
       ...notes,
     ],
   };
+}
+
+// Whether a row begins the gangs of a replica group.
+function isFirst(row, before) {
+  return row.group !== undefined && !isBeside(row, before);
+}
+
+function isBeside(row, other) {
+  return row.namespace === other?.namespace && row.group === other?.group;
+}
+
+function groupRow(row, rows) {
+  const gangs = rows.filter((other) => isBeside(row, other));
+  const running = gangs.filter((one) => one.phase === "Running").length;
+  return h("tr", { class: "group", key: `group ${row.namespace}/${row.group}` },
+    h("th", { scope: "rowgroup", colspan: "8" }, "Replica group ",
+      h("a", { href: groupHash(row) }, `${row.namespace}/${row.group}`), `: ${running} of ${gangs.length} running`));
+}
+
+function groupTimeline(namespace, group) {
+  return picture(address("groups", namespace, group), `${Math.floor(now() / REDRAW_SECONDS)}`,
+    `Timeline of the replica group ${group}: a row for each gang.`);
 }
 
 function viewGang(gang) {
@@ -127,6 +151,7 @@ function viewGang(gang) {
     ["Ready", gang.ready || "-"],
     ["Step", number(gang.step)],
     ["Restore point", gang.restore || "none"],
+    ...(gang.group ? [["Replica group", h("a", { href: groupHash(gang) }, gang.group)]] : []),
     ["Restarts", `${gang.counted} charged to the budget, ${gang.uncounted} not`],
     ["Goodput", gang.goodput === undefined ? "unknown" : `${gang.goodput} %`],
     ["Time", [`${age(until(gang) - seconds(gang.created))}`, spent(gang.spent)].filter(Boolean).join(": ")],
@@ -172,10 +197,13 @@ function memberParts({ counts = [], cells = [], hidden = 0, interest = [] }) {
 
 function timelineParts({ namespace, name, phase, attempt, completed }) {
   const version = `${phase}-${attempt}-${completed ?? Math.floor(now() / REDRAW_SECONDS)}`;
-  const path = `gangs/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}/timeline.svg?${encodeURIComponent(version)}`;
   const told = `Timeline of ${name}: attempts, incidents and lost work against time. Incidents are told below.`;
+  return picture(address("gangs", namespace, name), version, told);
+}
+
+function picture(path, version, told) {
   return [h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Timeline" },
-    h("img", { class: "timeline", src: path, alt: told }))];
+    h("img", { class: "timeline", src: `${path}/timeline.svg?${encodeURIComponent(version)}`, alt: told }))];
 }
 
 function incidentParts({ incidents = [] }) {
@@ -252,6 +280,14 @@ function safe(url) {
 
 function hash({ namespace, name }) {
   return `#/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}`;
+}
+
+function groupHash({ namespace, group }) {
+  return `${hash({ namespace, name: group })}/group`;
+}
+
+function address(kind, namespace, name) {
+  return `${kind}/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}`;
 }
 
 // Seconds since the epoch, of an RFC 3339 time.
