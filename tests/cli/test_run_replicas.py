@@ -65,6 +65,43 @@ def test_a_replica_that_fails_restarts_alone_and_all_end_together(tmp_path: Path
         assert "there is no replica group 'h'" in one.gangctl("why", "--group", "h").stderr
 
 
+def with_failing(budget: dict[str, int] | None) -> str:
+    """A replica group whose second gang fails at once. ``budget``: of its restarts; None for the default."""
+    fails = "echo no dataset; exit 3"
+    recovery = {} if budget is None else {"budget": budget}
+    group = {"name": "g", "index": 1, "count": 2}
+    other = {**manifest(("sh", "-c", fails), 1, replicaGroup=group, recovery=recovery), "metadata": {"name": "g-1"}}
+    return f"{replicas(2).partition('---')[0]}---\n{yaml.safe_dump(other)}"
+
+
+def test_a_gang_that_has_failed_is_named_at_once_and_the_others_go_on(tmp_path: Path) -> None:
+    with here(tmp_path) as one:
+        one.write(with_failing({"maxRestarts": 0}))
+        run = one.run("--plain")
+        said = "g-1 has failed, and the other gangs go on: gangctl why g-1 shows why"
+        until("the failure is said", lambda: said in run.said)
+        assert "no dataset" in one.gangctl("why", "g-1").stdout
+        assert read(one, 0).status.phase == "Running"
+        (tmp_path / "end").touch()
+        assert run.wait() == 1
+        assert re.search(r"g-0 has succeeded: .*\n.*g-1 has failed: ", run.said), run.said
+
+
+def test_a_gang_that_fails_alike_is_ended_with_its_last_words_while_the_others_go_on(tmp_path: Path) -> None:
+    with here(tmp_path) as one:
+        one.write(with_failing(None))
+        run = one.run("--plain")
+        until("the failure is said", lambda: "g-1 ends, and the other gangs go on" in run.said)
+        assert "g-1/worker-0 | no dataset" in run.said
+        until("no process of it is left", lambda: not one.workers("g-1") and not one.pods("g-1"))
+        assert read(one, 0).status.phase == "Running"
+        (tmp_path / "end").touch()
+        assert run.wait() == 1
+        assert (tmp_path / "g-0").read_text() == "0/2 1\n"
+        assert "g-1 has failed: 3 attempts failed alike before a step was reported" in run.said
+        assert "no dataset" in one.gangctl("logs", "g-1").stdout
+
+
 def test_two_gangs_of_a_file_with_one_name_are_refused(tmp_path: Path) -> None:
     with here(tmp_path) as one:
         one.write(replicas(2).replace("g-1", "g-0"))

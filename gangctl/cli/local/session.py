@@ -58,7 +58,15 @@ async def run_gangs(state: StateDirectory, page: PageProxy | None, runs: Sequenc
 
 
 async def _watch(runs: Sequence[LocalRun]) -> None:
-    await asyncio.gather(*(one.watch() for one in runs))
+    going = list(runs)
+
+    async def follow(one: LocalRun) -> None:
+        await one.watch()
+        going.remove(one)
+        if going:
+            await one.leave()
+
+    await asyncio.gather(*map(follow, runs))
 
 
 def _signal(runs: Sequence[LocalRun], number: signal.Signals) -> None:
@@ -100,6 +108,8 @@ class LocalRun:
         self._why = ""
         self._error = ""
         """Error of the last read of the stored gang; empty if there was none."""
+        self._has_left = False
+        """It was removed because it failed alike, while other gangs went on."""
         self._is_output_gone = False
         """The terminal or the reader of the pipe is gone: nothing can be displayed."""
         self._last: GangView | None = None
@@ -147,12 +157,30 @@ class LocalRun:
         overdue = now > status.phase_time + found.job.spec.recovery.stop_grace_period_seconds + ENDING_SECONDS
         return overdue or all(pod.terminated for pod in found.pods if pod.gang == found.job.metadata.uid)
 
+    async def leave(self) -> None:
+        """End the gang if it fails alike, and say that it has failed, while other gangs of the run go on."""
+        job = None if self._last is None else self._last.job
+        if job is None or self._interrupted.is_set():
+            return
+        name = job.metadata.name
+        if job.status.phase is GangPhase.FAILED:
+            self.note(f"{name} has failed, and the other gangs go on: gangctl why {name} shows why")
+        elif job.status.phase not in ENDED and failed_alike(job):
+            self._has_left = True
+            self._print_last_lines(job)
+            await asyncio.to_thread(remove_gang, self._store)  # The controller ends its processes.
+            self.note(
+                f"{FAILED_ALIKE}: {name} ends, and the other gangs go on; correct the script, then gangctl rerun "
+                f"{name} runs it again; gangctl logs {name} has its logs"
+            )
+
     async def end(self, failure: str) -> int:
         """End what is left of the gang, and return the exit code. ``failure``: why the controller has ended."""
         if self._store.stamp() is None:
             with suppress(ClusterError):  # its files go at this moment
                 await self._end_processes(0)
-            self.note(f"{self._store.folder.path.name} was deleted")
+            why = f"has failed: {FAILED_ALIKE}" if self._has_left else "was deleted"
+            self.note(f"{self._store.folder.path.name} {why}")
             return ExitCode.FAILED
         try:
             job = await asyncio.to_thread(self._store.read)

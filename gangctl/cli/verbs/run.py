@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 _DESCRIPTION: Final = """\
 Run a gang on this machine and watch it. Its members are processes: no cluster, root or container engine is needed. The
 command returns when the gang has ended. If a gang of this name exists, it is taken over without touching its workers;
-if it has ended, a new one replaces it. Several GangJobs of a file run beside each other, with a line for each change.
+if it has ended, a new one replaces it. Several GangJobs of a file run beside each other, with a line for each change; a
+gang that fails ends alone.
 """
 _EPILOG: Final = """\
 examples:
