@@ -172,6 +172,8 @@ def test_roles_for_users_aggregate_to_the_cluster_s_own_roles(helm: Helm) -> Non
             "/persistentvolumeclaims": "get",
             "/persistentvolumes": "get",
             "storage.k8s.io/storageclasses": "get",
+            "resource.k8s.io/resourceslices": "list",
+            "resource.k8s.io/devicetaintrules": "list",
         }
     )
     assert rights["gangctl-page-reader"] == {"/ui get"}

@@ -31,6 +31,7 @@ Amounts = Mapping[str, Decimal]
 
 PLUGIN_FOLDER: Final = "/var/lib/kubelet/device-plugins"
 """Where device plugins register (Kubernetes, pkg/kubelet/apis/deviceplugin/v1beta1/constants.go)."""
+RESOURCE_CLAIMS: Final = "resourceClaims"
 RESTARTS_ALL: Final = "RestartAllContainersOnContainerExits"
 """The feature that a node declares if it can restart all containers of a pod at once (KEP-5532)."""
 OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
@@ -392,7 +393,7 @@ def _unread(spec: RawWholePodSpec) -> Iterator[str]:
     if any(one.get("whenUnsatisfiable") != "ScheduleAnyway" for one in spec.topology_spread_constraints):
         yield "topologySpreadConstraints"
     if spec.resource_claims:
-        yield "resourceClaims"
+        yield RESOURCE_CLAIMS
 
 
 def _waiting(raw: RawContainerStatus) -> str:

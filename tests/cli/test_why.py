@@ -101,6 +101,38 @@ async def test_the_text_reads_well_at_80_and_at_50_columns(cluster: Shell, reque
         assert text == file.read_text()
 
 
+async def claiming(one: Shell) -> None:
+    """A pod with a claim, and a node with two devices: one is tainted by its driver, the other by a rule."""
+    await one.api.put("gangjobs", job(phase="Pending", phaseTime="2026-01-31T12:00:00.000000Z", ready="0/1"))
+    await one.api.put("nodes", node("node-a"))
+    await one.api.put("pods", waiting("worker-0", 0, resourceClaims=[{"name": "gpu"}]))
+    sick = {"key": "sick", "value": "ecc", "effect": "NoSchedule"}
+    devices = [{"name": "gpu-0", "taints": [sick]}, {"name": "gpu-1"}, {"name": "gpu-2"}]
+    spec = {"driver": "d", "nodeName": "node-a", "pool": {"name": "node-a"}, "devices": devices}
+    await one.api.put("resourceslices", {"metadata": {"name": "s"}, "spec": spec})
+    chosen = {"pool": "node-a", "device": "gpu-1"}
+    rule = {"deviceSelector": chosen, "taint": {"key": "out", "effect": "NoExecute"}}
+    await one.api.put("devicetaintrules", {"metadata": {"name": "r"}, "spec": rule})
+
+
+async def test_tainted_devices_are_named_for_a_pod_that_waits_for_a_device(cluster: Shell) -> None:
+    await claiming(cluster)
+    done = await cluster.gangctl("why", "demo", COLUMNS="200")
+    assert (done.code, done.err) == (0, "")
+    tainted = "d/node-a/gpu-0 (sick=ecc:NoSchedule), d/node-a/gpu-1 (out:NoExecute)"
+    assert f"tainted devices, which a claim gets only with a toleration: {tainted}\n" in done.out
+    assert "not looked at: resourceClaims of the pods" in done.out
+
+
+async def test_without_the_right_to_list_devices_the_right_is_named(cluster: Shell) -> None:
+    await claiming(cluster)
+    cluster.api.faults.append(on("/resourceslices", forbidden))
+    done = await cluster.gangctl("why", "demo", COLUMNS="200")
+    assert done.code == 0
+    assert "- no right to list resourceslices.resource.k8s.io in the whole cluster: not known which" in done.out
+    assert "tainted" not in done.out.replace("which devices are tainted", "")
+
+
 async def test_without_the_right_to_list_nodes_the_right_is_named_and_the_rest_is_answered(cluster: Shell) -> None:
     await fragmented(cluster)
     cluster.api.faults.append(on("/api/v1/nodes", forbidden))

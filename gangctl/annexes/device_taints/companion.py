@@ -13,20 +13,14 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final, NoReturn
 
-from gangctl.annexes.device_taints.taints import (
-    DeviceClaim,
-    TaintSource,
-    pod_signals,
-    read_claim,
-    read_rule,
-    read_slice,
-)
+from gangctl.annexes.device_taints.taints import DeviceClaim, pod_signals, read_claim
 from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.kube import paths
 from gangctl.cluster.kube.client import Client, NotFound
 from gangctl.cluster.kube.decoding import WatchDecoder
 from gangctl.cluster.kube.reflector import NamespacedCopy, Reflector, WatchHealth, health
 from gangctl.controller.companions import House
+from gangctl.kubernetes.device_taints import TaintSource, read_rule, read_slice
 from gangctl.telemetry.metrics.process import Counts
 
 log = logging.getLogger(__name__)

@@ -4,37 +4,19 @@ The rule: the scheduler gives a tainted device to no new pod, and Kubernetes del
 with NoExecute. A pod that has one with NoSchedule may stay, and a restart in place would keep it there. So it leaves
 when its gang restarts for another reason, unless its claim tolerates the taint. As for all signals of nodes, only a
 taint counts that is newer than the pod.
-
-Sources: Kubernetes, resource/v1 types.go (DeviceTaint, DeviceTaintRule), KEP-5055. A ResourceSlice has the taints of
-its driver, a DeviceTaintRule those of an administrator.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
-from gangctl.core.facts.node_affinity import Taint, untolerated_taints
+from gangctl.core.facts.node_affinity import untolerated_taints
 from gangctl.core.facts.world import NodeAnswer, NodeSignal
-from gangctl.kubernetes.containers import epoch_time
+from gangctl.kubernetes.device_taints import DeviceTaint, TaintSource, selects
 from gangctl.kubernetes.schema import RawMetadata
 from gangctl.kubernetes.signals import MAX_WORDS
-
-_COUNT: Final = frozenset({"NoSchedule", "NoExecute"})
-"""The effect None only informs."""
-
-
-class DeviceTaint(NamedTuple):
-    """A taint of devices, of a driver's slice or by a rule. A selector that is None selects all."""
-
-    driver: str | None
-    pool: str | None
-    device: str | None
-    taint: Taint
-    since: float
-    """In seconds since the epoch; 0 = that isn't said."""
 
 
 class ClaimedDevice(NamedTuple):
@@ -46,14 +28,6 @@ class ClaimedDevice(NamedTuple):
     tolerations: tuple[Mapping[str, Any], ...] = ()
 
 
-class TaintSource(NamedTuple):
-    """A ResourceSlice or DeviceTaintRule: the taints in it."""
-
-    uid: str
-    resource_version: str
-    taints: tuple[DeviceTaint, ...]
-
-
 class DeviceClaim(NamedTuple):
     """A ResourceClaim that has devices."""
 
@@ -63,28 +37,6 @@ class DeviceClaim(NamedTuple):
     pods: tuple[str, ...]
     """UIDs of the pods that may use it."""
     devices: tuple[ClaimedDevice, ...]
-
-
-def read_slice(raw: Mapping[str, Any]) -> TaintSource:
-    """Read a ResourceSlice."""
-    spec = raw.get("spec") or {}
-    pool = (spec.get("pool") or {}).get("name")
-    found = [
-        DeviceTaint(spec.get("driver"), pool, one.get("name"), *_taint(taint))
-        for one in spec.get("devices") or ()
-        for taint in one.get("taints") or ()
-    ]
-    return _source(raw, found)
-
-
-def read_rule(raw: Mapping[str, Any]) -> TaintSource:
-    """Read a DeviceTaintRule. Without a selector it selects nothing, with an empty one all devices."""
-    spec = raw.get("spec") or {}
-    chosen = spec.get("deviceSelector")
-    if chosen is None:
-        return _source(raw, ())
-    driver, pool, device = (chosen.get(one) for one in ("driver", "pool", "device"))
-    return _source(raw, [DeviceTaint(driver, pool, device, *_taint(spec.get("taint") or {}))])
 
 
 def read_claim(raw: Mapping[str, Any]) -> DeviceClaim:
@@ -111,7 +63,7 @@ def pod_signals(sources: Iterable[TaintSource], claims: Iterable[DeviceClaim]) -
         return found
     for claim in claims:
         for device in claim.devices:
-            taints = [*by_device.get(device[:3], ()), *(one for one in wide if _selects(one, device))]
+            taints = [*by_device.get(device[:3], ()), *(one for one in wide if selects(one, device[:3]))]
             kept = [one for one in taints if untolerated_taints(device.tolerations, (one.taint,))]
             for uid in claim.pods if kept else ():
                 signal = _signal(max(kept, key=lambda one: one.since), device, uid)
@@ -120,23 +72,6 @@ def pod_signals(sources: Iterable[TaintSource], claims: Iterable[DeviceClaim]) -
     return found
 
 
-def _selects(one: DeviceTaint, device: ClaimedDevice) -> bool:
-    return all(asked in {None, its} for asked, its in zip(one[:3], device[:3], strict=True))
-
-
 def _signal(one: DeviceTaint, device: ClaimedDevice, uid: str) -> NodeSignal:
     what = f"the taint {one.taint} of device {'/'.join(device[:3])}"
     return NodeSignal(NodeAnswer.LEAVE_AT_RESTART, what[:MAX_WORDS], one.since, pod=uid)
-
-
-def _taint(raw: Mapping[str, Any]) -> tuple[Taint, float]:
-    time = raw.get("timeAdded")
-    since = epoch_time(datetime.fromisoformat(time)) if time else 0.0
-    return Taint(raw.get("key", ""), raw.get("value", ""), raw.get("effect", "")), since
-
-
-def _source(raw: Mapping[str, Any], found: Iterable[DeviceTaint]) -> TaintSource:
-    metadata = RawMetadata.model_validate(raw["metadata"])
-    return TaintSource(
-        metadata.uid, metadata.resource_version, tuple(one for one in found if one.taint.effect in _COUNT)
-    )

@@ -19,6 +19,7 @@ from gangctl.words.text import counted
 
 MOST_NODES: Final = 12
 """Nodes that are listed one by one; of the others it is said how many they are."""
+_MOST_DEVICES: Final = 6
 ROLE: Final = "gangctl-explainer"
 """The chart's ClusterRole with all rights that the verb uses."""
 _DIFFERENT: Final = {
@@ -107,6 +108,9 @@ def _finding(page: _Page, number: int, finding: Finding, now: float) -> Iterator
     resource = finding.rooms[0].resource if finding.rooms else ""
     for row in _rows(finding.nodes, resource):
         yield from page.text(f"- {_node(row, resource)}", len(mark), 2)
+    if finding.tainted:
+        words = first(finding.tainted, _MOST_DEVICES)
+        yield from page.text(f"tainted devices, which a claim gets only with a toleration: {words}", len(mark), 2)
     if finding.unread:
         yield from page.text(f"not looked at: {', '.join(finding.unread)} of the pods", len(mark), 2)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
@@ -22,7 +22,8 @@ from gangctl.cluster.kube.projections import nodes, read_gang_pod
 from gangctl.cluster.kube.reflector import list_all
 from gangctl.core.facts.world import Pod
 from gangctl.explain.why.world import Claim, GangSurroundings, Inventory, MissingRight, read_claim
-from gangctl.kubernetes.objects import WholePod, read_pod
+from gangctl.kubernetes.device_taints import TaintSource, read_rule, read_slice, tainted_devices
+from gangctl.kubernetes.objects import RESOURCE_CLAIMS, WholePod, read_pod
 from gangctl.kubernetes.schema import RawWholePod
 from gangctl.kubernetes.signals import SignalTable, default_rows
 
@@ -31,6 +32,8 @@ MOST_CLAIMS: Final = 32
 """So many claims of the pods that wait are read."""
 MOST_EVENTS: Final = 4
 """Of so many pods that don't start the events are read."""
+_VERSIONS: Final = ("v1", "v1beta2")
+"""Of resource.k8s.io, the newest first: DeviceTaintRules of Kubernetes 1.37 and 1.36."""
 _WAITING: Final = frozenset({GangPhase.PENDING, GangPhase.GATHERING})
 _ON_NODES: Final = "status.phase!=Succeeded,status.phase!=Failed"
 _GANG_PODS: Final = Decoder(RawWholePod, lambda raw: (read_gang_pod(raw).pod, raw))
@@ -100,10 +103,11 @@ class _Reader:
 
 async def _cluster(reader: _Reader, waiting: Sequence[WholePod]) -> Inventory | None:
     room = "which nodes have room, and what would have to move"
-    found, pods, claims = await asyncio.gather(
+    found, pods, claims, tainted = await asyncio.gather(
         reader.list(paths.NODES, nodes(SignalTable(default_rows())), "nodes", room),
         reader.list(paths.pods(), _PODS, "pods", room, fieldSelector=_ON_NODES),
         _claims(reader, waiting),
+        _tainted(reader, waiting),
     )
     if found is None or pods is None:
         return None
@@ -111,7 +115,26 @@ async def _cluster(reader: _Reader, waiting: Sequence[WholePod]) -> Inventory | 
     for pod in pods:
         if pod.node and not pod.ended:
             by_node[pod.node].append(pod)
-    return Inventory(found, {name: tuple(there) for name, there in by_node.items()}, claims)
+    return Inventory(found, {name: tuple(there) for name, there in by_node.items()}, claims, tainted)
+
+
+async def _tainted(reader: _Reader, waiting: Sequence[WholePod]) -> Mapping[str, tuple[str, ...]]:
+    """Node -> its tainted devices, if a pod has resource claims. An older cluster serves less, or nothing."""
+    if not any(RESOURCE_CLAIMS in pod.unread for pod in waiting):
+        return {}
+    slices = await _devices(reader, "resourceslices", read_slice)
+    return tainted_devices(slices, await _devices(reader, "devicetaintrules", read_rule) if slices else ())
+
+
+async def _devices(
+    reader: _Reader, plural: str, read: Callable[[Mapping[str, Any]], TaintSource]
+) -> Sequence[TaintSource]:
+    for version in _VERSIONS:
+        path, decoder = f"/apis/resource.k8s.io/{version}/{plural}", Decoder(dict[str, Any], read)
+        with suppress(NotFound):
+            unknown = "which devices are tainted"
+            return await reader.list(path, decoder, f"{plural}.resource.k8s.io", unknown) or ()
+    return ()
 
 
 async def _claims(reader: _Reader, waiting: Sequence[WholePod]) -> dict[str, Claim]:

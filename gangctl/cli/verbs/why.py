@@ -40,11 +40,12 @@ example output:
      ...
 
 It walks the scheduler's filters node by node: cordons, taints, node selector and affinity, host ports, resources,
-volumes, pod affinity. It does not look at resourceClaims and topologySpreadConstraints, and says so where pods have
-them. Figures are requests against what is allocatable, as the scheduler counts.
+volumes, pod affinity. It does not look at topologySpreadConstraints, and of resourceClaims only at tainted devices, and
+says so where pods have them. Figures are requests against what is allocatable, as the scheduler counts.
 
 Permissions on a cluster: get gangjobs, list pods. For pods without a node also: list nodes and the pods of all
-namespaces, get persistentvolumeclaims, persistentvolumes and storageclasses; for those that don't start list events.
+namespaces, get persistentvolumeclaims, persistentvolumes and storageclasses, list resourceslices and devicetaintrules
+(for those with claims); for those that don't start list events.
 The chart's ClusterRole gangctl-explainer has them. If one is missing, it is named, and the rest is answered.
 
 exit codes: 0 answered, 2 bad input, or the gang can't be read

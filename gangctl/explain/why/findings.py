@@ -104,6 +104,8 @@ class Finding:
     rooms: tuple[Room, ...] = ()
     nodes: tuple[NodeRow, ...] = ()
     moves: Moves | None = None
+    tainted: tuple[str, ...] = ()
+    """Devices of resource claims on the nodes that would do, which a pod without a toleration doesn't get."""
     unread: tuple[str, ...] = ()
     """Fields of pods that the scheduler decides by, and that were not looked at."""
 

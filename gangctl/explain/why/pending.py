@@ -7,6 +7,7 @@ Enough in total means enough for all of these pods together; then moving others 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import Final
 
@@ -15,7 +16,7 @@ from gangctl.explain.why.findings import Finding, FindingKind, NodeRow, amount, 
 from gangctl.explain.why.walk import Moves, NodeFit, Packing, Room, pack, rooms, scheduler_message, walk
 from gangctl.explain.why.walk import moves as possible_moves
 from gangctl.explain.why.world import GangSurroundings, Inventory
-from gangctl.kubernetes.objects import WholePod
+from gangctl.kubernetes.objects import RESOURCE_CLAIMS, WholePod
 from gangctl.words.text import counted, listed
 
 MAX_PODS: Final = 3
@@ -77,8 +78,9 @@ def _finding(
     packing = pack(pods, cluster)
     lacking = packing.left[0] if packing.left else first
     answers = walk(lacking, packing.after)
+    tainted = _tainted(first, cluster)
     if not packing.left:
-        return _fits(pods, members, packing, since)
+        return replace(_fits(pods, members, packing, since), tainted=tainted)
     found = rooms(lacking, answers, packing.after)
     seen, kind, do, moves = _judged(pods, packing, answers, found, own)
     return Finding(
@@ -92,8 +94,17 @@ def _finding(
         rooms=found,
         nodes=tuple(_row(answer, found, cluster) for answer in answers),
         moves=moves,
+        tainted=tainted,
         unread=first.unread,
     )
+
+
+def _tainted(pod: WholePod, cluster: Inventory) -> tuple[str, ...]:
+    """The tainted devices of the nodes that would do, if the pod has resource claims."""
+    if RESOURCE_CLAIMS not in pod.unread:
+        return ()
+    names = ["", *(one.node.name for one in walk(pod, cluster) if one.is_open)]
+    return tuple(device for name in names for device in cluster.tainted.get(name, ()))
 
 
 def _fits(pods: Sequence[WholePod], members: tuple[str, ...], packing: Packing, since: float) -> Finding:

@@ -62,6 +62,8 @@ class Inventory:
     pods: Mapping[str, tuple[WholePod, ...]]
     """Node -> the pods on it that have not ended."""
     claims: Mapping[str, Claim] = field(default_factory=dict)
+    tainted: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Node -> its tainted devices of resource claims, in words; "" has those that aren't of one node."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,20 +10,14 @@ import pytest
 from aiohttp import web
 
 from gangctl.annexes.device_taints import companion
-from gangctl.annexes.device_taints.taints import (
-    DeviceClaim,
-    TaintSource,
-    pod_signals,
-    read_claim,
-    read_rule,
-    read_slice,
-)
+from gangctl.annexes.device_taints.taints import DeviceClaim, pod_signals, read_claim
 from gangctl.cluster.kube.client import Client
 from gangctl.cluster.kube.events import EventRecorder
 from gangctl.cluster.kube.informers import Informers
 from gangctl.cluster.kube.settings import KubeSettings
 from gangctl.controller.companions import House
 from gangctl.core.facts.world import NodeAnswer, NodeSignal
+from gangctl.kubernetes.device_taints import TaintSource, read_rule, read_slice
 from tests.cluster.kube.fakeapi import FakeApi, Object
 from tests.cluster.kube.objects import UID, gang, node, pod
 from tests.wait import until_async

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -200,6 +201,15 @@ def test_without_nodes_the_scheduler_is_quoted() -> None:
 def test_what_is_not_looked_at_is_said() -> None:
     finding = found(waiting(1, 4, resourceClaims=[{"name": "gpu"}]), cluster(halves()))
     assert finding.unread == ("resourceClaims",)
+
+
+def test_tainted_devices_of_the_nodes_that_would_do_are_named_for_pods_with_claims() -> None:
+    nodes = cluster([node("node-a"), node("node-b", cordoned=True)])
+    nodes = replace(nodes, tainted={"node-a": ("d/node-a/gpu-0 (sick:NoSchedule)",), "node-b": ("d/node-b/gpu-0",)})
+    finding = found(waiting(1, 0, resourceClaims=[{"name": "gpu"}]), nodes)
+    assert finding.kind is FindingKind.FITS
+    assert finding.tainted == ("d/node-a/gpu-0 (sick:NoSchedule)",)
+    assert found(waiting(1, 1), nodes).tainted == ()
 
 
 def test_roles_that_ask_for_different_things_are_findings_of_their_own() -> None:
