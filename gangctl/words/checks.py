@@ -36,6 +36,12 @@ def check_failed(members: Sequence[str], what: str, then: str) -> str:
 
 
 @message
+def check_failed_last(member: str, what: str) -> str:
+    """``what``: how it ended there."""
+    return f"the last pod of {member} didn't pass: {what}"
+
+
+@message
 def check_undecided(check: str, members: Sequence[str], then: str) -> str:
     if not members:
         return f"check {check} had no result from some members in time; {then}"

@@ -8,7 +8,7 @@ be charged by itself, and no checkpoint is blamed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -73,6 +73,15 @@ def decide_checks(
     sessions = look.sessions(members)
     begun = changed(known, turn=new, check=check.name, first_turn=new, time=now, turn_time=now, sessions=sessions)
     return _turned(look, status, begun)
+
+
+def failed_check(gang: Gang, members: Collection[str]) -> Message | None:
+    """The check that the last pod of one of these members didn't pass; None if none is known."""
+    failed = (failure for one in reversed(of_attempt(gang).results) for failure in one.failed)
+    for one in failed:
+        if one.member in members and one.incarnation + 1 == gang.incarnation(one.member):
+            return words.check_failed_last(one.member, one.detail)
+    return None
 
 
 def _turned(look: Look, status: Status, known: Checks) -> Plan:

@@ -21,7 +21,7 @@ from gangctl.core.facts.faults import faults, is_corruption_of_most
 from gangctl.core.facts.fitness import NODE_EVIDENCE, Defect, must_report
 from gangctl.core.facts.gang import Gang
 from gangctl.core.lifecycle import transitions
-from gangctl.core.lifecycle.checking import decide_checks
+from gangctl.core.lifecycle.checking import decide_checks, failed_check
 from gangctl.core.lifecycle.plan import Event, EventType, Plan, plan_write, wait
 from gangctl.core.lifecycle.resting import plan_failure, plan_give_back, plan_hold
 from gangctl.core.lifecycle.starting import plan_start
@@ -180,7 +180,8 @@ def _late(gang: Gang, timeout: float | None) -> Plan | None:
 def _give_up_replacing(gang: Gang) -> Plan:
     """A replacement has taken too long while the others wait and hold their devices."""
     seconds, how = gang.spec.recovery.replacement_timeout_seconds, gang.spec.recovery.on_replacement_timeout
-    because = waits.replacement_late(seconds or 0, admission.trouble(gang))
+    late = recovery.awaited_members(gang, assign(gang))
+    because = waits.replacement_late(seconds or 0, admission.trouble(gang) or failed_check(gang, late) or "")
     if how == "Suspend":
         return plan_give_back(gang, because)
     return _give_up(gang, Reason.REPLACEMENT_TIMEOUT, because, how)
