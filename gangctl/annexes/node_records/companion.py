@@ -20,7 +20,7 @@ from gangctl.api.status import GangPhase
 from gangctl.cluster import clock
 from gangctl.cluster.errors import ClusterError, Conflict
 from gangctl.cluster.kube import paths
-from gangctl.cluster.kube.client import Client, NotFound, read_object
+from gangctl.cluster.kube.client import Client, NotFound, read_object, read_version
 from gangctl.cluster.kube.reflector import WatchHealth
 from gangctl.controller.companions import House
 from gangctl.telemetry.metrics.process import Counts
@@ -182,7 +182,7 @@ class NodeRecords:
         method = "PUT" if self._version else "POST"
         try:
             answer = await self._house.client.request(method, path, body=body)
-            written = read_object(answer, f"{method} {path}")
+            version = read_version(read_object(answer, f"{method} {path}"), f"{method} {path}")
         except (Conflict, NotFound):
             self.results["conflict"] += 1
             await self._read()
@@ -191,7 +191,7 @@ class NodeRecords:
         else:
             self.results["stored"] += 1
             self._broken_since = None
-            self._version = written["metadata"]["resourceVersion"]
+            self._version = version
             self._written = self._records = records.pruned(self._records, now)
 
     def _fail(self, what: str, error: ClusterError) -> None:
@@ -216,11 +216,12 @@ async def read_map(client: Client, namespace: str, name: str) -> tuple[str, Reco
         ClusterError: the request failed.
         UnreadableRecordsError: they can't be read.
     """
+    path = paths.config_map(namespace, name)
     try:
-        found = await client.get(paths.config_map(namespace, name))
+        found = await client.get(path)
     except NotFound:
         return "", {}
-    version = str(found["metadata"]["resourceVersion"])
+    version = read_version(found, f"GET {path}")
     try:
         return version, stored.read((found.get("data") or {}).get(stored.KEY, ""))
     except ValueError as error:

@@ -87,6 +87,18 @@ def read_object(answer: bytes, asked: str) -> dict[str, Any]:
     return found
 
 
+def read_version(found: Mapping[str, Any], asked: str) -> str:
+    """Read the resourceVersion of an object that was the answer to what was asked.
+
+    Raises:
+        Retryable: it has none, since a proxy has given it.
+    """
+    version = (found.get("metadata") or {}).get("resourceVersion")
+    if not version:
+        raise Retryable(f"the API server's answer to {asked} has no resourceVersion")
+    return str(version)
+
+
 USER_AGENT: Final = f"gangctl/{__version__}"
 REQUEST_SECONDS: Final = 10.0
 LONGEST_PAUSE_SECONDS: Final = 30.0

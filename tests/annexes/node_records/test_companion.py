@@ -115,8 +115,11 @@ async def test_a_check_that_passes_after_the_repair_clears_the_record(api: FakeA
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT"])
-async def test_a_proxy_that_answers_in_place_of_the_api_server_ends_nothing(api: FakeApi, method: str) -> None:
-    page = web.Response(text="<html>log in</html>", content_type="text/html")
+@pytest.mark.parametrize("text", ["<html>log in</html>", "{}", '{"metadata": null}'])
+async def test_a_proxy_that_answers_in_place_of_the_api_server_ends_nothing(
+    api: FakeApi, method: str, text: str
+) -> None:
+    page = web.Response(text=text, content_type="text/html")
     api.faults.append(once(method, "/configmaps", page))
     await api.put("gangjobs", ended("a"))
     async with replica(api, "a", *ON):
