@@ -165,16 +165,18 @@ class Queues:
 
     def queue(self, gang: KubeGang) -> Queue:
         """Return what the queue says that the gang names."""
-        found = self._workload(gang)
-        if not gang.queue and found is None and not self._more(gang):
+        every = self._all(gang)
+        asking, more = _asking(every), _more(every)
+        found = _chosen(gang, asking)
+        if not gang.queue and found is None and not more:
             return NO_QUEUE
         if not self._can_be_read():
             self._known_since = None  # So that the next look wakes all gangs, however soon it is known again.
         since = self._known_since
         known, moment = since is not None, 0.0 if since is None else clock.time_of(since)
-        first, more = None if found is None else found.workload, [one.workload for one in self._more(gang)]
-        left = [replace(one.workload, pods={}) for one in self._asking(gang) if one is not found]  # No pod may use it.
-        return Queue(gang.queue, gang.priority_class, known, moment, first, (*left, *more))
+        first = None if found is None else found.workload
+        left = [replace(one.workload, pods={}) for one in asking if one is not found]  # No pod may use it.
+        return Queue(gang.queue, gang.priority_class, known, moment, first, (*left, *(one.workload for one in more)))
 
     def place_pod(self, gang: KubeGang, role: str, pod: dict[str, Any]) -> dict[str, Any]:
         """Put the pod on the nodes of the gang's quota; unchanged if it names no queue, or its quota is for any nodes.
@@ -277,20 +279,7 @@ class Queues:
         return f"/apis/{KUEUE_GROUP}/{self._version}/namespaces/{namespace}/workloads"
 
     def _workload(self, gang: KubeGang) -> KubeWorkload | None:
-        """What asks for the gang. Others are left from when it had other roles, and may be written at any time."""
-        found = self._asking(gang)
-        if len(found) <= 1 or gang.job is None:
-            return max(found, key=_age, default=None)
-        roles = (gang.job.status.roles_hash, roles_hash(gang.job.spec.roles))
-        rank = {one.uid: roles.index(its) for one in found if (its := one.workload.roles_hash) in roles}
-        return max(found, key=lambda one: (rank.get(one.uid, -1), _age(one)))
-
-    def _asking(self, gang: KubeGang) -> list[KubeWorkload]:
-        return [one for one in self._all(gang) if one.grows is None]
-
-    def _more(self, gang: KubeGang) -> list[KubeWorkload]:
-        """What asks for members by which the gang grows, the oldest first."""
-        return sorted([one for one in self._all(gang) if one.grows is not None], key=lambda one: one.grows or 0)
+        return _chosen(gang, _asking(self._all(gang)))
 
     def _all(self, gang: KubeGang) -> list[KubeWorkload]:
         return [
@@ -327,6 +316,24 @@ class Queues:
 
     def _flavor_changed(self, _old: KubeFlavor | None, _new: KubeFlavor | None) -> None:
         """Pods that run stay where they are; those that are created next go to the new nodes."""
+
+
+def _chosen(gang: KubeGang, found: Sequence[KubeWorkload]) -> KubeWorkload | None:
+    """What asks for the gang. Others are left from when it had other roles, and may be written at any time."""
+    if len(found) <= 1 or gang.job is None:
+        return max(found, key=_age, default=None)
+    roles = (gang.job.status.roles_hash, roles_hash(gang.job.spec.roles))
+    rank = {one.uid: roles.index(its) for one in found if (its := one.workload.roles_hash) in roles}
+    return max(found, key=lambda one: (rank.get(one.uid, -1), _age(one)))
+
+
+def _asking(every: Sequence[KubeWorkload]) -> list[KubeWorkload]:
+    return [one for one in every if one.grows is None]
+
+
+def _more(every: Sequence[KubeWorkload]) -> list[KubeWorkload]:
+    """What asks for members by which the gang grows, the oldest first."""
+    return sorted([one for one in every if one.grows is not None], key=lambda one: one.grows or 0)
 
 
 def _age(one: KubeWorkload) -> int:
