@@ -34,6 +34,11 @@ class MemberIdentity:
     namespace: str = field(default="", compare=False)
     """What it sends counts for the shares of this namespace."""
 
+    @property
+    def role(self) -> str:
+        """Return the name of the member's role."""
+        return self.member.rpartition("-")[0]
+
 
 class RefusalReason(StrEnum):
     """Why a token is refused."""

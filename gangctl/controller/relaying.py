@@ -258,7 +258,7 @@ class Desk:
 
 
 def _role(one: _Session) -> tuple[str, str]:
-    return one.identity.gang, one.identity.member.rpartition("-")[0]
+    return one.identity.gang, one.identity.role
 
 
 def _ms(seconds: float) -> int:

@@ -163,16 +163,16 @@ class ImportLists:
         That of the first pod counts, until it isn't ``connected`` any more: each change costs other pods a template.
         """
         lists = self._lists.setdefault(sender.gang, {})
-        before, _, at = lists.get(_role(sender), (sender.pod, b"", now - AGAIN_SECONDS))
+        before, _, at = lists.get(sender.role, (sender.pod, b"", now - AGAIN_SECONDS))
         if before != sender.pod and before in connected:
             return False
         is_due = now >= at + AGAIN_SECONDS
-        lists[_role(sender)] = sender.pod, zlib.compress(wire.encode(imports).encode()), now if is_due else at
+        lists[sender.role] = sender.pod, zlib.compress(wire.encode(imports).encode()), now if is_due else at
         return is_due
 
     def of(self, member: MemberIdentity) -> bytes | None:
         """The list of this member's role, as :func:`imports_text` takes it."""
-        known = self._lists.get(member.gang, {}).get(_role(member))
+        known = self._lists.get(member.gang, {}).get(member.role)
         return None if known is None else known[1]
 
     def forget(self, gang: str) -> None:
@@ -185,7 +185,3 @@ def imports_text(packed: bytes, revision: int, *, beside: bool) -> str:
     """The message for a sidecar of this revision. ``beside``: the gang trains. Many members get the same at a time."""
     imports: wire.Imports = wire.decode(zlib.decompress(packed))
     return wire.encode(wire.in_revision(replace(imports, beside=beside), revision))
-
-
-def _role(member: MemberIdentity) -> str:
-    return member.member.rpartition("-")[0]
