@@ -17,6 +17,7 @@ from e2e.cluster.lab import Lab
 from e2e.clusters import Cluster
 from e2e.gangs import Gang, has_stepped, sleepers
 from e2e.installation import Installed
+from e2e.whys import why
 from tests.wait import until
 
 pytestmark = pytest.mark.nightly
@@ -159,6 +160,28 @@ def rule(cluster: Cluster) -> Iterator[Callable[[str, str], None]]:
 
     yield taint
     cluster.kubectl("delete", "devicetaintrule", "sick", "--ignore-not-found")
+
+
+def test_tainted_devices_are_named_for_pods_that_wait_for_one(
+    rule: Callable[[str, str], None],
+    claimable: dict[str, ClaimedDevices],
+    cluster: Cluster,
+    submit: Submit,
+    shared_dir: Path,
+) -> None:
+    first, *others = claimable
+    for name in others:
+        claimable[name].taint(name, "NoSchedule")
+    rule("node-1", first)
+    gang = submit(gang_of("waits", shared_dir))
+
+    def told() -> list[str] | None:
+        found = [one["tainted"] for one in why(cluster, gang)["findings"] if "tainted" in one]
+        return found[0] if found and len(found[0]) == len(claimable) else None
+
+    named = until("all are named", told, every=0.5)
+    assert f"{DRIVER}/node-1/{first} ({TAINT}:NoSchedule)" in named
+    assert f"{DRIVER}/node-2/{others[-1]} ({TAINT}:NoSchedule)" in named
 
 
 @pytest.mark.usefixtures("_following")
