@@ -96,6 +96,14 @@ FULL: dict[str, Any] = {
 """All values that can be set together, each one other than its default."""
 
 
+RELAYED: dict[str, Any] = {
+    "relays": {"enabled": True},
+    "autoscaling": {"enabled": True, "maxReplicas": 20},
+    "networkPolicy": {"enabled": True},
+}
+"""Replicas that relay, as many as an autoscaler wants."""
+
+
 REGISTRY = "registry.example"
 """The registry of images, where a test sets no other: the chart has no default."""
 

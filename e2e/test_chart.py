@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from e2e.chart import CHART, FULL, NAMESPACE, REGISTRY, REPOSITORY, Helm, Object, Rendered, helm_program
+from e2e.chart import CHART, FULL, NAMESPACE, REGISTRY, RELAYED, REPOSITORY, Helm, Object, Rendered, helm_program
 from gangctl.api.manifest import load_gangjob
 from gangctl.api.names import GROUP
 
@@ -24,6 +24,7 @@ SETS: dict[str, dict[str, Any]] = {
     "another part of the name": {"nameOverride": "restarter"},
     "rights from elsewhere": {"rbac": {"create": False}, "serviceAccount": {"create": False, "name": "theirs"}},
     "a subchart": {"global": {"imageRegistry": "mirror.example:5000/team/", "another": True}},
+    "relays": RELAYED,
     "no budget": {"podDisruptionBudget": {"enabled": False}},
 }
 CLUSTER_WIDE = {"ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition", "FlowSchema"}
@@ -78,7 +79,7 @@ def test_the_controller_conforms_to_the_restricted_pod_security_standard(rendere
     spec, controller = rendered.pod["spec"], rendered.controller
     assert not {"hostNetwork", "hostPID", "hostIPC", "initContainers"} & set(spec)
     own = [one for one in spec["volumes"] if one not in FULL["extraVolumes"]]
-    assert [set(volume) - {"name"} for volume in own] == [{"emptyDir"}]
+    assert [set(volume) - {"name"} for volume in own] in ([{"emptyDir"}], [{"emptyDir"}, {"projected"}])
     assert spec["securityContext"]["runAsNonRoot"] is True
     assert not {"runAsUser", "runAsGroup", "fsGroup"} & set(spec["securityContext"])  # OpenShift assigns them
     assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
@@ -88,7 +89,7 @@ def test_the_controller_conforms_to_the_restricted_pod_security_standard(rendere
         "capabilities": {"drop": ["ALL"]},
     }
     mounts = [one for one in controller["volumeMounts"] if one not in FULL["extraVolumeMounts"]]
-    assert [mount["mountPath"] for mount in mounts] == ["/tmp"]
+    assert {mount["mountPath"] for mount in mounts} <= {"/tmp", "/var/run/secrets/gangctl.io/relay"}
 
 
 def test_ports_and_probes_agree(rendered: Rendered) -> None:
@@ -256,6 +257,40 @@ def test_the_network_policy_lets_only_pods_of_gangs_reach_the_hub(helm: Helm) ->
         assert "from" not in health
         assert [port["port"] for port in health["ports"]] == ["health"]
         assert [port["port"] for port in metrics["ports"]] == ["metrics"]
+
+
+def test_the_network_policy_lets_relays_reach_the_leader(helm: Helm) -> None:
+    rendered = helm.rendered(RELAYED)
+    _, relays = rendered.one("NetworkPolicy")["spec"]["ingress"][0]["from"]
+    assert relays == {"podSelector": rendered.one("Deployment")["spec"]["selector"]}
+
+
+def test_an_autoscaler_sets_the_number_of_relays(helm: Helm) -> None:
+    rendered = helm.rendered(RELAYED)
+    deployment, spec = rendered.one("Deployment"), rendered.one("HorizontalPodAutoscaler")["spec"]
+    assert "replicas" not in deployment["spec"], "each upgrade would set it back"
+    assert spec["scaleTargetRef"] == {"apiVersion": "apps/v1", "kind": "Deployment", "name": "gangctl"}
+    assert (spec["minReplicas"], spec["maxReplicas"]) == (3, 20)
+    (metric,) = spec["metrics"]
+    assert metric["resource"] == {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}
+    assert rendered.one("PodDisruptionBudget")
+    assert not helm.rendered().all("HorizontalPodAutoscaler")
+
+
+@pytest.mark.parametrize(
+    ("relays", "given", "distribution"),
+    [
+        (False, "", None),
+        (True, "", "PreferClose"),
+        (True, "PreferSameZone", "PreferSameZone"),
+        (True, "Any", None),
+    ],
+)
+def test_sidecars_prefer_a_relay_in_their_zone(
+    helm: Helm, given: str, distribution: str | None, *, relays: bool
+) -> None:
+    values = {"relays": {"enabled": relays}, "hub": {"service": {"trafficDistribution": given}}}
+    assert helm.rendered(values).one("Service")["spec"].get("trafficDistribution") == distribution
 
 
 def test_the_network_policy_restricts_egress_only_on_request(helm: Helm) -> None:

@@ -6,14 +6,14 @@ import json
 
 import pytest
 
-from e2e.chart import FULL, Helm, helm_program
+from e2e.chart import FULL, RELAYED, Helm, helm_program
 from e2e.clusters import Cluster
 from e2e.installation import Installed
 
 MONITORING = "monitoring.coreos.com/"
 
 
-@pytest.mark.parametrize("values", [FULL, {"watchNamespaces": ["default"], "metrics": {"secure": False}}])
+@pytest.mark.parametrize("values", [FULL, RELAYED, {"watchNamespaces": ["default"], "metrics": {"secure": False}}])
 def test_the_api_server_accepts_every_object(
     cluster: Cluster,
     gangctl_installed: Installed,  # noqa: ARG001 - the namespace must exist
