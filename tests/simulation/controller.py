@@ -17,7 +17,7 @@ from gangctl.core.policy import brake
 from gangctl.core.policy.admission import TellQueue
 from gangctl.core.policy.checks import AskCheck
 from gangctl.core.policy.pods import CreatePod, DeletePod
-from tests.simulation import beside, invariants, queues, restored, sidecars, signals, truth
+from tests.simulation import beside, invariants, queues, relayed, restored, sidecars, signals, truth
 from tests.simulation.engine import observed
 from tests.simulation.hub import tell_all
 from tests.simulation.universe import Universe
@@ -75,9 +75,7 @@ def begin(u: Universe) -> int:
 
 def end(u: Universe, number: int) -> None:
     """The process is gone, with its memory and its connections."""
-    for uid, box in list(u.boxes.items()):
-        if box.link == number:
-            sidecars.cut(u, uid)
+    relayed.hang_up(u, number)
     del u.leaders[number]
 
 
@@ -96,8 +94,7 @@ def lose_leases(u: Universe) -> None:
         if number != u.newest_leader and not leader.frozen:
             end(u, number)
         elif number != u.newest_leader:
-            for uid in [uid for uid, box in u.boxes.items() if box.link == number]:
-                sidecars.cut(u, uid)
+            relayed.hang_up(u, number)
 
 
 def thaw(u: Universe, number: int) -> None:
@@ -105,7 +102,10 @@ def thaw(u: Universe, number: int) -> None:
     leader = u.leaders[number]
     linked = {uid for uid, box in u.boxes.items() if box.link == number and box.is_heard}
     heard = tuple(replace(one, connected=one.connected and one.report.pod in linked) for one in leader.heard)
-    u.leaders[number] = leader._replace(frozen=False, dirty=True, heard=heard)
+    lost = leader.lost_links
+    if u.relays and heard != leader.heard:
+        lost = lost.with_another(seconds(u.clock(leader)))
+    u.leaders[number] = leader._replace(frozen=False, dirty=True, heard=heard, lost_links=lost)
 
 
 def stale(u: Universe, leader: Leader) -> tuple[Watch, ...]:

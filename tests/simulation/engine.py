@@ -43,9 +43,10 @@ def observed(leader: Leader) -> Observed:
         signals.states(leader),
         leader.scanned,
         leader.scanned_at,
-        since,
+        max(since, leader.lost_links.counts_since),
         leader.refused,
         queue=leader.queue,
+        watching_since=since,
     )
 
 
@@ -106,6 +107,7 @@ def remembering() -> Engine:
             id(keep(leader.scanned)),
             leader.scanned_at,
             leader.since,
+            leader.lost_links,
             leader.refused,
             leader.queue,
         )

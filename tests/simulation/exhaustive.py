@@ -20,7 +20,7 @@ from tests.simulation.lives import Run, settle
 from tests.simulation.moves import Kind, Move
 from tests.simulation.setups import setups
 from tests.simulation.universe import Universe, new_universe
-from tests.simulation.values import Box, Leader
+from tests.simulation.values import Box, Leader, Relay
 
 _EAGER = frozenset({Kind.START, Kind.CONNECT, Kind.EXIT, Kind.ENDED})
 
@@ -38,6 +38,8 @@ class Search:
     """Time stands still but for these steps, in milliseconds, each at any moment after the one before."""
     fresh: bool = False
     """The gang was only just submitted; else it runs, and has checkpoints if it can."""
+    relays: int = 0
+    """How many replicas relay; 0 = sidecars connect to the leader itself."""
     states: int = 1_000_000
     """The search ends after so many, in the order of their distance from the start."""
 
@@ -45,7 +47,8 @@ class Search:
         """What it is called where its result is printed."""
         faults = f"{self.count} x ({', '.join(self.faults)})" if self.faults else "no fault"
         jumps = "".join(f", +{jump / 1000:g} s" for jump in self.jumps)
-        return f"{self.setup}{' from the start' if self.fresh else ''}: {faults}{jumps}"
+        relays = f" with relays: {self.relays}" if self.relays else ""
+        return f"{self.setup}{relays}{' from the start' if self.fresh else ''}: {faults}{jumps}"
 
 
 @dataclass
@@ -98,6 +101,7 @@ def explore(search: Search) -> Found:
     """
     work = _Searching(search)
     start = new_universe(setups()[search.setup], work.engine)
+    start.relays = (Relay(),) * search.relays
     if not search.fresh:
         settle(Run(start))
     if not search.fresh and start.spec.checkpoint is not None:
@@ -206,6 +210,7 @@ def _key(node: _Node) -> int:
             u.creation_fails,
             u.starts_fail,
             u.mounts_fail,
+            u.relays,
         )
     )
 
@@ -230,6 +235,8 @@ def _box(keep: Any, box: Box) -> tuple[Any, ...]:
         box.known_boots,
         box.line,
         box.link,
+        box.relay,
+        tuple((id(keep(body)), sent) for body, sent in box.held),
         box.cut_off,
         box.broken,
         None if box.newest is None else (id(keep(box.newest[0])), box.newest[1]),
@@ -244,6 +251,7 @@ def _box(keep: Any, box: Box) -> tuple[Any, ...]:
 def _leader(keep: Any, u: Universe, leader: Leader) -> tuple[Any, ...]:
     return (
         leader.since,
+        leader.lost_links,
         id(keep(leader.status)),
         u.version - leader.version,
         leader.spec.restart_token,
@@ -278,6 +286,7 @@ FORGOTTEN, FINISHED = "a pod is deleted by force", "a worker finishes"
 LED, USURPED, CUT = "the controller crashes", "another controller leads", "a connection ends"
 DEAD = "a container can't be started again"
 THAWED, AHEAD = "a controller freezes or thaws", "one rank trains"
+UNLINKED, RELAYED_ANEW = "a relay loses its link", "a relay restarts"
 SUSPENDED, ASKED, LOST = "the user suspends or resumes", "the user asks for a restart", "a node is lost"
 
 QUICK = (
@@ -294,6 +303,12 @@ QUICK = (
 )
 """What is searched completely: the first LONG at night, the others with every test run."""
 LONG = 7
+
+WITH_RELAYS = (
+    Search("duo", (KILLED, LED, USURPED, UNLINKED, RELAYED_ANEW), relays=1),
+    Search("duo", (KILLED, LED, UNLINKED), relays=2),
+)
+"""Searched completely where replicas relay."""
 
 MANY = (
     Search("duo", (SUSPENDED,)),
@@ -313,6 +328,7 @@ DEEP = (
     Search("registered", (KILLED, AHEAD), count=3, states=400_000),
     Search("duo", (FORGOTTEN, DELETED), jumps=(35_000,)),
     Search("trio", (KILLED, LED, USURPED), count=2),
+    Search("duo", (KILLED, USURPED, UNLINKED), count=2, relays=1, states=400_000),
     Search("trio", (DELETED,), states=400_000),
     Search("pair", (KILLED, "train", CRASHED, LED), count=2),
     Search("elastic pair", (LOST,), jumps=(35_000, 35_000)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from tests.simulation import checks, controller, moves, parking, queues
+from tests.simulation import checks, controller, moves, parking, queues, relayed
 from tests.simulation.disk_faults import DISK_FAULTS
 from tests.simulation.faults_in_cluster import IN_CLUSTER
 from tests.simulation.faults_in_controllers import IN_CONTROLLERS
@@ -22,10 +22,12 @@ FAULTS: Final[dict[str, Fault]] = {
     **IN_CONTROLLERS,
     **queues.FAULTS,
     **checks.FAULTS,
+    **relayed.FAULTS,
 }
 DEAD: Final = "a container can't be started again"
-DRAWN = tuple(name for name in FAULTS if name not in {*parking.FAULTS, *queues.FAULTS, *checks.FAULTS})
-"""What lives are drawn from. Without scripts that park, a queue or checks, the other faults are none."""
+_ELSEWHERE = {*parking.FAULTS, *queues.FAULTS, *checks.FAULTS, *relayed.FAULTS}
+DRAWN = tuple(name for name in FAULTS if name not in _ELSEWHERE)
+"""What lives are drawn from. Without scripts that park, a queue, checks or relays, the other faults are none."""
 
 
 def heal(u: Universe) -> None:
@@ -35,6 +37,7 @@ def heal(u: Universe) -> None:
     for number in u.leaders:
         controller.thaw(u, number)
     u.creation_fails = u.starts_fail = u.mounts_fail = u.unreachable = u.leaderless = False
+    u.relays = tuple(one._replace(frozen=False) for one in u.relays)
     for node in u.lost:
         u.node_is_back(node)
     for uid in list(u.boxes):

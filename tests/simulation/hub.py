@@ -21,6 +21,7 @@ def receive(u: Universe, uid: str, up: Up) -> None:
     leader = u.leaders[box.link]
     if isinstance(up.body, Scanned):
         at = seconds(u.clock(leader))
+        u.boxes[uid] = box._replace(held=tuple(one for one in box.held if one[0] != up.body))
         is_news = up.body != leader.scanned or at >= leader.scanned_at + SAME_SECONDS
         u.leaders[leader.number] = leader._replace(scanned=up.body, scanned_at=at, dirty=leader.dirty or is_news)
         return

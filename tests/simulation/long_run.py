@@ -1,7 +1,7 @@
 """Simulate for long: ``tests/simulation/long_run.py --seconds 600 --seed 7``; with ``--exhaustive`` the deep search.
 
-Each seed is one life of a gang, and each odd one that of a gang whose policies are drawn, too. The first that breaks an
-invariant is made smaller and printed, and the exit code is 1.
+Each seed is one life of a gang. Of three, one has policies that are drawn, too, and one has replicas that relay. The
+first that breaks an invariant is made smaller and printed, and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.simulation import power
 from tests.simulation.exhaustive import DEEP, explore
 from tests.simulation.faults import DRAWN
 from tests.simulation.invariants import Change
-from tests.simulation.seeds import drawn, shrunk, with_any_policies
+from tests.simulation.seeds import drawn, shrunk, with_any_policies, with_relays
 from tests.simulation.violations import ViolationError
 
 ENOUGH_LIVES = 400
@@ -41,7 +41,7 @@ def simulate(arguments: argparse.Namespace) -> int:
     reached: Counter[str] = Counter()
     struck: Counter[tuple[str, str]] = Counter()
     while time.monotonic() - began < arguments.seconds:
-        life = with_any_policies(seed) if seed % 2 else drawn(seed)
+        life = (drawn, with_any_policies, with_relays)[seed % 3](seed)
         try:
             run = life.run()
         except ViolationError:

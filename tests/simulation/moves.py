@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum, auto
 
 from gangsidecar.supervisor import machine
 from gangsidecar.wire import Ping
-from tests.simulation import checks, controller, disks, hub, invariants, kubelets, parking, power, queues, sidecars
+from tests.simulation import (
+    checks,
+    controller,
+    disks,
+    hub,
+    invariants,
+    kubelets,
+    parking,
+    power,
+    queues,
+    relayed,
+    sidecars,
+)
 from tests.simulation.universe import SIGKILL, SIGTERM, Universe
 from tests.simulation.values import CHILD, Box, Leader, Proc
 
@@ -39,6 +51,7 @@ class Kind(Enum):
     PARK = auto()
     CHECK = auto()
     LEAD = auto()
+    LINK = auto()
     ADMIT = auto()
 
 
@@ -55,6 +68,8 @@ def moves(u: Universe) -> Iterator[Move]:
     """Everything that can happen without time passing, in the order in which it usually does."""
     if not u.leaderless and not any(not leader.frozen for leader in u.leaders.values()):
         yield Move(Kind.LEAD)
+    for number in relayed.to_link(u):
+        yield Move(Kind.LINK, which=number)
     if queues.may_admit(u):
         yield Move(Kind.ADMIT)
     for uid, box in u.boxes.items():
@@ -83,14 +98,9 @@ def _of_box(u: Universe, uid: str, box: Box) -> Iterator[Move]:
         yield Move(Kind.UP, uid, at)
     for at in range(len(box.down)):
         yield Move(Kind.DOWN, uid, at)
-    if box.broken and box.link is not None:
+    if box.is_connected and (box.broken or (box.relay is not None and u.relays[box.relay].frozen)):
         yield Move(Kind.RECONNECT, uid)
-    host = _host(u)
-    hears = box.is_reached and not u.unreachable
-    speaks = box.link is None and hears and not (box.exited or box.dead) and box.newest is not None
-    # A token is good as long as its pod is there, as far as the controller sees.
-    if speaks and host is not None and any(pod.uid == uid for pod in host.pods):
-        yield Move(Kind.CONNECT, uid)
+    yield from _connects(u, uid, box)
     if any(proc.termed and not proc.stubborn and not proc.stuck for proc in box.procs):
         yield Move(Kind.OBEY, uid)
     if any(parking.parks(proc) for proc in box.procs):
@@ -108,6 +118,17 @@ def _of_box(u: Universe, uid: str, box: Box) -> Iterator[Move]:
         yield Move(Kind.SIGTERM, uid)
 
 
+def _connects(u: Universe, uid: str, box: Box) -> Iterator[Move]:
+    """A token is good as long as its pod is there, as far as the replica sees that is asked."""
+    hears = box.is_reached and not u.unreachable
+    if box.is_connected or not hears or box.exited or box.dead or box.newest is None:
+        return
+    if u.relays and uid in u.pods:
+        yield from (Move(Kind.CONNECT, uid, at) for at, one in enumerate(u.relays) if not one.frozen)
+    elif not u.relays and u.host is not None and any(pod.uid == uid for pod in u.host.pods):
+        yield Move(Kind.CONNECT, uid)
+
+
 def _of_leader(u: Universe, number: int, leader: Leader) -> Iterator[Move]:
     if leader.plan is not None:
         yield Move(Kind.WRITE, number)
@@ -122,18 +143,14 @@ def _of_leader(u: Universe, number: int, leader: Leader) -> Iterator[Move]:
         yield Move(Kind.THINK, number)
 
 
-def _host(u: Universe) -> Leader | None:
-    """The controller that sidecars are sent to: the newest, if it is there and awake."""
-    leader = u.leaders.get(u.newest_leader)
-    return None if leader is None or leader.frozen else leader
-
-
 def perform(u: Universe, move: Move) -> None:
     """Let it happen."""
     if isinstance(move.who, int):
         _lead(u, move, move.who)
     elif move.kind is Kind.LEAD:
         controller.begin(u)
+    elif move.kind is Kind.LINK:
+        relayed.link(u, move.which)
     elif move.kind is Kind.ADMIT:
         queues.admit(u)
     else:
@@ -169,7 +186,7 @@ def _in_pod(u: Universe, move: Move, uid: str) -> None:
             u.boxes[uid] = box._replace(down=box.down[: move.which] + box.down[move.which + 1 :])
             sidecars.hear(u, uid, message)
         case Kind.CONNECT:
-            _connect(u, uid)
+            _connect(u, uid, move.which)
         case Kind.RECONNECT:
             sidecars.cut(u, uid)
         case Kind.START:
@@ -208,21 +225,19 @@ def _inner(u: Universe, uid: str) -> None:
     u.feed(uid, machine.RestoreSeen(look.attempt) if there else missing)
 
 
-def _connect(u: Universe, uid: str) -> None:
+def _connect(u: Universe, uid: str, relay: int) -> None:
     """The sidecar sends the newest report that it has, even if the supervisor that sent it is gone."""
     box = u.boxes[uid]
     assert box.newest is not None
     if invariants.is_lost(u, uid):
         u.ghost = u.ghost._replace(lost=u.ghost.lost | {uid})
-    host = u.newest_leader
-    u.boxes[uid] = box._replace(link=host, up=(), down=(), told=None, broken=False, heard_at=u.now)
+    u.boxes[uid] = box._replace(link=u.newest_leader, up=(), down=(), told=None, broken=False, heard_at=u.now)
+    if u.relays:
+        u.boxes[uid] = u.boxes[uid]._replace(link=u.relays[relay].link, relay=relay)
     if box.machine is not None:
         sidecars.report(u, uid)  # Supervisors repeat their reports every few seconds.
         return
-    report, at = box.newest
-    sidecars.send_up(u, uid, report)
-    sent = u.boxes[uid].up[-1]
-    u.boxes[uid] = u.boxes[uid]._replace(up=(replace(sent, sent=at),))
+    sidecars.send_up(u, uid, *box.newest)
 
 
 # Time

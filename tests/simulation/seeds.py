@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
 from tests.simulation.faults import DRAWN
 from tests.simulation.lives import Injection, Run, simulate
 from tests.simulation.parking import FAULTS, SCRIPTS_PARK
+from tests.simulation.relayed import FAULTS as RELAY_FAULTS
+from tests.simulation.relayed import REPLICAS_RELAY
 from tests.simulation.setups import LARGE, SMALL
 from tests.simulation.themes import CROWD, ENDING, POLICY, REMEDIES, RESTARTING, THEMES, Theme
 from tests.simulation.violations import ViolationError
@@ -24,6 +26,12 @@ CROWDED = 0.05
 PARKING = 0.3
 """So many lives are those of scripts that restart inside their processes, and so many faults in these hit such."""
 WHILE_PARKING = tuple(name for name in FAULTS if name != SCRIPTS_PARK)
+RELAYING = 0.3
+"""So many faults in the lives of gangs whose replicas relay hit these."""
+WHILE_RELAYING = (
+    *(name for name in RELAY_FAULTS if name != REPLICAS_RELAY),
+    *("another controller leads", "the controller crashes", "a controller freezes or thaws"),
+)
 TOLD = 0.12
 """How often a story is told instead of a single fault."""
 
@@ -97,13 +105,23 @@ def with_any_policies(seed: int) -> Life:
     return replace(drawn(seed), policies=seed)
 
 
+def with_relays(seed: int) -> Life:
+    """The same life of a gang whose controller has replicas that relay."""
+    return _mixed(drawn(seed), Random(seed), REPLICAS_RELAY, WHILE_RELAYING, RELAYING)
+
+
 def _parking(life: Life, random: Random) -> Life:
     """The same life, of scripts that restart inside their processes."""
-    injections = [Injection(0, SCRIPTS_PARK)]
+    return _mixed(life, random, SCRIPTS_PARK, WHILE_PARKING, PARKING)
+
+
+def _mixed(life: Life, random: Random, first: str, others: Sequence[str], share: float) -> Life:
+    """The same life after a first event, with other faults in between."""
+    injections = [Injection(0, first)]
     for one in life.injections:
         injections.append(one)
-        if random.random() < PARKING:
-            what = random.choice(WHILE_PARKING)
+        if random.random() < share:
+            what = random.choice(others)
             injections.append(Injection(random.choice(SOON), what, random.randrange(TARGETS)))
     return replace(life, injections=tuple(injections))
 

@@ -27,16 +27,19 @@ def report(u: Universe, uid: str) -> None:
     send_up(u, uid, said)
 
 
-def send_up(u: Universe, uid: str, body: Report | Scanned) -> None:
-    """One message towards the controller, if there is a connection."""
-    box = u.boxes[uid]
+def send_up(u: Universe, uid: str, body: Report | Scanned, sent: int | None = None) -> None:
+    """One message towards the controller, if there is a connection. ``sent``: when the supervisor said it."""
+    box, at = u.boxes[uid], u.now if sent is None else sent
+    if box.relay is not None and not box.mute:
+        others = tuple(one for one in box.held if type(one[0]) is not type(body))
+        u.boxes[uid] = box = box._replace(held=(*others, (body, at)))
     if box.link is None or box.mute:
         return
     if u.engine.searching:  # Only the newest report matters: an older one could only have come before it.
         kept = tuple(one for one in box.up if type(one.body) is not type(body))
-        u.boxes[uid] = box._replace(up=(*kept, Up(0, u.now, body)))
+        u.boxes[uid] = box._replace(up=(*kept, Up(0, at, body)))
     else:
-        u.boxes[uid] = box._replace(order=box.order + 1, up=(*box.up, Up(box.order + 1, u.now, body)))
+        u.boxes[uid] = box._replace(order=box.order + 1, up=(*box.up, Up(box.order + 1, at, body)))
 
 
 def answer_scan(u: Universe, uid: str, scan: Scan) -> None:
@@ -82,22 +85,22 @@ def fall_silent(u: Universe, uid: str) -> None:
     assert box.link is not None
     has_reported = any(one.connected and one.report.pod == uid for one in u.leaders[box.link].heard)
     u.boxes[uid] = box._replace(silent=has_reported, heard_at=box.heard_at if has_reported else u.now)
-    _lost_sight(u, uid, box.link)
+    lose_sight(u, uid, box.link)
 
 
 def cut(u: Universe, uid: str) -> None:
     """The connection ends, and what was on its way is lost."""
     box = u.boxes[uid]
-    if box.link is None:
+    if not box.is_connected:
         return
-    u.boxes[uid] = box._replace(
-        link=None, up=(), down=(), kept=None, kept_scan=None, told=None, broken=False, silent=False
-    )
-    _lost_sight(u, uid, box.link)
+    cleared = box._replace(link=None, relay=None, held=(), up=(), down=(), kept=None, kept_scan=None, told=None)
+    u.boxes[uid] = cleared._replace(broken=False, silent=False)
+    lose_sight(u, uid, box.link)
 
 
-def _lost_sight(u: Universe, uid: str, number: int) -> None:
-    leader = u.leaders.get(number)
+def lose_sight(u: Universe, uid: str, number: int | None) -> None:
+    """A controller notices that this member is connected no longer."""
+    leader = None if number is None else u.leaders.get(number)
     if leader is not None and not leader.frozen:
         heard = tuple(replace(one, connected=False) if one.report.pod == uid else one for one in leader.heard)
         u.leaders[leader.number] = leader._replace(heard=heard, dirty=True)

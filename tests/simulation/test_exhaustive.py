@@ -15,7 +15,7 @@ from tests.core.arbitrary import jobs, worlds
 from tests.core.world import START
 from tests.effort import examples
 from tests.simulation.engine import for_machines
-from tests.simulation.exhaustive import LONG, MANY, QUICK, Search, explore
+from tests.simulation.exhaustive import LONG, MANY, QUICK, WITH_RELAYS, Search, explore
 
 pytestmark = pytest.mark.timeout(900)  # A minute of work; other work on the machine may multiply it.
 ACTS = (pods.CreatePod, pods.DeletePod)
@@ -23,7 +23,7 @@ ACTS = (pods.CreatePod, pods.DeletePod)
 
 @pytest.mark.parametrize(
     "search",
-    [*(pytest.param(one, marks=pytest.mark.nightly) for one in QUICK[:LONG]), *QUICK[LONG:]],
+    [*(pytest.param(one, marks=pytest.mark.nightly) for one in QUICK[:LONG]), *QUICK[LONG:], *WITH_RELAYS],
     ids=Search.name,
 )
 def test_the_invariants_hold_in_every_state(search: Search, capsys: pytest.CaptureFixture[str]) -> None:

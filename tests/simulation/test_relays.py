@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
+
 from gangctl.core.facts.world import Brake, Observed
 from gangctl.core.lifecycle.plan import AskScan
 from gangctl.core.policy.brake import apply_brake
 from gangsidecar import wire
 from tests.simulation.relays import GANG, Member, Outlet, Relay, World, live
+from tests.simulation.seeds import with_relays
 
 LIVES, MOVES = 40, 1200
+HELD = 50
+"""So much ten lives must have of what only relays do."""
 REACHED = (
     *("a relay sends Open", "a relay sends Say", "a relay sends Beat", "a relay sends Gone"),
     *("a batch comes late", "a ping answers a report", "a relay with sessions is lost"),
@@ -68,6 +73,15 @@ def test_a_batch_of_a_deposed_leader_that_comes_late_is_dropped() -> None:
 def test_relays_hold_their_invariants_whatever_goes_wrong() -> None:
     reached = sum((live(seed, MOVES).power for seed in range(LIVES)), Counter[str]())
     assert not [what for what in REACHED if not reached[what]]
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("first", range(0, 30, 10))
+def test_lives_with_relays_hold_the_invariants_of_gangs(first: int) -> None:
+    reached = Counter[str]()
+    for seed in range(first, first + 10):
+        reached += with_relays(seed).run().universe.power
+    assert reached["a relay gave a leader what it held"] > HELD
 
 
 def test_the_loss_of_a_relay_and_the_brake_leave_alone_since_when_the_cluster_is_watched() -> None:

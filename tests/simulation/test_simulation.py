@@ -19,6 +19,7 @@ from tests.simulation.invariants import CHANGES, Change
 from tests.simulation.lives import Injection, Run, settle, simulate
 from tests.simulation.moves import moves, perform
 from tests.simulation.parking import SCRIPTS_PARK
+from tests.simulation.relayed import REPLICAS_RELAY
 from tests.simulation.seeds import PAUSES, Life, drawn, with_any_policies
 from tests.simulation.setups import QUEUED, QUEUED_ELASTIC, SMALL, setups
 from tests.simulation.universe import Universe, new_universe
@@ -179,6 +180,7 @@ STRIKING = (
     "a member is cut off",
     "the directory is not mounted",
     "a worker finishes",
+    REPLICAS_RELAY,
 )
 
 

@@ -24,7 +24,7 @@ from tests.simulation.disks import Disk
 from tests.simulation.engine import Engine
 from tests.simulation.invariants import Change
 from tests.simulation.setups import Setup
-from tests.simulation.values import CHILD, Box, Ghost, Leader, Proc, Signal, seconds
+from tests.simulation.values import CHILD, Box, Ghost, Leader, Proc, Relay, Signal, seconds
 from tests.simulation.violations import require
 
 SIGKILL, SIGTERM = 9, 15
@@ -81,6 +81,9 @@ class Universe:
     scarce: bool = False
     """The queue gives as little quota as it may."""
 
+    relays: tuple[Relay, ...] = ()
+    """Absent where sidecars connect to the leader itself."""
+
     def copy(self) -> Universe:
         """A universe that goes its own way from here."""
         return replace(self, pods=dict(self.pods), boxes=dict(self.boxes), leaders=dict(self.leaders))
@@ -95,6 +98,12 @@ class Universe:
     def clock(self, leader: Leader) -> int:
         """What the clock of a controller shows, in milliseconds."""
         return self.now + leader.skew
+
+    @property
+    def host(self) -> Leader | None:
+        """The controller that sidecars and relays are sent to: the newest, if it is there and awake."""
+        leader = self.leaders.get(self.newest_leader)
+        return None if leader is None or leader.frozen else leader
 
     @property
     def members(self) -> Mapping[str, Member]:

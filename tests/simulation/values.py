@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gangctl.api.gangjob import Spec
 from gangctl.api.status import Status
+from gangctl.controller.relaying import NO_LINK_LOST, LostLinks
 from gangctl.core.facts.world import NO_QUEUE, Heard, NodeAnswer, Pod, Queue
 from gangctl.core.lifecycle.directive import Begun
 from gangctl.core.lifecycle.plan import Plan, PlannedAction
@@ -116,7 +117,11 @@ class Box(NamedTuple):
     """Its container has ended, and can't be started again."""
     # The sidecar.
     link: int | None = None
-    """The controller that it is connected to."""
+    """The controller that it is connected to, be it by way of a relay."""
+    relay: int | None = None
+    """The relay that it is connected to."""
+    held: tuple[tuple[Report | Scanned, int], ...] = ()
+    """What that holds of it: the newest message of each kind, and when it was sent."""
     cut_off: bool = False
     """The network is gone."""
     mute: bool = False
@@ -148,9 +153,22 @@ class Box(NamedTuple):
         return not (self.cut_off or self.mute or self.deaf)
 
     @property
+    def is_connected(self) -> bool:
+        """Whether its sidecar has a connection, be it to a relay without a link."""
+        return self.link is not None or self.relay is not None
+
+    @property
     def is_heard(self) -> bool:
         """Whether it counts as connected."""
         return self.link is not None and not self.silent
+
+
+class Relay(NamedTuple):
+    """A replica that keeps connections of sidecars."""
+
+    link: int | None = None
+    """The controller that it is linked to."""
+    frozen: bool = False
 
 
 class Signal(NamedTuple):
@@ -228,6 +246,8 @@ class Leader(NamedTuple):
     """Which processes it knows to have finished, and since when: for the invariants, not for the core."""
     queue: Queue = NO_QUEUE
     """What it knows of the gang's queue."""
+    lost_links: LostLinks = NO_LINK_LOST
+    """The links with sidecars of the gang that have ended."""
 
 
 class Ghost(NamedTuple):
