@@ -10,6 +10,7 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -25,6 +26,14 @@ HEALTH: Final = 100
 """The port of the probes is the port of the hub plus this."""
 METRICS: Final = 200
 """The same for the port of the metrics."""
+CUT: Final = "table inet gangctl-e2e"
+CUTTING: Final = f"""
+add {CUT}
+add set inet gangctl-e2e cut {{ type gid; }}
+add chain inet gangctl-e2e out {{ type filter hook output priority 0; }}
+add rule inet gangctl-e2e out meta skgid @cut drop
+"""
+"""What the sockets of a group in this set send is lost. Each controller has a group of its own: the port of its hub."""
 
 
 @dataclass
@@ -77,7 +86,8 @@ class LocalControllers:
         port = FIRST_PORT + (len(names) if len(names) == len(self.controllers) else self._at(name))
         log = self.folder / f"{name}.log"
         words = (
-            *(*self.enter, sys.executable, "-P", "-m", "gangctl.controller.kube", "--kubeconfig", str(kubeconfig)),
+            *(*self.enter, "setpriv", f"--regid={port}", "--clear-groups", "--"),
+            *(sys.executable, "-P", "-m", "gangctl.controller.kube", "--kubeconfig", str(kubeconfig)),
             *("--namespace", NAMESPACE, "--name", NAME, "--pod-name", name, "--pod-ip", self.address),
             *("--hub-port", str(port), "--health-port", str(port + HEALTH), "--metrics-port", str(port + METRICS)),
             *("--url", f"wss://{NAME}.{NAMESPACE}.svc:8443/v1/connect", "--sidecar-image", self.sidecar_image),
@@ -94,6 +104,17 @@ class LocalControllers:
             slice_of = self._slice(f"{SLICE}-{len(self.controllers)}", port)
             self.kubectl("apply", "-f", "-", stdin=json.dumps(slice_of))
         return found
+
+    def cut_off(self, one: Controller) -> None:
+        """Lose what it sends to the API server, to the other controllers and to sidecars: acknowledgements too."""
+        self._nft(f"{CUTTING}add element inet gangctl-e2e cut {{ {one.port} }}")
+
+    def reach(self) -> None:
+        """Let all be reached again."""
+        self._nft(f"add {CUT}\ndelete {CUT}")
+
+    def _nft(self, rules: str) -> None:
+        subprocess.run([*self.enter, "nft", "-f", "-"], input=rules, text=True, check=True, capture_output=True)
 
     def _at(self, name: str) -> int:
         return next(at for at, one in enumerate(self.controllers) if one.name == name)
@@ -136,6 +157,7 @@ async def local_controllers(
     try:
         yield found
     finally:
+        found.reach()
         for one in found.controllers:
             one.thaw()
             one.kill()

@@ -21,6 +21,8 @@ from e2e.cluster import addresses
 from e2e.cluster.lab import Lab
 from e2e.controllers import NAME, NAMESPACE, Controller, LocalControllers
 from e2e.gangs import Gang, Kubectl, sleepers
+from e2e.test_controller_faults import assert_restarts
+from e2e.test_relays import chosen, three
 from gangctl.cluster.kube.certificates import CertificateBundle, rotate_bundle
 from tests.wait import until_async
 
@@ -104,3 +106,31 @@ async def test_a_rotated_certificate_is_served_soon_and_a_gang_goes_on(
     assert await asyncio.to_thread(gang.uids) == uids
     writes = {call.method for call in api_proxy.calls if "/secrets" in call.path}
     assert writes == {"GET"}
+
+
+async def test_relays_follow_a_new_authority_and_link_with_the_next_leader(
+    local_controllers: LocalControllers,
+    api_proxy: ApiProxy,
+    fill: Callable[[CertificateBundle], None],
+    served: Callable[[Controller, CertificateBundle], bytes],
+    submit: Callable[[dict[str, Any]], Gang],
+    shared_dir: Path,
+) -> None:
+    old, new = renewed(CertificateBundle()), renewed(CertificateBundle())
+    await asyncio.to_thread(fill, old)
+    replicas = await three(local_controllers, api_proxy.url, **PROVIDED)
+    gang = await asyncio.to_thread(submit, sleepers("relayed", replicas=3, directory=str(shared_dir)))
+    await asyncio.to_thread(gang.runs, 1)
+    uids = await asyncio.to_thread(gang.uids)
+    before = {await asyncio.to_thread(served, one, old) for one in replicas}
+    both = replace(new, ca=new.ca + old.ca)
+    await asyncio.to_thread(fill, both)
+
+    async def all_are_new() -> bool:
+        now = {await asyncio.to_thread(served, one, both) for one in replicas}
+        return not now & before
+
+    await until_async("the new certificate is served", all_are_new, FOLLOWED_SECONDS, every=1.0)
+    chosen(local_controllers, leads=True).kill()
+    await asyncio.to_thread(lambda: process_faults.kill(process_faults.worker(uids["worker-1"])))
+    await assert_restarts(gang, shared_dir, uids)
