@@ -66,5 +66,5 @@ if __name__ == "__main__":
     flags = options()
     flags.directory.mkdir(parents=True, exist_ok=True)
     kept = gangclient.pytorch.KeptState(new_state)
-    gangclient.run(train, kept=kept, finalize=gangclient.pytorch.leave)
+    gangclient.run(train, kept=kept, abort=gangclient.pytorch.abort, finalize=gangclient.pytorch.leave)
     gangclient.pytorch.leave()

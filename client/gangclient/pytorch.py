@@ -20,21 +20,26 @@ written it; a tier with source Directory sees it. PyTorch is imported by the fir
 from __future__ import annotations
 
 import os
+import socket
 import sys
+import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, Tuple, Union
 
 from gangclient import GangError, _frameworks
-from gangclient._client import Client, Restore
+from gangclient._client import Client, Event, Restore
+from gangclient._connections import Connections
 from gangclient._frameworks import api_tiers, framework, process_tier
 from gangclient._kept import Holding, givers
+from gangclient._parking import AGAIN_SECONDS
 
 OLDEST = "2.6"
 OFFER_SECONDS = 1.0
 """For the sidecar to take a step that survives. Without it the gang goes back to a checkpoint."""
 leave_at_once = _frameworks.leave_at_once
 """For ``gang.on_stop``."""
+_connections = Connections()
 StateDict = Dict[str, Any]
 CheckpointPath = Union[str, "os.PathLike[str]"]
 
@@ -97,11 +102,45 @@ def join(gang: Client, backend: str, **options: Any) -> None:
         gang: the client of this rank.
         backend: as ``torch.distributed.init_process_group`` takes it.
         options: others that it takes, such as ``timeout``.
+
+    Raises:
+        GangError: :func:`abort` was called meanwhile (``Stopping``).
     """
     c10d: Any = framework("gangclient.pytorch", "torch.distributed.distributed_c10d", "torch", OLDEST)
-    store, rank, size = next(c10d.rendezvous("env://"))
-    store = c10d.PrefixStore(f"gangctl/{os.environ.get('GANG_UID', '')}/{gang.number}", store)
-    c10d.init_process_group(backend, store=store, rank=rank, world_size=size, **options)
+    with _connections.opened(gang.number):
+        _wait_for_first_rank(gang.number, c10d.default_pg_timeout.total_seconds())
+        store, rank, size = next(c10d.rendezvous("env://"))
+        _check(gang.number)
+        store = c10d.PrefixStore(f"gangctl/{os.environ.get('GANG_UID', '')}/{gang.number}", store)
+        c10d._world.group_count = 0  # noqa: SLF001 - a join that failed has counted, and peers look for keys by the count
+        c10d.init_process_group(backend, store=store, rank=rank, world_size=size, **options)
+
+
+def _wait_for_first_rank(attempt: int, seconds: float) -> None:
+    """Until it serves the store, or :func:`abort` is called, which can't end PyTorch's own attempts to connect."""
+    address, port = (os.environ.get(name, "") for name in ("MASTER_ADDR", "MASTER_PORT"))
+    end = time.monotonic() + seconds
+    while os.environ.get("RANK") != "0" and time.monotonic() < end:
+        _check(attempt)
+        with suppress(OSError), socket.create_connection((address, port), seconds):
+            return
+        time.sleep(AGAIN_SECONDS)
+
+
+def _check(attempt: int) -> None:
+    if _connections.has_ended(attempt):
+        raise GangError("Stopping", f"attempt {attempt} is being stopped: its process group isn't joined")
+
+
+def abort(stop: Event) -> None:
+    """End what waits for other ranks of the group: for ``abort`` of ``gangclient.run``, where :func:`join` made it.
+
+    With gloo, a collective that waits for a peer that hangs raises at once, as if that had died, and so does a
+    :func:`join` that waits for a rank. Groups of ``new_group`` and other backends aren't ended. A planned stop ends
+    nothing: all ranks still answer.
+    """
+    if not stop.planned:
+        _connections.end(stop.attempt, os.environ.get("MASTER_PORT", ""))
 
 
 class KeptState:
@@ -188,6 +227,7 @@ def leave() -> None:
     seen: Any = getattr(sys.modules.get("torch.distributed.checkpoint.state_dict"), "_get_fqns", None)
     if hasattr(seen, "cache_clear"):
         seen.cache_clear()
+    _connections.forget()
     dist: Any = sys.modules.get("torch.distributed")
     if dist is not None and dist.is_available() and dist.is_initialized():
         dist.destroy_process_group()

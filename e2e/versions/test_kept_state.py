@@ -21,6 +21,8 @@ from tests.wait import until
 
 STEPS = 400
 PATIENT = {"stopGracePeriodSeconds": 60}
+BRIEF = {"stopGracePeriodSeconds": 10}
+HANGS = {"onHang": "Restart", "timeoutSeconds": 5}
 """A rank leaves a collective when the next one has closed its group; on a machine that is busy that takes a second."""
 TIERS: list[dict[str, Any]] = [
     {"name": "live", "scope": "Process", "source": {"type": "API"}},
@@ -71,16 +73,39 @@ sys.path.insert(0, {str(EXAMPLES)!r})
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
 """Rank 0 applies step 60, rank 1 does not, and rank 2 dies."""
+LATE = f"""
+import os, runpy, sys, time
+import gangclient.pytorch as pytorch
+step, join, attempt, way = pytorch.KeptState.step, pytorch.join, os.environ["GANG_ATTEMPT"], sys.argv.pop(1)
+
+def late(kept, number):
+    if number == 60 and attempt == "1" and os.environ["RANK"] == way[-1]:
+        os._exit(9) if way.startswith("dies") else time.sleep(1e6)
+    return step(kept, number)
+
+def joins(gang, backend):
+    if attempt == "2" and os.environ["RANK"] == way[-1]:
+        os._exit(9)
+    join(gang, backend)
+
+pytorch.KeptState.step = late
+pytorch.join = joins if way.startswith("dies") else join
+sys.argv[0] = {str(EXAMPLES / "train_kept.py")!r}
+sys.path.insert(0, {str(EXAMPLES)!r})
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+"""A rank hangs at step 60 and never parks, or dies there and, once more, before it joins the next attempt."""
 
 
 @contextmanager
-def training(folder: Path, script: tuple[str, ...]) -> Iterator[tuple[Here, Running]]:
+def training(folder: Path, script: tuple[str, ...], **spec: Any) -> Iterator[tuple[Here, Running]]:
     """Three ranks of the example."""
     folder.mkdir()
     checkpoints = str(folder / "checkpoints")
     tiers: list[dict[str, Any]] = [TIERS[0], {**TIERS[1], "source": {**TIERS[1]["source"], "directory": checkpoints}}]
     flags = ("--steps", str(STEPS), "--save-every", "50", "--directory", checkpoints)
-    document = manifest((str(python("torchft")), *script, *flags), checkpoint={"tiers": tiers}, recovery=PATIENT)
+    spec = {"checkpoint": {"tiers": tiers}, "recovery": PATIENT, **spec}
+    document = manifest((str(python("torchft")), *script, *flags), **spec)
     container = document["spec"]["roles"][0]["template"]["spec"]["containers"][0]
     container["env"] = [{"name": "PYTHONPATH", "value": str(CLIENT)}]
     with here(folder) as one:
@@ -123,6 +148,42 @@ def test_a_step_that_only_one_rank_has_applied_is_given_to_the_others(undisturbe
         point = one.job.status.restore_point
     assert point is not None
     assert (point.tier, point.step) == ("live", 60)
+    assert loss(run) == undisturbed
+
+
+def test_all_go_on_after_a_rank_that_was_stopped(undisturbed: str, tmp_path: Path) -> None:
+    script = (str(EXAMPLES / "train_kept.py"),)
+    with training(tmp_path / "run", script, recovery=BRIEF, progress=HANGS) as (one, run):
+        until("a checkpoint", lambda: any(one.path.glob("checkpoints/*/DONE")), SECONDS)
+        process.signal_process(one.workers()["worker-1"], signal.SIGSTOP)
+        assert run.child.wait(SECONDS) == 0, run.said
+        (incident,) = one.job.status.incidents
+    assert incident.warm_start is not None
+    assert incident.warm_start.went_on == 3
+    assert incident.milliseconds.stop is not None
+    assert incident.milliseconds.stop < 1000 * BRIEF["stopGracePeriodSeconds"]
+    assert loss(run) == undisturbed
+
+
+def test_ranks_that_wait_for_one_that_hangs_keep_their_state(undisturbed: str, tmp_path: Path) -> None:
+    with training(tmp_path / "run", ("-c", LATE, "hangs 1"), recovery=BRIEF, progress=HANGS) as (one, run):
+        assert run.child.wait(SECONDS) == 0, run.said
+        status, (incident,) = one.job.status, one.job.status.incidents
+    assert status.restore_point is not None
+    assert (status.restore_point.tier, status.restore_point.step) == ("live", 60)
+    assert incident.warm_start is not None
+    assert incident.warm_start.went_on == 2
+    assert loss(run) == undisturbed
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_ranks_that_wait_in_vain_for_one_to_join_keep_their_state(rank: int, undisturbed: str, tmp_path: Path) -> None:
+    with training(tmp_path / "run", ("-c", LATE, f"dies {rank}"), recovery=BRIEF) as (one, run):
+        assert run.child.wait(SECONDS) == 0, run.said
+        status = one.job.status
+    assert [one.warm_start.went_on for one in status.incidents if one.warm_start is not None] == [2, 2]
+    assert status.restore_point is not None
+    assert (status.restore_point.tier, status.restore_point.step) == ("live", 60)
     assert loss(run) == undisturbed
 
 

@@ -161,9 +161,11 @@ class Workers:
         return next(pid for pid, main in reversed(list(self._mains.items())) if main.local_rank == local_rank)
 
     def park(self, park: machine.Park) -> None:
-        """Tell these processes to park."""
+        """Tell these processes to park. One that was stopped (SIGSTOP) can only do so when it runs."""
         for local_rank in park.local_ranks:
-            self._parking[self._pid_of(local_rank)].stop(park)
+            pid = self._pid_of(local_rank)
+            self._parking[pid].stop(park)
+            processes.send([pid, *processes.descendants(pid, set())], signal.SIGCONT)
 
     def refuse(self, local_rank: int, why: str) -> None:
         """Tell this process that it is started anew after a stop."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from gangsidecar.supervisor.processes import is_stopped
 from gangsidecar.supervisor.workers import GONE
 from gangsidecar.wire import WarmStart
 from tests.pythons import oldest
@@ -115,6 +116,18 @@ def test_the_failed_rank_is_started_anew_and_the_others_go_on(parkable: Parkable
     assert (after[0], after[2]) == (before[0], before[2])
     assert after[1] != before[1]
     assert parkable.told == WarmStart(2, 0, 1, GONE, went_on=2)
+
+
+def test_a_process_that_was_stopped_runs_again_so_that_it_can_park(parkable: Parkable) -> None:
+    parkable.start(PLAIN)
+    parkable.run()
+    before = parkable.begun()
+    os.kill(before[0], signal.SIGSTOP)
+    wait_for(lambda: is_stopped(before[0]))
+    ready = parkable.hold()
+    assert ready.killed_ms is None
+    parkable.run(ready=ready)
+    assert parkable.begun() == before
 
 
 @pytest.mark.parametrize("preload", ["Auto", "decimal"])
