@@ -190,6 +190,8 @@ def loadable(u: Universe, status: Status, tier: Tier, step: int) -> dict[tuple[s
             one for one in u.disk.files if (one.tier, one.where, one.step) == (tier.name, SHARED_DIRECTORY, step)
         ]
         return {key: written[at % len(written)] if written else None for at, key in enumerate(files)}
+    if tier.scope == "Process":
+        return _given(u, tier, step, ranks)
     if tier.scope != "Peers":
         return files
     pods = {pod for pod, _ in ranks}
@@ -199,6 +201,19 @@ def loadable(u: Universe, status: Status, tier: Tier, step: int) -> dict[tuple[s
     newest = max((one.attempt for one in there), default=0)
     copies = {one.rank: one for one in there if one.attempt == newest}
     return {key: file if file is not None and file.line else copies.get(key[1]) for key, file in files.items()}
+
+
+def _given(u: Universe, tier: Tier, step: int, ranks: list[tuple[str, Rank]]) -> dict[tuple[str, Rank], File | None]:
+    """What each rank has of a step, or gets from a process of its group that has it; None = none has it."""
+    held = [
+        File(tier.name, pod, step, rank, proc.attempt, pod, proc.holds)
+        for pod, rank in ranks
+        if pod in u.boxes
+        for proc in (*u.boxes[pod].parked, *u.boxes[pod].procs)
+        if proc.rank == rank[1] and proc.holds is not None and last_step(proc.holds) == step
+    ]
+    own = {(one.where, one.rank): one for one in held}
+    return {key: own.get(key, next((one for one in held if one.rank[0] == key[1][0]), None)) for key in ranks}
 
 
 def is_whole(u: Universe, tier: Tier, step: int) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from tests.simulation import checks, controller, moves, parking, queues, relayed
+from tests.simulation import checks, controller, kept, moves, parking, queues, relayed
 from tests.simulation.disk_faults import DISK_FAULTS
 from tests.simulation.faults_in_cluster import IN_CLUSTER
 from tests.simulation.faults_in_controllers import IN_CONTROLLERS
@@ -23,11 +23,12 @@ FAULTS: Final[dict[str, Fault]] = {
     **queues.FAULTS,
     **checks.FAULTS,
     **relayed.FAULTS,
+    **kept.FAULTS,
 }
 DEAD: Final = "a container can't be started again"
-_ELSEWHERE = {*parking.FAULTS, *queues.FAULTS, *checks.FAULTS, *relayed.FAULTS}
+_ELSEWHERE = {*parking.FAULTS, *queues.FAULTS, *checks.FAULTS, *relayed.FAULTS, *kept.FAULTS}
 DRAWN = tuple(name for name in FAULTS if name not in _ELSEWHERE)
-"""What lives are drawn from. Without scripts that park, a queue, checks or relays, the other faults are none."""
+"""What lives are drawn from. Without scripts that park, kept state, a queue, checks or relays, the others are none."""
 
 
 def heal(u: Universe) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from gangctl.core.facts.layout import number_places
@@ -52,12 +53,12 @@ def _all_end(u: Universe, target: int) -> None:
         u.end_process(uid, proc, FATAL_CODE if fatal else 1, None)
 
 
-def _change(**update: bool) -> Fault:
+def _change(change: Callable[[Proc], Proc]) -> Fault:
     def fault(u: Universe, target: int) -> None:
         found = _with_worker(u, target)
         if found is not None:
             box, proc = found
-            changed = tuple(replace(one, **update) if one == proc else one for one in box.procs)
+            changed = tuple(change(one) if one == proc else one for one in box.procs)
             u.boxes[box.pod] = box._replace(procs=changed)
 
     return fault
@@ -209,8 +210,8 @@ IN_PODS: dict[str, Fault] = {
     "all workers end at once": _all_end,
     "a worker finishes": _ends(0),
     "all workers finish": _all_finish,
-    "a worker ignores SIGTERM": _change(stubborn=True),
-    "a process is stuck": _change(stuck=True, stubborn=True),
+    "a worker ignores SIGTERM": _change(lambda one: replace(one, stubborn=True)),
+    "a process is stuck": _change(lambda one: replace(one, stuck=True, stubborn=True)),
     "a worker can't be started": _disable,
     "a framework asks for a restart": _request,
     "a framework finds corruption": _corrupt,

@@ -46,6 +46,7 @@ CALLED = {
         "tests.simulation.test_queues",
         "tests.simulation.test_checks",
         "tests.simulation.test_elastic",
+        "tests.simulation.test_kept",
         "tests.simulation.test_relays",
         "tests.controller.test_backoff",
         "tests.controller.test_brake_sums",

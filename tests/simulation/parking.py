@@ -13,6 +13,7 @@ from gangctl.api.recovery import ApiProgress, LogProgress
 from gangsidecar.supervisor import machine
 from gangsidecar.supervisor.machine.stop import PARKED_MS
 from gangsidecar.wire import Phase
+from tests.simulation import kept as keeping
 from tests.simulation.values import CHILD, Box, Fault, Proc
 from tests.simulation.violations import require
 
@@ -60,11 +61,12 @@ def signalled(box: Box, effect: machine.Signal) -> tuple[Proc, ...]:
 
 def park(u: Universe, uid: str, proc: Proc) -> None:
     """The process leaves what it trained, and says so. Some end what they have started, others leave it behind."""
+    holding = keeping.offered(u, uid, proc)
     box = u.boxes[uid]
     procs = tuple(one for one in box.procs if one != proc)
     if proc.attempt % 2:
         procs = tuple(one for one in procs if one.local_rank != CHILD or one.stuck)
-    u.boxes[uid] = box._replace(procs=procs, parked=(*box.parked, proc), parked_at=u.now)
+    u.boxes[uid] = box._replace(procs=procs, parked=(*box.parked, holding), parked_at=u.now)
     u.feed(uid, machine.Parked(proc.local_rank, proc.attempt))
     state = u.boxes[uid].machine
     if state is None or all(local_rank != proc.local_rank for local_rank, _ in state.parked):

@@ -3,7 +3,8 @@
     the restore point (tier, step) of an attempt: every rank's file is there, all hold one line, and that line is the
     trunk as it was after this step, where trunk = the furthest line of the attempt that was started before
 
-So a step is never put together from two histories, never one that was dropped, begun, or superseded by a restart from
+What a process holds is there for all ranks of its group; where it has ended, its pod must not offer it any more. So a
+step is never put together from two histories, never one that was dropped, begun, or superseded by a restart from
 an older step, and none that came from a state that its framework does not trust, as far as the controller knew of that.
 Where the spec trusts only verified steps, it is one. It is the newest such step that the controller could know of; and
 a gang that was ever restored from a step, or has made progress for long and looks into a directory, must not begin at
@@ -20,6 +21,7 @@ from gangctl.api.reasons import Reason
 from gangctl.api.status import GangPhase, RestorePoint, Status
 from gangctl.core.facts.gang import holders, incarnation
 from gangctl.core.facts.layout import number_places, roles_of
+from gangsidecar.supervisor import machine
 from gangsidecar.wire import Run
 from tests.simulation import disks
 from tests.simulation.disks import File, Line
@@ -82,7 +84,7 @@ def _started(u: Universe, leader: Leader, new: Status, *, asked: bool) -> None:
         u.ghost = u.ghost._replace(trunk=(), gone_unheard=False)
         _hide(u, leader, 0)
         return
-    line, unheard = _line(u, new, point)
+    line, unheard = _line(u, leader, new, point)
     corrupt = {one for one in u.ghost.tainted if line is not None and disks.cut(line, disks.last_step(one)) == one}
     if asked:  # The user trusts it.
         u.ghost = u.ghost._replace(tainted=u.ghost.tainted - corrupt)
@@ -121,7 +123,7 @@ def _hide(u: Universe, leader: Leader, step: int) -> None:
     u.ghost = u.ghost._replace(hidden=u.ghost.hidden | (newer - shown))
 
 
-def _line(u: Universe, new: Status, point: RestorePoint) -> tuple[Line | None, bool]:
+def _line(u: Universe, leader: Leader, new: Status, point: RestorePoint) -> tuple[Line | None, bool]:
     """What the ranks would load, and whether a part is gone that no pod could have told of."""
     tier = next(one for one in disks.tiers(u.spec) if one.name == point.tier)
     lines: set[Line] = set()
@@ -130,11 +132,27 @@ def _line(u: Universe, new: Status, point: RestorePoint) -> tuple[Line | None, b
         if file is not None and file.line is not None:
             lines.add(file.line)
             continue
+        if tier.scope == "Process":  # It has ended, and the controller has not heard of it yet.
+            known = point.step in _registered_by_all(u, leader, new, tier) and not _offers(u, new, point)
+            require(known, 4, f"rank {rank} can't get step {point.step} from any process, which should be known")
+            unheard = True
+            continue
         teller_is_gone = file is not None and tier.scope == "Shared" and not _tells(u, new, file)
         require(teller_is_gone, 4, f"rank {rank} can't load step {point.step} ({point.tier})")
         unheard = True
     require(len(lines) <= 1, 4, f"step {point.step} ({point.tier}) is of two histories: {sorted(lines)}")
     return (lines.pop() if lines else None), unheard
+
+
+def _offers(u: Universe, new: Status, point: RestorePoint) -> list[str]:
+    """The pods of the attempt that say to this moment that a process of theirs has the step."""
+    states = {pod: u.boxes[pod].machine for pod, _ in disks.places(u, new) if pod in u.boxes}
+    return [
+        pod
+        for pod, state in states.items()
+        for one in (() if state is None else machine.report(state, u.now, 0).checkpoints)
+        if (one.tier, one.step) == (point.tier, point.step) and one.attempt >= u.status.started_attempt
+    ]
 
 
 def _tells(u: Universe, new: Status, file: File) -> bool:
@@ -183,6 +201,13 @@ def _registered_by_all(u: Universe, leader: Leader, new: Status, tier: Tier) -> 
     if roles_of(u.spec, new) != u.roles:
         return set()  # Memory isn't resharded.
     numbering, steps = number_places(u.roles), list[set[int]]()
+    if tier.scope == "Process":  # Any one of a group gives it to the others.
+        for group in numbering.groups.values():
+            told = [one for place in group if (report := reports[place]) is not None for one in report.checkpoints]
+            steps.append(
+                {one.step for one in told if one.tier == tier.name and one.attempt >= u.status.started_attempt}
+            )
+        return set.intersection(*steps)
     for place, ranks in numbering.ranks.items():
         group = next(those for those in numbering.groups.values() if place in those)
         tellers = [reports[one] for one in (group if tier.scope == "Peers" else (place,))]
@@ -215,8 +240,13 @@ def loaded(u: Universe, box: Box, run: Run) -> Box:
     own = {rank: u.disk.at(tier.name, disks.where(tier, box.pod), step, rank) for rank in ranks}
     files = [there.get((box.pod, rank), own[rank]) for rank in ranks]
     lines = {None if file is None else file.line for file in files}
-    if u.ghost.gone_unheard or tier.scope == "Peers":  # The peer may be gone since: then the worker fails.
+    if u.ghost.gone_unheard or tier.scope in {"Peers", "Process"}:  # The peer may be gone since: then the worker fails.
         lines.discard(None)
     require(lines <= {base}, 4, f"{box.pod} restores {lines} and not {base}")
+    if tier.scope == "Process":
+        u.power["an attempt restored what processes held"] += 1
+        u.power["a rank got its state from another"] += any(
+            file is not None and file.where != box.pod for file in files
+        )
     sick = any(file is None or file.line is None or file.sick for file in files)
     return box._replace(step=step, line=base, poisoned=sick)

@@ -12,6 +12,7 @@ from gangctl.core.facts.world import NO_QUEUE, Queue
 SHARED = {"name": "shared", "scope": "Shared", "source": {"type": "Directory", "directory": "/c", "layout": "TorchDCP"}}
 RAM = {"name": "ram", "scope": "Member", "source": {"type": "API"}}
 PEERS = {"name": "peers", "scope": "Peers", "source": {"type": "API"}}
+LIVE = {"name": "live", "scope": "Process", "source": {"type": "API"}}
 STORE = {"name": "store", "scope": "Shared", "source": {"type": "API"}}
 FATAL_CODE = 2
 LARGE = "crowd"
@@ -22,6 +23,8 @@ CHECKED = "checked"
 """As well: test_checks.py."""
 ELASTIC = "elastic"
 """As well: test_elastic.py."""
+KEPT = "kept"
+"""As well: test_kept.py."""
 CHECKS = [
     {"name": "boot", "when": "Start", "scope": "Gang", "command": ["check"], "onFailure": "Hold"},
     {"name": "new", "when": "NewPod", "command": ["check"]},
@@ -205,6 +208,14 @@ def setups() -> dict[str, Setup]:
             ),
         ),
         Setup(
+            KEPT,
+            _job(
+                [{"name": "worker", "replicas": 3, "spares": 1}],
+                checkpoint={"tiers": [LIVE, SHARED]},
+                recovery={"budget": {"type": "Unlimited"}, "barrierTimeoutSeconds": 120},
+            ),
+        ),
+        Setup(
             QUEUED_ELASTIC,
             _job(
                 [{"name": "worker", "replicas": 4, "minReplicas": 2, "sizes": {"type": "Step", "step": 2}}],
@@ -237,6 +248,6 @@ def setups() -> dict[str, Setup]:
 
 
 SMALL = tuple(
-    name for name in setups() if name not in {LARGE, QUEUED, QUEUED_ELASTIC, CHECKED, ELASTIC, "elastic pair"}
+    name for name in setups() if name not in {LARGE, QUEUED, QUEUED_ELASTIC, CHECKED, ELASTIC, KEPT, "elastic pair"}
 )
 """Their lives are cheap."""

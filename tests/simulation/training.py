@@ -17,6 +17,8 @@ from tests.simulation.universe import Universe
 from tests.simulation.values import CHILD, Box, Proc
 
 KEPT_STEPS: Final = 2
+SAVE_EVERY: Final = 4
+"""Steps between two checkpoints where processes keep their state."""
 
 
 class Part(NamedTuple):
@@ -59,7 +61,8 @@ def make_step(u: Universe, uid: str, proc: Proc) -> int:
     box = u.boxes[uid]
     step = box.step + 1
     line = disks.grown(box.line, proc.attempt, step)
-    u.boxes[uid] = box._replace(step=step, line=line)
+    procs = tuple(replace(one, holds=None) if one.holds else one for one in box.procs)
+    u.boxes[uid] = box._replace(step=step, line=line, procs=procs)
     if not u.ghost.trunk:
         u.ghost = u.ghost._replace(trained_since=u.now)
     if step > disks.last_step(u.ghost.trunk):
@@ -73,7 +76,10 @@ def make_step(u: Universe, uid: str, proc: Proc) -> int:
 def parts(u: Universe, uid: str, step: int, attempt: int) -> list[Part]:
     """What the ranks of a pod save at this step."""
     ranks = ranks_of(u, u.boxes[uid])
-    return [Part(tier, step, rank, attempt) for tier in disks.tiers(u.spec) for rank in ranks]
+    tiers = disks.tiers(u.spec)
+    if any(tier.scope == "Process" for tier in tiers):  # What processes keep saves checkpoints.
+        tiers = tuple(tier for tier in tiers if tier.scope != "Process" and step % SAVE_EVERY == 0)
+    return [Part(tier, step, rank, attempt) for tier in tiers for rank in ranks]
 
 
 def note_whole(u: Universe, step: int) -> None:

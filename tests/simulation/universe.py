@@ -20,6 +20,7 @@ from gangsidecar.supervisor import machine
 from gangsidecar.supervisor.machine import history as histories
 from gangsidecar.wire import Phase
 from tests.simulation import checks, invariants, parking, power, restored, sidecars, sizes, truth
+from tests.simulation import kept as keeping
 from tests.simulation.disks import Disk
 from tests.simulation.engine import Engine
 from tests.simulation.invariants import Change
@@ -259,7 +260,8 @@ class Universe:
                 return parking.killed(self, uid)
             case machine.Save():
                 assert box.machine is not None
-                self.boxes[uid] = box._replace(history=box.machine.history, ran=box.machine.ran_in_pod)
+                lasting = replace(box.machine.history, checkpoints=machine.lasting_checkpoints(box.machine))
+                self.boxes[uid] = box._replace(history=lasting, ran=box.machine.ran_in_pod)
             case machine.Send():
                 sidecars.report(self, uid)
             case machine.Quit():
@@ -272,16 +274,21 @@ class Universe:
         invariants.spawned(self, box, effect)
         require(box.check is None, 16, f"{uid} starts its worker, and a check runs in it")
         self.ghost = self.ghost._replace(spawned=self.ghost.spawned | {(box.machine.session, effect.attempt)})
+        parked = box.parked
         parking.goes_on(self, uid, effect)
         box = self.boxes[uid]
-        procs = [Proc(effect.attempt, process.local_rank, process.rank) for process in effect.run.processes]
+        procs = [
+            keeping.started(self, effect.run, parked, Proc(effect.attempt, process.local_rank, process.rank))
+            for process in effect.run.processes
+        ]
         if not self.engine.searching:
             procs.append(Proc(effect.attempt, CHILD, None))
         if box.unable and not effect.parked:
             self.boxes[uid] = box._replace(unable=False)
             failed = [machine.Exited(one.local_rank, 127, message="no such file") for one in effect.run.processes]
             return [*failed, machine.TreeGone()]
-        self.boxes[uid] = restored.loaded(self, box, effect.run)._replace(procs=tuple(procs))
+        self.boxes[uid] = box = box._replace(procs=tuple(procs))
+        self.boxes[uid] = restored.loaded(self, box, effect.run)
         invariants.one_attempt(self)
         can = [one.local_rank for one in effect.run.processes if self.parks and one.local_rank not in effect.parked]
         return [machine.Started(), *map(machine.Parkable, can)]

@@ -56,6 +56,10 @@ class Proc:
     """Not even SIGKILL ends it."""
     asked: bool = False
     """It was told to park."""
+    torn: bool = False
+    """Its state is between two steps, and no use to another attempt."""
+    holds: Line | None = None
+    """The state that it has offered as it parked, as long as it has it."""
 
 
 @dataclass(frozen=True, slots=True)
