@@ -194,8 +194,8 @@ def _pod(gang: str, uid: str, at: int, number: int) -> dict[str, Any]:
         "containerStatuses": [{"name": "m", "restartCount": 0, "started": True, "state": running}],
     }
     fields: dict[str, Any] = {"gang": gang, "owner": uid, "label": uid, "uid": f"pod-{number}", "status": status}
-    where = {"namespace": namespace_of(gang), "spec": {"nodeName": f"n{number // PODS_A_NODE % NODES}"}}
-    return objects.pod(f"worker-{at}", **where, **fields)
+    fields |= {"namespace": namespace_of(gang), "spec": {"nodeName": f"n{number // PODS_A_NODE % NODES}"}}
+    return objects.pod(f"worker-{at}", **fields)
 
 
 def _member(fleet: Fleet, gang: str, uid: str, at: int, number: int) -> Member:
