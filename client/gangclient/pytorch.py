@@ -118,9 +118,11 @@ def join(gang: Client, backend: str, **options: Any) -> None:
 
 def _wait_for_first_rank(attempt: int, seconds: float) -> None:
     """Until it serves the store, or :func:`abort` is called, which can't end PyTorch's own attempts to connect."""
-    address, port = (os.environ.get(name, "") for name in ("MASTER_ADDR", "MASTER_PORT"))
+    rank, address, port = (os.environ.get(name, "") for name in ("RANK", "MASTER_ADDR", "MASTER_PORT"))
+    if rank in {"", "0"} or not (address and port):  # PyTorch says what is missing.
+        return
     end = time.monotonic() + seconds
-    while os.environ.get("RANK") != "0" and time.monotonic() < end:
+    while time.monotonic() < end:
         _check(attempt)
         with suppress(OSError), socket.create_connection((address, port), seconds):
             return

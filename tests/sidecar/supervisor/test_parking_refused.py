@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -294,13 +293,3 @@ def test_wrong_calls_are_refused(parkable: Parkable) -> None:
     assert found[1].startswith("RuntimeError: gangclient.run is called inside of gangclient.run")
     assert found[3].startswith("RuntimeError: gangclient.run must be called in the main thread")
     assert found[1:4] == found[4:]
-
-
-def test_a_stopped_process_does_not_hold_up_the_supervisor(parkable: Parkable) -> None:
-    """SIGSTOP: it hears nothing and says nothing."""
-    parkable.start("gangclient.run(steps)\n")
-    parkable.run()
-    pid = parkable.begun()[0]
-    os.kill(pid, signal.SIGSTOP)
-    wait_for(partial(is_alive, pid))
-    assert ends(parkable) == KILLED
