@@ -3,6 +3,7 @@
     python worker.py FOLDER [MODULE ...]
     python worker.py --in-process FOLDER [MODULE ...]      the same with gangclient.run
     python worker.py --kept FOLDER torch                   the same, and survivors keep their state
+    python worker.py [--kept] --waits FOLDER torch         each step waits for all ranks
 
 With jax among the modules the step is a jitted one, with torch one of Adam in a gloo group, otherwise it is nothing.
 FOLDER/ATTEMPT-RANK gets the moments, in seconds since the epoch. Outside of gangctl, these files count the attempts.
@@ -24,7 +25,8 @@ import gangclient.pytorch
 
 IN_PROCESS = "--in-process"
 KEPT = "--kept"
-WORDS = sys.argv[1:]
+WAITS = "--waits"
+WORDS = [word for word in sys.argv[1:] if word != WAITS]
 PAUSE = 0.1
 """Seconds between two reports of progress."""
 
@@ -51,6 +53,8 @@ def train(gang: gangclient.Client) -> None:
     noted.with_suffix(".tmp").rename(noted)
     for step in itertools.count(first + 1):
         time.sleep(PAUSE)
+        if WAITS in sys.argv:
+            sys.modules["torch"].distributed.barrier()
         with nullcontext() if kept is None else kept.step(step):
             pass
         gang.progress(step)
@@ -101,6 +105,6 @@ kept = gangclient.pytorch.KeptState(new_state) if KEPT in WORDS else None
 if __name__ == "__main__":
     if WORDS[0] in {IN_PROCESS, KEPT}:
         WORDS.pop(0)
-        gangclient.run(train, kept=kept, finalize=gangclient.pytorch.leave)
+        gangclient.run(train, kept=kept, abort=gangclient.pytorch.abort, finalize=gangclient.pytorch.leave)
     else:
         train(gangclient.connect())
