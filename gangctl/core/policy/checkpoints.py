@@ -125,9 +125,8 @@ def remember_steps(gang: Gang, status: Status) -> Status:
     shared = {tier.name: of_all_ranks(gang, tier) for tier in tiers if tier.scope == "Shared"}
     steps = tuple(entry for found in shared.values() for entry in found[:MAX_STEPS])
     complete = [found[0] for found in shared.values() if found]
-    complete += [
-        entry for tier in tiers if tier.scope != "Shared" for entry in of_every_member(gang, tier, gang.holders)[:1]
-    ]
+    near = [tier for tier in tiers if tier.scope not in {"Shared", "Process"}]  # What a process has goes with it.
+    complete += [entry for tier in near for entry in of_every_member(gang, tier, gang.holders)[:1]]
     if last is not None and step_exists(line, last.step, last.attempt):
         complete.insert(0, last)  # What was complete once stays on record, whatever becomes of it.
     later = [one for one in complete if point is None or one.step > point.step]

@@ -175,10 +175,13 @@ def on_request(
 
 
 def recorded_point(gang: Gang) -> RestorePoint | None:
-    """A step that was once complete for every rank; None if no step ever was."""
-    status = gang.status
+    """A step that was once complete for every rank; None if no step ever was, but in the memory of processes."""
+    status, kept = gang.status, tier_with(gang.spec, "Process")
     entry = checkpoints.remember_steps(gang, status).completed_step or next(iter(status.recorded_steps), None)
-    return status.restore_point if entry is None else RestorePoint(step=entry.step, tier=entry.tier)
+    if entry is not None:
+        return RestorePoint(step=entry.step, tier=entry.tier)
+    point = status.restore_point
+    return None if point is None or (kept is not None and point.tier == kept.name) else point
 
 
 def steps_made(gang: Gang) -> int | None:
