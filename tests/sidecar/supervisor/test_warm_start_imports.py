@@ -111,7 +111,7 @@ def test_an_interpreter_that_is_too_old_runs_its_script_all_the_same(warm: Warm,
         template_ends(warm)
         assert "a template needs Python 3.8 or newer" in warm.member.log
     for _ in range(2):
-        warm.run()
+        warm.order()
         assert warm.report() == ["hello", ["a"], 1]
         assert (warm.told.forked, warm.told.executed) == (0, 1)
         warm.member.sidecar.send(Progress(warm.attempt, 1, 0))
