@@ -14,18 +14,13 @@ from __future__ import annotations
 
 import argparse
 import collections
-import json
-import os
-import signal
-import subprocess
-import sys
 import tempfile
-import time
+from contextlib import closing
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from bench.hangs import RING, job, settled
+from bench.hangs import RING, ended_attempts
 
 EVERY = (1, 10, 100)
 """Steps between two comparisons."""
@@ -99,23 +94,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         folder = Path(directory)
         (folder / "ring.py").write_text(RING)
-        (folder / "train.py").write_text(f"EVERY, FOLDER = {EVERY!r}, {directory!r}\n{TRAIN}")
-        command = [sys.executable, "-u", str(folder / "train.py")]
-        (folder / "job.json").write_text(json.dumps(job(command, arguments.ranks)))
-        environment = {**os.environ, "GANGCTL_STATE_DIR": str(folder / "state")}
-        gangctl = [str(Path(sys.executable).with_name("gangctl"))]
-        with (folder / "log").open("w") as log:
-            run = subprocess.Popen([*gangctl, "run", "--plain", str(folder / "job.json")], env=environment, stdout=log)
-        try:
-            attempt = 1
-            while attempt <= arguments.rounds * len(EVERY) and run.poll() is None:
-                time.sleep(0.2)
-                for cause in settled(folder / "state/gangs/hangs/gangjob.json", attempt + 1):
-                    add_row(folder / str(attempt), attempt, cause, rows)
-                    attempt += 1
-        finally:
-            run.send_signal(signal.SIGINT)
-            run.wait()
+        train, most = f"EVERY, FOLDER = {EVERY!r}, {directory!r}\n{TRAIN}", arguments.rounds * len(EVERY)
+        with closing(ended_attempts(folder, train, arguments.ranks, most)) as attempts:
+            for attempt, cause in attempts:
+                add_row(folder / str(attempt), attempt, cause, rows)
     print("compared every | steps to the call: median, most | to the last step | right rank | false alarms")
     for every, found in sorted(rows.items()):
         called, ended, right, compared, false = zip(*found, strict=True)

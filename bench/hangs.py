@@ -21,6 +21,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Generator
+from contextlib import closing
 from pathlib import Path
 
 WAYS = ("barrier", "all-reduce", "data loader", "lock", "SIGSTOP")
@@ -135,29 +137,41 @@ def main() -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(GLOO if torch else RING)
         train = TRAIN.replace("MODULE", module)
-        (folder / "train.py").write_text(f"WAYS, FOLDER = {WAYS!r}, {directory!r}\n{train}")
-        command = [arguments.python, "-u", str(folder / "train.py")]
-        (folder / "job.json").write_text(json.dumps(job(command, arguments.ranks)))
-        environment = {**os.environ, "GANGCTL_STATE_DIR": str(folder / "state")}
-        gangctl = [str(Path(sys.executable).with_name("gangctl"))]
-        with (folder / "log").open("w") as log:
-            run = subprocess.Popen([*gangctl, "run", "--plain", str(folder / "job.json")], env=environment, stdout=log)
-        try:
-            attempt = 1
-            while attempt <= arguments.hangs and run.poll() is None:
-                time.sleep(0.2)
-                for cause in settled(folder / "state/gangs/hangs/gangjob.json", attempt + 1):
-                    victim, _, way = (folder / str(attempt) / "truth").read_text().partition(" ")
-                    named = cause.get("member", "")
-                    told = "right" if named == f"worker-{victim}" else "wrong" if named else "none"
-                    found[way][told] += 1
-                    print(f"{attempt:3} {way:12} rank {victim}: {told}: {named or '-'}: {cause['message']}", flush=True)
-                    attempt += 1
-        finally:
-            run.send_signal(signal.SIGINT)
-            run.wait()
+        train = f"WAYS, FOLDER = {WAYS!r}, {directory!r}\n{train}"
+        with closing(ended_attempts(folder, train, arguments.ranks, arguments.hangs, arguments.python)) as attempts:
+            for attempt, cause in attempts:
+                victim, _, way = (folder / str(attempt) / "truth").read_text().partition(" ")
+                named = cause.get("member", "")
+                told = "right" if named == f"worker-{victim}" else "wrong" if named else "none"
+                found[way][told] += 1
+                print(f"{attempt:3} {way:12} rank {victim}: {told}: {named or '-'}: {cause['message']}", flush=True)
     for way, counts in found.items():
         print(f"{way:12} {', '.join(f'{counts[one]} {one}' for one in ('right', 'none', 'wrong'))}")
+
+
+def ended_attempts(
+    folder: Path, train: str, ranks: int, most: int, python: str = sys.executable
+) -> Generator[tuple[int, dict[str, str]]]:
+    """Run this script as a gang on this machine; returns so many attempts, each with the cause of its end.
+
+    Close it: that ends the gang.
+    """
+    (folder / "train.py").write_text(train)
+    (folder / "job.json").write_text(json.dumps(job([python, "-u", str(folder / "train.py")], ranks)))
+    environment = {**os.environ, "GANGCTL_STATE_DIR": str(folder / "state")}
+    gangctl = [str(Path(sys.executable).with_name("gangctl"))]
+    with (folder / "log").open("w") as log:
+        run = subprocess.Popen([*gangctl, "run", "--plain", str(folder / "job.json")], env=environment, stdout=log)
+    try:
+        attempt = 1
+        while attempt <= most and run.poll() is None:
+            time.sleep(0.2)
+            for cause in settled(folder / "state/gangs/hangs/gangjob.json", attempt + 1):
+                yield attempt, cause
+                attempt += 1
+    finally:
+        run.send_signal(signal.SIGINT)
+        run.wait()
 
 
 def settled(stored: Path, attempt: int) -> list[dict[str, str]]:
