@@ -227,7 +227,7 @@ class ControlPlane:
                     "--allow-privileged=true",
                     f"--audit-policy-file={self.home}/audit.yaml",
                     f"--audit-log-path={self.audit}",
-                    *_gates(*HEALTH, *([GROUPS, TOPOLOGY] if _served() else [])),
+                    *_gates(*HEALTH, *_of_groups(GROUPS, TOPOLOGY)),
                     *(f"--runtime-config=scheduling.k8s.io/{served}=true" for served in _served()),
                     "--enable-aggregator-routing=true",  # webhooks on this machine, which has no kube-proxy
                     *self.api_arguments,
@@ -241,12 +241,11 @@ class ControlPlane:
                     f"--flex-volume-plugin-dir={self.machine.here}/plugins",  # not in the host's /usr/libexec
                     "--node-monitor-period=1s",  # a dead node is noticed in seconds: tests wait for it
                     "--node-monitor-grace-period=12s",
-                    *_gates(*([GROUPS] if _served() else [])),
+                    *_gates(*_of_groups(GROUPS)),
                 ]
             case "kube-scheduler":
                 gang = ["GangScheduling"] if versions.minor() == 36 else []  # GenericWorkload includes it since 1.37
-                groups = [GROUPS, TOPOLOGY, *gang] if _served() else []
-                return [*self._client_of("kube-scheduler"), *_gates(*groups)]
+                return [*self._client_of("kube-scheduler"), *_gates(*_of_groups(GROUPS, TOPOLOGY, *gang))]
             case _:
                 return ["-conf", f"{pki}/Corefile"]
 
@@ -262,6 +261,11 @@ class ControlPlane:
 def _served() -> list[str]:
     """The version of PodGroups, if there is one."""
     return [SERVED[versions.minor()]] if versions.minor() in SERVED else []
+
+
+def _of_groups(*gates: str) -> tuple[str, ...]:
+    """These gates of PodGroups, if the version has them."""
+    return gates if _served() else ()
 
 
 def _gates(*names: str) -> list[str]:
