@@ -38,23 +38,36 @@ class TaintSource(NamedTuple):
     uid: str
     resource_version: str
     taints: tuple[DeviceTaint, ...]
-    node: str = ""
-    """Of a slice: its node; empty if its devices aren't those of one node."""
-    devices: tuple[tuple[str, str, str], ...] = ()
-    """Of a slice: driver, pool and name of each."""
+
+
+class DeviceSlice(NamedTuple):
+    """A ResourceSlice with all its devices. The controller, which keeps every slice, reads the taints alone."""
+
+    source: TaintSource
+    node: str
+    """Empty if its devices aren't those of one node."""
+    devices: tuple[tuple[str, str, str], ...]
+    """Driver, pool and name of each."""
 
 
 def read_slice(raw: Mapping[str, Any]) -> TaintSource:
     """Read a ResourceSlice."""
     spec = raw.get("spec") or {}
-    driver, pool, devices = spec.get("driver"), (spec.get("pool") or {}).get("name"), spec.get("devices") or ()
+    pool = (spec.get("pool") or {}).get("name")
     found = [
-        DeviceTaint(driver, pool, one.get("name"), *_taint(taint))
-        for one in devices
+        DeviceTaint(spec.get("driver"), pool, one.get("name"), *_taint(taint))
+        for one in spec.get("devices") or ()
         for taint in one.get("taints") or ()
     ]
-    names = tuple((driver or "", pool or "", one.get("name", "")) for one in devices)
-    return _source(raw, found)._replace(node=spec.get("nodeName") or "", devices=names)
+    return _source(raw, found)
+
+
+def read_devices(raw: Mapping[str, Any]) -> DeviceSlice:
+    """Read a ResourceSlice with its devices."""
+    spec = raw.get("spec") or {}
+    driver, pool = spec.get("driver") or "", (spec.get("pool") or {}).get("name") or ""
+    names = tuple((driver, pool, one.get("name", "")) for one in spec.get("devices") or ())
+    return DeviceSlice(read_slice(raw), spec.get("nodeName") or "", names)
 
 
 def read_rule(raw: Mapping[str, Any]) -> TaintSource:
@@ -72,13 +85,13 @@ def selects(one: DeviceTaint, device: Sequence[str]) -> bool:
     return all(asked in {None, its} for asked, its in zip(one[:3], device, strict=True))
 
 
-def tainted_devices(slices: Iterable[TaintSource], rules: Iterable[TaintSource]) -> Mapping[str, tuple[str, ...]]:
+def tainted_devices(slices: Iterable[DeviceSlice], rules: Iterable[TaintSource]) -> Mapping[str, tuple[str, ...]]:
     """Node -> its tainted devices with one taint each, in words. The node "" has those that aren't of one node."""
     by_rule = [taint for rule in rules for taint in rule.taints]
     found: dict[str, list[str]] = {}
     for one in slices:
         for device in one.devices:
-            taint = next((taint for taint in (*one.taints, *by_rule) if selects(taint, device)), None)
+            taint = next((taint for taint in (*one.source.taints, *by_rule) if selects(taint, device)), None)
             if taint is not None:
                 found.setdefault(one.node, []).append(f"{'/'.join(device)} ({taint.taint})")
     return {node: tuple(sorted(devices)) for node, devices in found.items()}

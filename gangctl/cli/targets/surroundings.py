@@ -22,7 +22,7 @@ from gangctl.cluster.kube.projections import nodes, read_gang_pod
 from gangctl.cluster.kube.reflector import list_all
 from gangctl.core.facts.world import Pod
 from gangctl.explain.why.world import Claim, GangSurroundings, Inventory, MissingRight, read_claim
-from gangctl.kubernetes.device_taints import TaintSource, read_rule, read_slice, tainted_devices
+from gangctl.kubernetes.device_taints import read_devices, read_rule, tainted_devices
 from gangctl.kubernetes.objects import RESOURCE_CLAIMS, WholePod, read_pod
 from gangctl.kubernetes.schema import RawWholePod
 from gangctl.kubernetes.signals import SignalTable, default_rows
@@ -122,13 +122,11 @@ async def _tainted(reader: _Reader, waiting: Sequence[WholePod]) -> Mapping[str,
     """Node -> its tainted devices, if a pod has resource claims. An older cluster serves less, or nothing."""
     if not any(RESOURCE_CLAIMS in pod.unread for pod in waiting):
         return {}
-    slices = await _devices(reader, "resourceslices", read_slice)
+    slices = await _devices(reader, "resourceslices", read_devices)
     return tainted_devices(slices, await _devices(reader, "devicetaintrules", read_rule) if slices else ())
 
 
-async def _devices(
-    reader: _Reader, plural: str, read: Callable[[Mapping[str, Any]], TaintSource]
-) -> Sequence[TaintSource]:
+async def _devices(reader: _Reader, plural: str, read: Callable[[Mapping[str, Any]], V]) -> Sequence[V]:
     for version in _VERSIONS:
         path, decoder = f"/apis/resource.k8s.io/{version}/{plural}", Decoder(dict[str, Any], read)
         with suppress(NotFound):
