@@ -220,12 +220,12 @@ def listed(jobs: Iterable[GangJob], unreadable: int = 0, unseen: int | None = No
     found = tuple(jobs)
     groups: dict[tuple[str, str], tuple[bool, float]] = {}
     for job in found:
-        key = (job.metadata.namespace, group_of(job))
-        groups[key] = min(_place(job), groups.get(key, _place(job)))
+        if group := group_of(job):
+            key, place = (job.metadata.namespace, group), _place(job)
+            groups[key] = min(place, groups.get(key, place))
 
     def order(job: GangJob) -> tuple[object, ...]:
-        group = group_of(job)
-        return (groups[job.metadata.namespace, group] if group else _place(job), *_order(job))
+        return (groups.get((job.metadata.namespace, group_of(job))) or _place(job), *_order(job))
 
     rows = map(_row, nsmallest(MOST_ROWS, found, key=order))
     page = GangList(total=len(found), unreadable=unreadable, is_partial=unseen is not None, unseen=unseen or 0)
