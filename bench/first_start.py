@@ -88,8 +88,7 @@ def started(cluster: Cluster, namespace: str, kind: str, members: int) -> dict[s
         Path(folder).chmod(0o777)
         steps = Steps(Path(folder), members)
         with applied(cluster, namespace, KINDS[kind](steps)) as began:
-            steps.wait(1, pods)
-            workers = {f"worker: {name}": at - began for name, at in steps.moments(1).items()}
+            workers = {f"worker: {name}": at - began for name, at in steps.wait(1, pods).items()}
             found = moments(cluster, namespace, began) | workers
         wait_until(lambda: not pods(), pods, every=0.5)
     return found

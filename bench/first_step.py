@@ -2,6 +2,7 @@
 
     python -m bench.first_step                                 what docs/benchmarks.md quotes (root; see e2e/)
     python -m bench.first_step --ways Fork --restarts 20       one way, and what 20 restarts leave behind
+    python -m bench.first_step --ways Fork Exec --after 6      a fault 6 s after the first step of each of 8 new gangs
 
 It starts its own cluster, or uses that of `make e2e-up`, and submits one gang after the other, each with the same
 script and image (Debian's PyTorch: a step of Adam in a gloo group). Workers are killed one after the other, each of
@@ -11,6 +12,7 @@ recreates its pods, *JobSet in place* restarts their containers (``jobset.py``),
 line more, ``managedBy``. Where workers are forked, the
 first kill waits until every member has a template. Two restarts before the first measured one fill caches.
 
+`began` is the median until the last worker ran the first line of its script: without what the script itself costs.
 `forked` and `went on` count processes of the last restart. The phases are medians of the incidents. What is
 left behind is counted after the second and after the last restart, and more of it ends the program with 1.
 """
@@ -107,13 +109,13 @@ class Bench:
         wait_until(ready, self.why, every=2.0)
         return [template_bytes(log) or 0 for log in logs.values()]
 
-    def restart(self) -> float:
-        """Kill a worker; returns the seconds until the last rank's first step in the next attempt."""
+    def restart(self) -> dict[str, float]:
+        """Kill a worker; returns the seconds until each moment of the last rank in the next attempt."""
         attempt = self.steps.newest() + 1
         worker = self._worker(attempt % self.steps.ranks)
         began = time.time()
         worker.send(self.way.fault)
-        took = self.steps.wait(attempt, self.why) - began
+        took = {name: at - began for name, at in self.steps.wait(attempt, self.why).items()}
         time.sleep(SETTLED_SECONDS)
         return took
 
@@ -215,6 +217,8 @@ class Row:
     way: str
     members: int
     taken: Taken
+    began: float
+    """Seconds until the last worker ran the first line of its script, median."""
     starts: tuple[int, int]
     template: int
     phases: str
@@ -224,7 +228,8 @@ class Row:
     def __str__(self) -> str:
         template = f"{self.template >> 20:>5} MiB" if self.template else f"{'':9}"
         forked, went_on = self.starts
-        return f"{self.members:>7} {self.way:>15} {self.taken} {forked:>7} {went_on:>7} {template} {self.load:>5.1f}"
+        times = f"{self.taken} {self.began:6.2f}"
+        return f"{self.members:>7} {self.way:>17} {times} {forked:>7} {went_on:>7} {template} {self.load:>5.1f}"
 
 
 def measured(cluster: Cluster, namespace: str, name: str, members: int, restarts: int, end: float) -> Row:
@@ -236,10 +241,12 @@ def measured(cluster: Cluster, namespace: str, name: str, members: int, restarts
             bench.restart()
         # A JobSet's member that fails twice gets a new pod, which has less of everything.
         before = Leftovers.now(bench.gang.uids().values()) if way.keeps_pods and not way.of_jobset else None
-        times: list[float] = []
+        times, began = list[float](), list[float]()
         while len(times) < restarts:
-            times.append(bench.restart())
-            announce(f"{name}, {members} members, restart {len(times)}: {times[-1]:.2f} s")
+            took = bench.restart()
+            times.append(took["step"])
+            began.append(took["script"])
+            announce(f"{name}, {members} members, restart {len(times)}: {times[-1]:.2f} s, begun at {began[-1]:.2f} s")
             if len(times) > 1 and time.monotonic() > end:
                 announce("the time is over")
                 break
@@ -247,7 +254,23 @@ def measured(cluster: Cluster, namespace: str, name: str, members: int, restarts
         if before is not None:
             announce(f"left behind by {len(times)} restarts: {before} -> {Leftovers.now(bench.gang.uids().values())}")
         load = os.getloadavg()[0]
-        return Row(name, members, Taken(times), bench.starts(), template, bench.phases(), load, left)
+        begins = statistics.median(began)
+        return Row(name, members, Taken(times), begins, bench.starts(), template, bench.phases(), load, left)
+
+
+def measured_early(cluster: Cluster, namespace: str, name: str, members: int, restarts: int, after: float) -> Row:
+    """Kill a worker of each new gang, so many seconds after its last rank's first step: a template may not be ready."""
+    times, began = list[float](), list[float]()
+    while True:
+        with submitted(cluster, namespace, WAYS[name], members) as bench:
+            time.sleep(after)  # The age of the gang that is measured.
+            took = bench.restart()
+            times.append(took["step"])
+            began.append(took["script"])
+            announce(f"{name}, {members} members, gang {len(times)}: {times[-1]:.2f} s, begun at {began[-1]:.2f} s")
+            if len(times) == restarts:
+                load, begins = os.getloadavg()[0], statistics.median(began)
+                return Row(name, members, Taken(times), begins, bench.starts(), 0, bench.phases(), load, ())
 
 
 def main() -> int:
@@ -256,6 +279,9 @@ def main() -> int:
     flags.add_argument("--members", type=int, nargs="*", default=[4], help="sizes of gangs (default: 4)")
     flags.add_argument("--restarts", type=int, default=8, help="measured restarts of each way (default: 8)")
     flags.add_argument("--ways", nargs="*", choices=list(WAYS), default=list(WAYS))
+    flags.add_argument(
+        "--after", type=float, metavar="SECONDS", help="restart new gangs, so long after their first step"
+    )
     flags.add_argument("--limit", type=float, default=3600.0, metavar="SECONDS", help="begin no restart after this")
     flags.add_argument("-o", "--output", choices=["table", "json"], default="table")
     options = flags.parse_args()
@@ -274,13 +300,16 @@ def main() -> int:
             cluster.kubectl("apply", "-n", namespace, "-f", "-", stdin=jobset.ACCESS)
             if options.output == "table":
                 print(f"{os.cpu_count()} cores; seconds from the fault to the last rank's first step")
-                print(f"members             way {TAKEN}  forked went on  template  load", flush=True)
+                print(f"members               way {TAKEN}  began  forked went on  template  load", flush=True)
             for members in options.members:
                 for name in options.ways:
-                    row = measured(cluster, namespace, name, members, options.restarts, end)
+                    if options.after is None:
+                        row = measured(cluster, namespace, name, members, options.restarts, end)
+                    else:
+                        row = measured_early(cluster, namespace, name, members, options.restarts, options.after)
                     rows.append(row)
                     if options.output == "table":
-                        print(f"{row}\n{'':23} milliseconds: {row.phases}", flush=True)
+                        print(f"{row}\n{'':25} milliseconds: {row.phases}", flush=True)
     if options.output == "json":
         seconds = [{"way": row.way, "members": row.members, "seconds": list(row.taken.seconds)} for row in rows]
         print(json.dumps(seconds))

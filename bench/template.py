@@ -7,6 +7,9 @@ One gang under `gangctl run` with start type Fork. Its script imports the module
 some 10 ms each. In each round it trains for a while without a template, reports its first step (so one is made), and
 trains on after the template is ready. Then template and worker are killed, and the next round begins. So the periods
 alternate, and the rounds show how much of a difference is noise.
+
+Before the first round, an interpreter of its own imports the modules. A template should be ready within twice that time
+where processors are idle.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import os
 import re
 import signal
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -51,8 +55,14 @@ def row(period: str, steps: list[tuple[float, float]], begin: float, end: float)
     return f"{period:>9} {len(taken):>6} {statistics.median(taken):>8.2f} {taken[int(0.99 * len(taken))]:>8.2f}"
 
 
-def measured(gang: Gang, at: int, seconds: float) -> None:
-    """Print one round."""
+def imports(python: str, modules: list[str]) -> float:
+    """Seconds that the imports take, the files in the page cache: the least of three."""
+    code = f"import time; began = time.monotonic(); import {', '.join(modules)}; print(time.monotonic() - began)"
+    return min(float(subprocess.check_output([python, "-c", code], text=True).split()[-1]) for _ in range(3))
+
+
+def measured(gang: Gang, at: int, seconds: float, imported: float) -> None:
+    """Print one round. ``imported``: the seconds that the imports take alone."""
     gang.stepped()
     began = time.time()
     time.sleep(seconds)  # The period that is measured.
@@ -71,7 +81,9 @@ def measured(gang: Gang, at: int, seconds: float) -> None:
     size, cpu = max(size for _, size in templates), max(cpu_seconds(pid) for pid, _ in templates)
     load = os.getloadavg()[0]
     print(
-        f"      template: {size} MiB, {cpu:.1f} s of CPU time, made in {made - told:.1f} s; load {load:.1f}", flush=True
+        f"      template: {size} MiB, {cpu:.1f} s of CPU time, made in {made - told:.1f} s, "
+        f"{(made - told) / imported:.1f} times the imports; load {load:.1f}",
+        flush=True,
     )
     for pid, _ in templates:
         os.kill(pid, signal.SIGKILL)
@@ -86,12 +98,14 @@ def main() -> None:
     parser.add_argument("--python", default=sys.executable, help="interpreter of the workers")
     parser.add_argument("--modules", nargs="*", default=["jax", "jax.numpy"])
     given = parser.parse_args()
+    imported = imports(given.python, given.modules)
+    print(f"imports alone: {imported:.1f} s; load {os.getloadavg()[0]:.1f}")
     print("round    period  steps   median      p99  (milliseconds)")
     with tempfile.TemporaryDirectory() as name:
         gang = Gang(Path(name), given.members, "Fork", [given.python, *given.modules], WORKER)
         try:
             for at in range(given.rounds):
-                measured(gang, at, given.seconds)
+                measured(gang, at, given.seconds, imported)
                 if at + 1 < given.rounds:
                     gang.restart(0)
         finally:

@@ -93,7 +93,7 @@ class Gang:
         Raises:
             TimeoutError: it did not.
         """
-        return self.steps.wait(self.attempt, self.why)
+        return self.steps.wait(self.attempt, self.why)["step"]
 
     def why(self) -> str:
         """What it has printed, for an error."""

@@ -124,11 +124,26 @@ def _shown(path: str) -> str:
 
 
 def _has_children(pid: int) -> bool:
+    """Return whether it has other children than filters, as of bash's ``> >(tee log)``: no program knows of those."""
     try:
         with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
-            return bool(file.read())
+            return not all(_is_filter(int(child), pid) for child in file.read().split())
     except OSError:
         return False
+
+
+def _is_filter(child: int, pid: int) -> bool:
+    """Return whether it reads what the process prints, or writes what that reads."""
+    reads, prints, errors = (_pipe(pid, number) for number in range(3))
+    return _pipe(child, 0) in {prints, errors} - {""} or _pipe(child, 1) in {reads} - {""}
+
+
+def _pipe(pid: int, number: int) -> str:
+    try:
+        found = os.readlink(f"/proc/{pid}/fd/{number}")
+    except OSError:
+        return ""
+    return found if found.startswith("pipe:") else ""
 
 
 def _thread() -> str:
@@ -250,7 +265,8 @@ class _Watched(_Environ):  # type: ignore[misc]
     """``os.environ`` while modules are imported. It answers as before."""
 
     def __getitem__(self, key: str) -> str:
-        _reads.setdefault(key, _importing)
+        if isinstance(key, str):  # subprocess also asks for b"PATH", which is an error.
+            _reads.setdefault(key, _importing)
         value: str = super().__getitem__(key)
         return value
 
@@ -263,8 +279,11 @@ def importing(module: str) -> None:
 
 
 def stale(template: Mapping[str, str], environment: Mapping[str, str]) -> Tuple[str, str]:
-    """Return the first module that has read another value than a start would have found, and a sentence about it."""
+    """Return the first module that has read another value than a start would have found, and a sentence about it.
+
+    A launcher's imports may set what its ranks then find: as in the template, where the same import has set it.
+    """
     for name, module in _reads.items():
-        if name not in ONLY_TEMPLATE and template.get(name) != environment.get(name):
+        if name not in ONLY_TEMPLATE and environment.get(name) not in {template.get(name), os.environ.get(name)}:
             return module, f"importing {module} reads {name}, which differs between attempts or processes"
     return "", ""

@@ -194,6 +194,7 @@ class Template:
             self._connection.close()
             if other is not None:
                 link = other.take_files(link, given)
+                other.take_streams()
                 other.take_state()
                 self.words = other.words
             obstacle = become_a_start(self._environment, environment, given if other is None else None)
@@ -229,7 +230,7 @@ class Other(NamedTuple):
     blocked: list[int]
     """The signals that it was started with as blocked."""
     unbuffered: bool
-    """It was started with ``-u``."""
+    """It was started with ``-u`` or PYTHONUNBUFFERED."""
 
     @property
     def folder(self) -> str:
@@ -252,6 +253,10 @@ class Other(NamedTuple):
         for number, file in zip(self.numbers, moved[1:]):
             os.dup2(file, number)
             os.close(file)
+        return socket.socket(fileno=moved[0])
+
+    def take_streams(self) -> None:
+        """In the child, which has its files: print as it does."""
         for name, number in (("stdin", 0), ("stdout", 1), ("stderr", 2)):
             stream: Any = getattr(sys, name)
             if number not in self.numbers:
@@ -259,7 +264,6 @@ class Other(NamedTuple):
             elif number and stream is not None:
                 by_line = name == "stderr" or self.unbuffered or stream.isatty()
                 stream.reconfigure(line_buffering=by_line, write_through=self.unbuffered)
-        return socket.socket(fileno=moved[0])
 
     def take_state(self) -> None:
         """In the child: take what else it has inherited. OSError: something can't be had."""
@@ -270,9 +274,13 @@ class Other(NamedTuple):
         for signum in _signals(status["SigIgn"]):
             signal.signal(signum, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_SETMASK, self.blocked)
+        before = resource.getrlimit(resource.RLIMIT_STACK)
         for name in (name for name in dir(resource) if name.startswith("RLIMIT_")):
             limit = getattr(resource, name)
             resource.setrlimit(limit, resource.prlimit(self.pid, limit))
+        stack = resource.getrlimit(resource.RLIMIT_STACK)
+        if stack != before and stack[0] != resource.RLIM_INFINITY:
+            _set_thread_stacks(stack[0])
         os.sched_setaffinity(0, os.sched_getaffinity(self.pid))
         nice = os.getpriority(os.PRIO_PROCESS, self.pid)
         if nice != os.getpriority(os.PRIO_PROCESS, 0):
@@ -491,6 +499,16 @@ def flush() -> None:
         return
 
 
+def _set_thread_stacks(size: int) -> None:
+    """Give threads as large stacks as in a start: the C library reads the limit as it is loaded."""
+    import ctypes  # noqa: PLC0415 - only for those who change the limit
+
+    library, attributes = ctypes.CDLL(None), ctypes.create_string_buffer(64)
+    library.pthread_attr_init(attributes)
+    library.pthread_attr_setstacksize(attributes, ctypes.c_size_t(size))
+    library.pthread_setattr_default_np(attributes)
+
+
 def _set_openblas_threads(path: str, number: int) -> None:
     """Its function has a prefix and a suffix in the builds that come with NumPy and SciPy."""
     import ctypes  # noqa: PLC0415 - only for those who have OpenBLAS
@@ -530,10 +548,7 @@ def wait_for_first_agent(words: Sequence[str], environment: Mapping[str, str]) -
         return
     with suppress(Exception):  # Torchrun itself says what is wrong with it.
         importlib.import_module("torch.distributed.launcher.api")
-    with suppress(OSError, ValueError, OverflowError):
-        port = port or TORCHRUN_PORT
-        place = socket.getaddrinfo(address, int(port), type=socket.SOCK_STREAM)[0][4]  # As torchrun itself does next.
-        wait_for_listener(str(place[0]), port, AGENT_SECONDS)
+    wait_for_listener(address, port or TORCHRUN_PORT, AGENT_SECONDS)
 
 
 def _flags(words: Sequence[str], program: int) -> dict[str, str]:
@@ -549,16 +564,16 @@ def _flags(words: Sequence[str], program: int) -> dict[str, str]:
 
 
 def wait_for_listener(address: str, port: str, seconds: float) -> None:
-    """Return when a port of this numeric address is listened on, or has not been for so long."""
-    end = time.monotonic() + seconds
+    """Return when this port is listened on, or has not been for so long since the name was resolved."""
     try:
-        found = socket.getaddrinfo(address, int(port), type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
-    except (OSError, OverflowError):
-        return  # A name: it may take long to resolve.
-    family, kind, _, _, place = found[0]
+        found = socket.getaddrinfo(address, int(port), type=socket.SOCK_STREAM)  # As who asks does next.
+    except (OSError, ValueError, OverflowError):
+        return
+    end = time.monotonic() + seconds
     while time.monotonic() < end:
-        with socket.socket(family, kind) as one:
-            one.settimeout(max(0.001, end - time.monotonic()))
-            if not one.connect_ex(place):
-                return
+        for family, kind, _, _, place in found:
+            with socket.socket(family, kind) as one:
+                one.settimeout(max(0.001, end - time.monotonic()))
+                if not one.connect_ex(place):
+                    return
         time.sleep(AGAIN_SECONDS)

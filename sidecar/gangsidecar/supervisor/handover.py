@@ -48,12 +48,15 @@ class Starting(NamedTuple):
     files: list[int]
     """The same files, with our numbers."""
     blocked: list[int]
+    leads: bool
+    """It leads a process group, as each rank of torchrun does, which kills its ranks by their groups."""
 
 
 class _StandIn:
-    def __init__(self, link: socket.socket, pid: int) -> None:
+    def __init__(self, link: socket.socket, starting: Starting) -> None:
         self.link = link
-        self.pid = pid
+        self.pid = starting.pid
+        self.leads = starting.leads
         self.is_stopped = False
 
 
@@ -200,7 +203,7 @@ class Handovers:
         if isinstance(answer, bytes):
             link.send(answer + b"\n")
             return
-        self._stand_ins[answer] = _StandIn(link, starting.pid)
+        self._stand_ins[answer] = _StandIn(link, starting)
         self._look_later()
         self._loop.watch(link, READ, partial(self._pass_on, answer))
         try:
@@ -220,7 +223,8 @@ class Handovers:
         except OSError:
             signums = b""
         for signum in signums or bytes([signal.SIGKILL]):
-            processes.send([fork], signum)
+            # What killed the stand-in has killed its group, if it leads one; the fork leads its own.
+            processes.send([-fork if stand_in.leads and not signums else fork], signum)
         if not signums:
             self._loop.forget(stand_in.link)  # It stays open until the fork was reaped.
 
@@ -248,18 +252,17 @@ class Handovers:
 def _starting(pid: int, text: str, files: list[int]) -> Starting:
     """Read the question of this process. OSError: it is gone; ValueError: it makes no sense."""
     numbers, blocked, interpreter = text.split("|", 2)
-    with open(f"/proc/{pid}/cmdline", "rb") as file:
-        words = [os.fsdecode(word) for word in file.read().split(b"\0")[:-1]]
     variables = read_environment(pid)
     variables.pop(PARKING, None)  # It is another in each attempt, and a fork below a launcher doesn't park.
     starting = Starting(
         pid,
-        words,
+        processes.words(pid),
         variables,
         interpreter,
         numbers=[int(one) for one in numbers.split()],
         files=files,
         blocked=[int(one) for one in blocked.split()],
+        leads=os.getpgid(pid) == pid,
     )
     if len(starting.numbers) != len(files):
         raise ValueError("not all of its open files came")

@@ -302,6 +302,15 @@ def find_marked(pod: str) -> list[int]:
             return found
 
 
+def words(pid: int) -> list[str]:
+    """Return the command line of a process; empty if it is gone."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return [os.fsdecode(word) for word in file.read().split(b"\0")[:-1]]
+    except OSError:
+        return []
+
+
 def environment(pid: int) -> list[bytes]:
     """The environment that a process was started with. One whose first thread has ended has it in its other threads."""
     try:

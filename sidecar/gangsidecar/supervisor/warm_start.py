@@ -71,6 +71,11 @@ RECORD_BYTES = 8 << 20
 FIRST_START = "the first start imports everything itself; the template is made after its first step"
 NO_PYTHON = "nothing has run a script or a module with Python yet (python SCRIPT, python -m MODULE)"
 NO_HOOK = "with -I, -E or -S Python doesn't ask for a fork, and what it imports isn't known: name modules in preload"
+NO_PATH = (
+    "below the command, a Python has an environment without gangctl's: keep what PYTHONPATH had "
+    "(export PYTHONPATH=FOLDER:$PYTHONPATH), and don't clear the environment (env -i, sudo)"
+)
+NOT_ASKED = "a Python below the command didn't ask for a fork: it is another user's, or had more than 250 open files"
 OTHER_PYTHON = "the interpreter or its flags differ from those of the template"
 TOO_SLOW = "the template was not ready in time"
 NOT_YET = "before the command has begun, not all can be imported that it has imported elsewhere"
@@ -104,7 +109,7 @@ class WarmSettings(NamedTuple):
 
 
 class _Executed(NamedTuple):
-    """An interpreter that was executed and records its imports."""
+    """An interpreter that was executed. With ``Auto``, it records its imports."""
 
     python: PythonCommand
     environment: dict[str, str]
@@ -258,9 +263,11 @@ class WarmStart:
         self._count_executed(starting.pid, forked)
         if len(self._executed) >= MOST_RECORDED:
             self._forget_ended()
-        if not self._learns or len(self._executed) >= MOST_RECORDED:
+        if self._made >= TEMPLATES or len(self._executed) >= MOST_RECORDED:
             return EXECUTE
         self._executed[starting.pid] = _Executed(python, starting.environment, starting.interpreter)
+        if self._settings.preload != AUTO or not os.path.exists(ARCHIVE):
+            return EXECUTE
         return b"\0".join([b"record", *map(os.fsencode, (ARCHIVE, self._imports(starting.pid)))])
 
     def stepped(self, attempt: int) -> None:
@@ -311,11 +318,6 @@ class WarmStart:
         if self._template is not None:
             self._template.end("the supervisor ends")
 
-    @property
-    def _learns(self) -> bool:
-        """Return whether what the worker imports is of interest."""
-        return self._settings.preload == AUTO and self._made < TEMPLATES and os.path.exists(ARCHIVE)
-
     def _count(self, forked: int = 0, executed: int = 0, obstacle: str = "") -> None:
         report = self.report
         before = "" if report.obstacle == NO_PYTHON else report.obstacle
@@ -357,7 +359,7 @@ class WarmStart:
             remove(self._imports(pid))
 
     def _living(self) -> list[int]:
-        """Return the interpreters that record their imports and have not ended, the newest last."""
+        """Return the interpreters that were executed and have not ended, the newest last."""
         return [pid for pid in self._executed if processes.is_below(pid, os.getpid())]
 
     def _alike(self) -> list[int]:
@@ -368,8 +370,26 @@ class WarmStart:
     def _trains(self, attempt: int) -> None:
         if attempt == self.report.attempt != self._trained:
             self._trained = attempt
+            if not (self.report.forked or self._living()) and (why := self._why_none_asked()):
+                self.report = replace(self.report, obstacle=why)
+                self._news(self.report)
             self._preload(beside=True)
             self._has_learnt()
+
+    def _why_none_asked(self) -> str:
+        """Say why the first Python that hasn't asked, and runs a program, hasn't; empty if there is none."""
+        hook = self._settings.environment.get("PYTHONPATH", "").partition(os.pathsep)[0]
+        for pid in processes.descendants(os.getpid(), self._helpers):
+            python = parse_python(processes.words(pid))
+            if python is None or pid in self.handovers.asked:
+                continue
+            if ignores_hooks(python):
+                return NO_HOOK
+            variables = dict(one.partition(b"=")[::2] for one in processes.environment(pid))
+            if os.fsencode(hook) in variables.get(b"PYTHONPATH", b"").split(b":") and WARM_STARTS.encode() in variables:
+                return NOT_ASKED
+            return NO_PATH
+        return ""
 
     @property
     def _is_borrowing(self) -> bool:
@@ -635,7 +655,7 @@ def _other(starting: Starting) -> dict[str, Any]:
         "words": starting.words,
         "numbers": starting.numbers,
         "blocked": starting.blocked,
-        "unbuffered": any(_UNBUFFERED.match(flag) for flag in flags),
+        "unbuffered": any(map(_UNBUFFERED.match, flags)) or bool(starting.environment.get("PYTHONUNBUFFERED")),
     }
 
 

@@ -34,7 +34,7 @@ def bound(address: str = "127.0.0.1") -> tuple[socket.socket, dict[str, str]]:
 
 
 @pytest.mark.usefixtures("distributed")
-@pytest.mark.parametrize("address", ipv6.EACH)
+@pytest.mark.parametrize("address", [*ipv6.EACH, "localhost"])
 def test_it_waits_until_the_first_rank_listens(address: str) -> None:
     server, environment = bound(address)
     with server:
@@ -66,7 +66,8 @@ def test_it_gives_up_soon() -> None:
         {"RANK": "0"},
         {"RANK": ""},
         {"MASTER_ADDR": ""},
-        {"MASTER_ADDR": "a-name-that-takes-long.invalid"},
+        {"MASTER_ADDR": "a-name-of-nothing.invalid"},
+        {"MASTER_ADDR": "a" * 64},
         {"MASTER_PORT": "none"},
         {"MASTER_PORT": "99999999999999999999"},
     ],
@@ -155,6 +156,7 @@ def of_torchrun(environment: dict[str, str]) -> dict[str, str]:
 
 def test_a_process_that_goes_on_waits_in_the_same_way() -> None:
     # gangclient and the sidecar are distributions of their own.
-    assert inspect.getsource(_parking.wait_for_first_rank) == inspect.getsource(wait_for_first_rank)
+    for name in ("wait_for_first_rank", "wait_for_listener"):
+        assert inspect.getsource(getattr(_parking, name)) == inspect.getsource(getattr(template, name))
     for name in ("STORE_USER", "FIRST_RANK_SECONDS", "AGAIN_SECONDS"):
         assert getattr(_parking, name) == getattr(template, name)

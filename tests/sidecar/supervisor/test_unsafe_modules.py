@@ -89,7 +89,7 @@ def test_a_library_that_leaves_nothing_behind_is_forked(warm: Warm, code: str) -
     warm.start(sys.executable, str(warm.script), preload="decimal,fine")
     warm.ready()
     warm.run()
-    assert (warm.report(), warm.told.forked) == (["hello", True], 1)
+    assert (warm.report(), warm.told.forked, warm.told.obstacle) == (["hello", True], 1, "")
 
 
 @pytest.mark.parametrize("listed", ["mpi4py.MPI", "habana_frameworks.torch.core"])

@@ -150,7 +150,9 @@ def _pass_on(link: _socket.socket, signum: int) -> None:
 def _end_by(signum: int) -> None:
     import resource  # noqa: PLC0415 - few need it
 
-    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))  # The fork has dumped.
+    _, most = resource.getrlimit(resource.RLIMIT_CORE)
+    # The fork has dumped. With 1 there is no file either, and unlike with 0, no program that takes cores is started.
+    resource.setrlimit(resource.RLIMIT_CORE, (1 if most else 0, most))
     if signum not in {_signal.SIGKILL, _signal.SIGSTOP}:
         _signal.signal(signum, _signal.SIG_DFL)
     _signal.pthread_sigmask(_signal.SIG_UNBLOCK, [signum])

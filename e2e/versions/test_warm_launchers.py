@@ -1,0 +1,199 @@
+"""Launchers below a shell with the newest packages: four faults, forks after each, the same result to the last bit."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from e2e.frameworks.examples import EXAMPLES
+from e2e.versions.test_versions import CLIENT, SECONDS, python
+from gangctl.api.incident import Incident
+from tests.cli.here import Here, Running, here
+from tests.wait import until
+
+PACED = Path(__file__).with_name("paced.py")
+STEPS = 400
+PER_FAULT = 50
+"""Steps of both ranks that each attempt makes before the next fault."""
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """What starts two ranks of an example."""
+
+    example: str
+    shell: str
+    """``$BIN`` has the console scripts of the packages, ``$PACED`` and ``$SCRIPT`` are the program."""
+    forks: int
+    """Of a restart: the launchers and the ranks."""
+    replicas: int = 2
+    launch: str = "PerProcess"
+    variables: tuple[tuple[str, str], ...] = ()
+    at_import: str = ""
+    """The variable of the attempt that the framework reads at import: the first restart is executed."""
+
+
+LAUNCHERS = {
+    "torchrun": Launcher("fsdp2", 'exec "$BIN/torchrun" "$PACED" "$SCRIPT"', 3, 1, "Torchrun", (("DDP", "1"),)),
+    "torch.distributed.run": Launcher(
+        "fsdp2",
+        'echo "from a shell"; "$BIN/python" -u -m torch.distributed.run "$PACED" "$SCRIPT" 2>&1 | cat',
+        3,
+        1,
+        "Torchrun",
+        (("DDP", "1"),),
+    ),
+    "accelerate": Launcher(
+        "accelerate", '"$BIN/accelerate" launch --cpu --num_processes 1 --num_machines 1 "$PACED" "$SCRIPT"; exit $?', 4
+    ),
+    "deepspeed": Launcher(
+        "deepspeed",
+        '"$BIN/deepspeed" --num_gpus 2 --no_local_rank --master_port "$MASTER_PORT" "$PACED" "$SCRIPT"; exit $?',
+        4,
+        1,
+        "Command",
+        (("DS_ACCELERATOR", "cpu"),),
+    ),
+    "trainer": Launcher("trainer", 'export OMP_NUM_THREADS=1; "$BIN/python" "$PACED" "$SCRIPT"; exit $?', 2),
+    "lightning": Launcher(
+        "lightning", '"$BIN/python" "$PACED" "$SCRIPT" > >(cat) 2>&1; exit $?', 2, at_import="LOCAL_RANK"
+    ),
+}
+
+
+@dataclass
+class Trains:
+    """A gang of a launcher."""
+
+    one: Here
+    run: Running
+    launcher: Launcher
+
+    def ranks(self) -> list[int]:
+        """The processes that are started as ranks: forks have stand-ins."""
+        found = []
+        for pid in self.one.left():
+            try:
+                words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")[:-1]
+                variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            is_python = words[:1] and Path(words[0]).name.startswith("python") and str(PACED) in words[1:3]
+            if is_python and any(name.startswith(b"RANK=") for name in variables):
+                found.append(pid)
+        return found if len(found) == 2 else []
+
+    def trained(self, attempt: int) -> list[int]:
+        """Wait until this attempt has made so many steps; return its ranks."""
+        told = self.one.path / f"attempt-{attempt}"
+        until(
+            f"{PER_FAULT} steps of attempt {attempt}",
+            lambda: told.exists() and told.stat().st_size >= PER_FAULT,
+            SECONDS,
+        )
+        return until("two ranks", self.ranks)
+
+    def templates(self) -> None:
+        """Wait until each member has a template."""
+        logs = [pod / "supervisor.log" for pod in (self.one.path / ".gangctl/gangs/g/pods").iterdir()]
+        until("templates", lambda: all("the template is ready" in log.read_text() for log in logs), SECONDS)
+
+
+@contextmanager
+def training(folder: Path, launcher: Launcher, start: str) -> Iterator[Trains]:
+    """The example, below a shell and the launcher, as a gang on this machine."""
+    checkpoints = folder / "checkpoints"
+    checkpoints.mkdir(parents=True)
+    manifest = yaml.safe_load((EXAMPLES / f"frameworks/{launcher.example}.yaml").read_text())
+    manifest["metadata"]["name"] = "g"
+    manifest["spec"]["recovery"] = {"budget": {"type": "Unlimited"}, "replaceAfter": 100}
+    for tier in manifest["spec"]["checkpoint"]["tiers"]:
+        if tier["source"]["type"] == "Directory":
+            tier["source"]["directory"] = str(checkpoints)
+    (role,) = manifest["spec"]["roles"]
+    role |= {"replicas": launcher.replicas, "launch": launcher.launch, "start": {"type": start}}
+    if launcher.launch == "Torchrun":
+        role["processesPerPod"] = 2
+    container = role["template"]["spec"]["containers"][0]
+    script = EXAMPLES / "frameworks" / Path(container["command"][-1]).name
+    container["command"] = ["bash", "-c", launcher.shell.replace("$", "$$")]
+    told = {
+        "BIN": str(python("newest").parent),
+        "PACED": str(PACED),
+        "SCRIPT": str(script),
+        "CHECKPOINT_DIR": str(checkpoints),
+        "STEPS": str(STEPS),
+        "PACE": "0.05" if start == "Fork" else "0",
+        "PYTHONPATH": str(CLIENT),
+        **dict(launcher.variables),
+    }
+    container["env"] = [{"name": name, "value": value} for name, value in told.items()]
+    with here(folder) as one:
+        one.write(manifest)
+        yield Trains(one, one.run("--plain", "--logs"), launcher)
+
+
+def killed(trains: Trains, ranks: list[int]) -> None:
+    """Kill a rank with SIGKILL: it has stood still until all members have a template."""
+    os.kill(ranks[0], signal.SIGSTOP)
+    trains.templates()
+    os.kill(ranks[0], signal.SIGKILL)
+
+
+def exited(_: Trains, ranks: list[int]) -> None:
+    """A rank ends by an exit code."""
+    os.kill(ranks[-1], signal.SIGUSR1)
+
+
+def planned(trains: Trains, _: list[int]) -> None:
+    """A planned restart stops all by SIGTERM."""
+    done = trains.one.gangctl("restart", "g")
+    assert done.returncode == 0, done.stderr
+
+
+def stopped(trains: Trains, ranks: list[int]) -> None:
+    """The same while a rank is stopped."""
+    os.kill(ranks[0], signal.SIGSTOP)
+    planned(trains, ranks)
+
+
+FAULTS: list[Callable[[Trains, list[int]], None]] = [killed, exited, planned, stopped]
+
+
+def how(incident: Incident) -> tuple[int, int]:
+    """How many processes were forked and executed."""
+    warm: Any = incident.warm_start
+    return warm.forked, warm.executed
+
+
+@pytest.mark.parametrize("name", LAUNCHERS)
+def test_each_restart_below_a_launcher_is_forked_and_changes_nothing_of_the_result(name: str, tmp_path: Path) -> None:
+    launcher, results = LAUNCHERS[name], []
+    with training(tmp_path / "left", launcher, "Exec") as trains:
+        assert trains.run.child.wait(SECONDS) == 0, trains.run.said
+        results.append(json.loads((trains.one.path / "checkpoints/result.json").read_text()))
+    with training(tmp_path / "faults", launcher, "Fork") as trains:
+        for attempt, fault in enumerate(FAULTS, 1):
+            fault(trains, trains.trained(attempt))
+        assert trains.run.child.wait(SECONDS) == 0, trains.run.said
+        incidents = list(reversed(trains.one.job.status.incidents))
+        results.append(json.loads((trains.one.path / "checkpoints/result.json").read_text()))
+        assert trains.one.left() == []
+    assert [incident.attempt for incident in incidents] == [2, 3, 4, 5], trains.run.said
+    expected = [(launcher.forks, 0)] * len(FAULTS)
+    if launcher.at_import:
+        expected[0] = (0, launcher.forks)
+        assert incidents[0].warm_start is not None
+        assert launcher.at_import in incidents[0].warm_start.obstacle
+    assert [how(incident) for incident in incidents] == expected, [one.warm_start for one in incidents]
+    assert all((incident.restored_step or 0) >= 10 for incident in incidents)
+    assert results[0] == results[1]
