@@ -34,6 +34,8 @@ Open = Callable[[Callable[[Event], None], Callable[[], None]], Channel]
 
 INTERRUPT = signal.SIGURG
 """Ignored where it isn't caught, so one that comes late does no harm."""
+_INTERRUPT_AGAIN = 0.1
+"""Seconds between two signals: Python runs a handler after a call that waits, if the signal came just before it."""
 _NAME_THREADS = 1.0
 """Seconds after which the threads are named that keep a process from parking."""
 _OURS = __file__.rpartition(os.sep)[0]
@@ -94,6 +96,7 @@ class Session:
         self._aborting: Optional[threading.Thread] = None
         self._raised_at = ""  # Where the interruption of this attempt was raised.
         self._entered = False  # ``train`` was called in this attempt.
+        self._left = threading.Event()  # ``train`` is not running.
 
     def run(self, train: Train[Result], open_channel: Open) -> Result:
         """Return what ``train`` returns in the attempt that isn't stopped."""
@@ -151,11 +154,15 @@ class Session:
 
         A stop may have come between two attempts: ``train`` could wait for peers that don't come, so Restart is raised.
         """
-        if self._stop is not None and self._is_stopping:
-            self._raised_at = "the call of train"
-            raise Restart(self._stop)
-        self._entered = True
-        return train(gang)
+        self._left.clear()
+        try:
+            if self._stop is not None and self._is_stopping:
+                self._raised_at = "the call of train"
+                raise Restart(self._stop)
+            self._entered = True
+            return train(gang)
+        finally:
+            self._left.set()
 
     def _leave(self, gang: Client, threads: Set[threading.Thread]) -> str:
         """End what ``train`` has left behind; returns why the attempt was stopped."""
@@ -193,8 +200,9 @@ class Session:
                 _log.exception("an abort callback has failed; the stop goes on")
         self._interrupting = stop
         main = threading.main_thread().ident
-        if self._at_once and main is not None:
+        while self._at_once and main is not None and not self._raised_at and not self._left.is_set():
             signal.pthread_kill(main, INTERRUPT)
+            self._left.wait(_INTERRUPT_AGAIN)
 
     def _stop_within(self, seconds: float) -> Optional[Event]:
         """Return the stop of this attempt, if it comes by then."""

@@ -247,7 +247,7 @@ LISTENS = SAYS + (
     "for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP, signal.SIGTSTP):\n"
     "    if os.environ['GANG_ATTEMPT'] == '2':\n"
     "        signal.signal(number, lambda number, _: say(got=number))\n"
-    "say(ready=True)\nwhile True:\n    time.sleep(1000)\n"
+    "say(ready=True)\nwhile True:\n    time.sleep(0.005)\n"
 )
 
 

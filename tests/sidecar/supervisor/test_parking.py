@@ -224,6 +224,25 @@ def test_at_once_interrupts_what_waits(parkable: Parkable) -> None:
         assert parkable.begun() == pid
 
 
+def test_at_once_interrupts_what_waits_where_a_signal_comes_too_early(parkable: Parkable) -> None:
+    """Python lets a call wait if the signal came after the last instruction before it."""
+    parkable.start(
+        "def train(gang):\n"
+        "    run, came = signal.getsignal(signal.SIGURG), []\n"
+        "    def handler(signum, frame):\n"
+        "        came.append(signum)\n"
+        "        if len(came) > 1:\n            run(signum, frame)\n"
+        "    signal.signal(signal.SIGURG, handler)\n"
+        "    note('begun', f'{gang.number} 0 {os.getpid()}')\n"
+        "    try:\n        time.sleep(1000)\n"
+        "    finally:\n        signal.signal(signal.SIGURG, run)\n        note('came', len(came))\n"
+        "gangclient.run(train, interrupt='at_once')\n"
+    )
+    for _ in range(3):
+        parkable.run()
+    assert parkable.noted("came") == ["2", "2"]
+
+
 def test_at_once_interrupts_once_and_not_the_way_out(parkable: Parkable) -> None:
     parkable.start(
         "def aborted(stop):\n    time.sleep(0.05)\n"

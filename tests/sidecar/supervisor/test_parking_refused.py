@@ -80,12 +80,14 @@ def test_a_process_that_can_park_no_more_gets_the_signal_once(parkable: Parkable
         "    if os.environ['RANK'] == '1' and child:\n        os.kill(child, 9); os.wait(); steps(gang)\n"
         "    if not child:\n        note('child', os.environ['RANK'])\n"
         "    note('begun', f'{gang.number} {os.environ[\"RANK\"]} {os.getpid()}') if child else None\n"
-        "    try:\n        gangclient_waits(gang) if child else time.sleep(1000)\n"
+        "    try:\n        gangclient_waits(gang) if child else naps()\n"
         "    except gangclient.Restart:\n        pass\n"
         "def gangclient_waits(gang):\n"
         "    while not os.path.exists(os.environ['DIR'] + '/return'):\n        time.sleep(0.005)\n"
+        "def naps():\n"  # A signal between the last instruction and a sleep is handled when the sleep ends.
+        "    while True:\n        time.sleep(0.005)\n"
         "gangclient.run(left)\n"
-        "time.sleep(1000)\n"
+        "naps()\n"
     )
     parkable.run({}, {})
     pids = parkable.begun()
