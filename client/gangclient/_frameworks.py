@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import os
 import re
+import warnings
 from typing import Any, List, Tuple
 
 from gangclient import _client
@@ -50,6 +51,16 @@ def api_tiers() -> List[str]:
 def process_tier() -> str:
     """The name of the job's tier with scope Process; empty if there is none."""
     return os.environ.get("GANG_PROCESS_TIER", "")
+
+
+def warn_of_fixed_size(library: str) -> None:
+    """Warn, in a gang that may start with fewer ranks, of a library whose checkpoints only as many ranks can load."""
+    if "GANG_SIZE_WANTED" in os.environ:
+        warnings.warn(
+            f"this gang may start with fewer ranks (minReplicas), and a checkpoint of {library} is loaded only by as "
+            "many as have written it, unless it was made a universal one: otherwise remove minReplicas",
+            stacklevel=3,
+        )
 
 
 def leave_at_once(stop: Event) -> None:

@@ -291,16 +291,16 @@ def wait_for_first_rank(environment: Mapping[str, str]) -> None:
 
 
 def wait_for_listener(address: str, port: str, seconds: float) -> None:
-    """Return when a port of this numeric address is listened on, or has not been for so long."""
-    end = time.monotonic() + seconds
+    """Return when this port is listened on, or has not been for so long since the name was resolved."""
     try:
-        found = socket.getaddrinfo(address, int(port), type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
-    except (OSError, OverflowError):
-        return  # A name: it may take long to resolve.
-    family, kind, _, _, place = found[0]
+        found = socket.getaddrinfo(address, int(port), type=socket.SOCK_STREAM)  # As who asks does next.
+    except (OSError, ValueError, OverflowError):
+        return
+    end = time.monotonic() + seconds
     while time.monotonic() < end:
-        with socket.socket(family, kind) as one:
-            one.settimeout(max(0.001, end - time.monotonic()))
-            if not one.connect_ex(place):
-                return
+        for family, kind, _, _, place in found:
+            with socket.socket(family, kind) as one:
+                one.settimeout(max(0.001, end - time.monotonic()))
+                if not one.connect_ex(place):
+                    return
         time.sleep(AGAIN_SECONDS)

@@ -17,7 +17,7 @@ import time
 from typing import Any, Optional
 
 from gangclient._client import Client, connect
-from gangclient._frameworks import framework, leave_at_once
+from gangclient._frameworks import framework, leave_at_once, warn_of_fixed_size
 
 OLDEST = "2.4"
 _OLD_NAME = "pytorch_lightning"  # Both packages are on the index, and take only callbacks of their own.
@@ -51,6 +51,8 @@ class GangCallback(_Callback):  # type: ignore[misc]
         """Begin as the rank that Lightning has."""
         self._gang = connect(trainer.global_rank)
         self._gang.on_stop(leave_at_once)
+        if "DeepSpeed" in type(trainer.strategy).__name__:
+            warn_of_fixed_size("DeepSpeed")
 
     def on_train_batch_start(self, *_: Any) -> None:
         """Begin to measure."""

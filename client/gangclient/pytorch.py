@@ -169,16 +169,16 @@ class KeptState:
             GangError: no process has the restore point any more (``StateLost``). Let it end the process: the next
                 attempt takes a checkpoint.
         """
-        restore, has = gang.restore, self._holding.has(gang.restore, process_tier())
+        restore, since = gang.restore, self._holding.since(gang.restore, process_tier())
         self._holding.step = None
-        if not has:
-            self.state = self._new()
         if restore is not None and restore.tier == process_tier():
             with gang.loading():
-                self._exchange(restore, has=has)
-        elif restore is not None:
-            with gang.loading():
-                load(self.state, restore)
+                self._exchange(restore, since)
+        else:
+            self.state = self._new()
+            if restore is not None:
+                with gang.loading():
+                    load(self.state, restore)
         step = 0 if restore is None else restore.step
         self._holding.begin(gang.number, step)
         return step
@@ -197,12 +197,12 @@ class KeptState:
         if step is not None:
             gang.checkpoint_completed(step, tier, deadline=OFFER_SECONDS)
 
-    def _exchange(self, restore: Restore, *, has: bool) -> None:
+    def _exchange(self, restore: Restore, since: int) -> None:
         dist: Any = framework("gangclient.pytorch", "torch.distributed", "torch", OLDEST)
-        having = [False] * dist.get_world_size()
-        dist.all_gather_object(having, has)
+        of_all = [0] * dist.get_world_size()
+        dist.all_gather_object(of_all, since)
         try:
-            plan, own = givers(having), dist.get_rank()
+            plan, own = givers(of_all), dist.get_rank()
         except ValueError:
             raise GangError(
                 "StateLost",
@@ -212,7 +212,8 @@ class KeptState:
         for rank, giver in plan.items():
             if giver == own:
                 dist.send_object_list([{name: one.state_dict() for name, one in self.state.items()}], dst=rank)
-        if not has:
+        if own in plan:
+            self.state = self._new()
             given: Any = [None]
             dist.recv_object_list(given, src=plan[own])
             for name, one in self.state.items():

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Dict, Optional
 
 from gangclient._client import Client, connect
-from gangclient._frameworks import api_tiers, framework
+from gangclient._frameworks import api_tiers, framework, warn_of_fixed_size
 
 OLDEST = "4.48"  # Older ones can't load their own random states with PyTorch 2.6.
 _transformers = framework("gangclient.transformers", "transformers", "transformers", OLDEST)
@@ -44,6 +44,8 @@ class GangCallback(_Callback):  # type: ignore[misc]
     def on_train_begin(self, args: Any, *_: Any, **__: Any) -> None:
         """Begin as the rank that the Trainer has."""
         self._gang = connect(args.process_index)
+        if args.deepspeed:
+            warn_of_fixed_size("DeepSpeed")
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
         """Begin to measure."""

@@ -98,14 +98,23 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 @contextmanager
-def training(folder: Path, script: tuple[str, ...], **spec: Any) -> Iterator[tuple[Here, Running]]:
-    """Three ranks of the example."""
+def training(
+    folder: Path, script: tuple[str, ...], least: int | None = None, **spec: Any
+) -> Iterator[tuple[Here, Running]]:
+    """Three ranks of the example. ``least``: so many are enough, and any size can load what another has."""
     folder.mkdir()
     checkpoints = str(folder / "checkpoints")
-    tiers: list[dict[str, Any]] = [TIERS[0], {**TIERS[1], "source": {**TIERS[1]["source"], "directory": checkpoints}}]
+    tiers: list[dict[str, Any]] = [
+        {**TIERS[0]},
+        {**TIERS[1], "source": {**TIERS[1]["source"], "directory": checkpoints}},
+    ]
     flags = ("--steps", str(STEPS), "--save-every", "50", "--directory", checkpoints)
     spec = {"checkpoint": {"tiers": tiers}, "recovery": PATIENT, **spec}
     document = manifest((str(python("torchft")), *script, *flags), **spec)
+    if least is not None:
+        document["spec"]["roles"][0]["minReplicas"] = least
+        for tier in tiers:
+            tier["reshardable"] = True
     container = document["spec"]["roles"][0]["template"]["spec"]["containers"][0]
     container["env"] = [{"name": "PYTHONPATH", "value": str(CLIENT)}]
     with here(folder) as one:
@@ -185,6 +194,27 @@ def test_ranks_that_wait_in_vain_for_one_to_join_keep_their_state(rank: int, und
     assert status.restore_point is not None
     assert (status.restore_point.tier, status.restore_point.step) == ("live", 60)
     assert loss(run) == undisturbed
+
+
+def test_survivors_go_on_from_the_step_that_they_have_with_two_ranks_and_with_three_again(tmp_path: Path) -> None:
+    script, elastic = (str(EXAMPLES / "train_kept.py"),), {"shrinkAfterSeconds": 3, "growAfterSeconds": 5}
+    recovery = {**PATIENT, **elastic, "replaceAfter": 1}
+    with training(tmp_path / "run", script, least=2, recovery=recovery) as (one, run):
+        until("a checkpoint", lambda: any(one.path.glob("checkpoints/*/DONE")), SECONDS)
+        obstacle = one.state.gang("g").pods / "g-worker-0-1" / "worker.log"
+        obstacle.mkdir(parents=True)  # The next pod of worker-0 can't start.
+        process.signal_process(one.workers()["worker-0"], signal.SIGKILL)
+        until("two ranks train", lambda: (one.job.status.attempt, one.job.status.phase) == (2, "Running"), SECONDS)
+        shrunk = one.job.status.restore_point
+        obstacle.rmdir()
+        assert run.child.wait(SECONDS) == 0, run.said
+        status = one.job.status
+    assert shrunk is not None
+    assert status.restore_point is not None
+    assert (shrunk.tier, status.restore_point.tier, status.attempt) == ("live", "live", 3)
+    assert [(one.cause.reason, one.lost_steps) for one in status.incidents] == [("Growing", 0), ("Signal", 0)]
+    assert [one.missing_members for one in status.incidents] == [0, 1]
+    assert all(one.warm_start is not None and one.warm_start.went_on == 2 for one in status.incidents)
 
 
 @pytest.mark.parametrize(("way", "words"), [("ends", "by peer"), ("hangs", "Timed out"), ("aborts", "Timed out")])

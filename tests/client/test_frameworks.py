@@ -91,8 +91,9 @@ def test_each_rank_registers_in_the_tiers_with_source_api(tmp_path: Path) -> Non
     assert fails(told + script, tmp_path) == "ram,far"
 
 
-@pytest.mark.parametrize("adapter", ["lightning", "transformers"])
-def test_a_callback_gives_the_restore_point_and_nothing_outside_of_gangctl(adapter: str, tmp_path: Path) -> None:
+@pytest.fixture
+def _callbacks(tmp_path: Path) -> None:
+    """Lightning and the Trainer, as far as their callbacks need them."""
     modules = {
         "lightning/__init__.py": '__version__ = "2.4.0"\n',
         "lightning/pytorch.py": "class Callback: ...\n",
@@ -101,8 +102,38 @@ def test_a_callback_gives_the_restore_point_and_nothing_outside_of_gangctl(adapt
     (tmp_path / "lightning").mkdir()
     for name, text in modules.items():
         (tmp_path / name).write_text(text)
+
+
+@pytest.mark.usefixtures("_callbacks")
+@pytest.mark.parametrize("adapter", ["lightning", "transformers"])
+def test_a_callback_gives_the_restore_point_and_nothing_outside_of_gangctl(adapter: str, tmp_path: Path) -> None:
     attribute = {"lightning": "ckpt_path", "transformers": "path"}[adapter]
     script = f"from gangclient.{adapter} import GangCallback; raise SystemExit(str(GangCallback().{attribute}))"
     assert fails(script, tmp_path) == "None"
     told = "import os; os.environ.update(GANG_RESTORE_STEP='20', GANG_RESTORE_PATH='/c/20'); "
     assert fails(told + script, tmp_path) == "/c/20"
+
+
+@pytest.mark.usefixtures("_callbacks")
+@pytest.mark.parametrize(
+    ("adapter", "begin"),
+    [
+        ("lightning", "setup(V(global_rank=0, strategy=S()), None, 'fit')"),
+        ("transformers", "on_train_begin(V(process_index=0, deepspeed='ds.json'))"),
+    ],
+)
+def test_a_callback_warns_of_checkpoints_that_fewer_ranks_can_not_load(
+    adapter: str, begin: str, tmp_path: Path
+) -> None:
+    script = (
+        f"import os, warnings; from types import SimpleNamespace as V; from gangclient.{adapter} import GangCallback\n"
+        "class S: ...\n"
+        "S.__name__ = 'DeepSpeedStrategy'\n"
+        "with warnings.catch_warnings(record=True) as found:\n"
+        f"    GangCallback().{begin}\n"
+        "    os.environ['GANG_SIZE_WANTED'] = '4'\n"
+        f"    GangCallback().{begin}\n"
+        "(one,) = found\n"
+        "raise SystemExit(str(one.message))\n"
+    )
+    assert "a checkpoint of DeepSpeed is loaded only by as many" in fails(script, tmp_path)

@@ -14,7 +14,7 @@ import pytest
 from gangclient import Restore
 from gangclient._kept import Holding, givers
 
-RANKS, ATTEMPTS = 3, 6
+MEMBERS, ATTEMPTS = 4, 6
 LIVE, STORE = "live", "store"
 SEEDS = 3000
 State = tuple[int, ...]
@@ -33,19 +33,28 @@ class Gang:
     """All ranks, and what the adversary has met."""
 
     chance: random.Random
-    ranks: list[Rank] = field(default_factory=lambda: [Rank() for _ in range(RANKS)])
+    members: list[Rank] = field(default_factory=lambda: [Rank() for _ in range(MEMBERS)])
+    size: int = MEMBERS
+    """So many take part in this attempt; the processes of the others stay parked."""
     saved: State | None = None
     restore: Restore | None = None
     met: set[str] = field(default_factory=set)
+
+    @property
+    def ranks(self) -> list[Rank]:
+        """Those that take part."""
+        return self.members[: self.size]
 
     def loaded(self) -> State:
         return () if self.saved is None or self.restore is None else self.saved[: self.restore.step]
 
     def begin(self, attempt: int) -> bool:
         """Each rank begins, as KeptState does; False: the adversary has stopped some before they had."""
-        having = [one.holding.has(self.restore, LIVE) for one in self.ranks]
+        since = [one.holding.since(self.restore, LIVE) for one in self.ranks]
         is_live = self.restore is not None and self.restore.tier == LIVE
-        plan = givers(having) if is_live else {}
+        plan = givers(since) if is_live else {}
+        if is_live and any(since[at] for at in plan):
+            self.met.add("an older state of this step")
         for at, one in enumerate(self.ranks):
             if self.chance.random() < 0.1:
                 self.met.add("stopped before it began")
@@ -83,12 +92,14 @@ class Gang:
                 self.saved = self.ranks[0].state
 
     def stop(self, attempt: int) -> None:
-        """Some have died, the others offer what they have; the core decides, or a user goes back."""
-        for at in range(RANKS):
+        """Some have died, the others offer what they have; the core decides, or a user goes back, with another size."""
+        for at in range(self.size):
             if self.chance.random() < 0.3:
-                self.ranks[at] = Rank()
-        offers = [one.holding.offered(attempt, self.restore, LIVE) for one in self.ranks]
-        steps = [step for step in offers if step is not None]
+                self.members[at] = Rank()
+        offers = {id(one): one.holding.offered(attempt, self.restore, LIVE) for one in self.ranks}
+        self.size = self.chance.randint(2, MEMBERS)
+        self.chance.shuffle(self.members)
+        steps = [step for one in self.ranks if (step := offers.get(id(one))) is not None]
         saved = -1 if self.saved is None else len(self.saved)
         if steps and max(steps) >= saved and self.chance.random() < 0.85:
             self.restore = Restore(max(steps), "", LIVE)
@@ -106,10 +117,11 @@ def test_no_rank_ever_trains_from_a_state_that_the_others_do_not_have() -> None:
                 gang.train(attempt)
             gang.stop(attempt)
     assert met >= {"mixed", "torn", "got the state", "went back", "stopped before it began", "stopped while it began"}
+    assert "an older state of this step" in met
 
 
 def test_each_rank_that_lacks_the_state_gets_it_from_one_that_has_it() -> None:
-    assert givers([True, True]) == {}
-    assert givers([False, True, False, True, False]) == {0: 1, 2: 3, 4: 1}
+    assert givers([1, 1]) == {}
+    assert givers([0, 4, 0, 4, 3]) == {0: 1, 2: 3, 4: 1}
     with pytest.raises(ValueError, match="no rank has it"):
-        givers([False])
+        givers([0])

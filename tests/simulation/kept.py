@@ -32,9 +32,12 @@ def offered(u: Universe, uid: str, proc: Proc) -> Proc:
 
 
 def started(u: Universe, run: Run, parked: tuple[Proc, ...], proc: Proc) -> Proc:
-    """The process of a new attempt: where it has gone on, and this step is restored, with what it held."""
+    """The process of a new attempt: where it has gone on, and this step is restored, with what it held.
+
+    A process that had no part in the last attempts may hold this step of another history: it gets the state anew.
+    """
     point, held = run.restore, next((one.holds for one in parked if one.local_rank == proc.local_rank), None)
-    if point is None or held is None or disks.last_step(held) != point.step:
+    if point is None or held is None or held != disks.cut(u.ghost.trunk, point.step):
         return proc
     return replace(proc, holds=held if _scope(u, point.tier) == "Process" else None)
 
