@@ -1,6 +1,9 @@
 """Suspected nodes are handed over on a real cluster: once, whichever replica leads, until the record is cleared.
 
-NVSentinel itself doesn't run here: its CRD, with the fields of NVSentinel 1.25, is all that gangctl needs of it.
+NVSentinel itself doesn't run here, and its CRD, which is generated, isn't in this repository: here are the fields that
+gangctl writes, with their types, and the rules of its webhook. Sources, in github.com/NVIDIA/NVSentinel:
+data-models/protobufs/health_event.proto (264bfab8), and in lifecycle-manager/pkg/webhook/v1alpha1
+maintenancerequest_webhook.go (63f459bd).
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import pytest
 
 from e2e import installation
 from e2e.clusters import Cluster
-from e2e.installation import NAMESPACE, RELEASE, Installed
+from e2e.installation import NAMESPACE, RELEASE, Installed, scale
 from gangctl.annexes.node_records import records, stored
 from gangctl.annexes.node_records.records import Finding
 from tests.wait import until
@@ -27,14 +30,20 @@ GROUP = "nvsentinel.dgxc.nvidia.com"
 FINALIZER = f"{GROUP}/maintenance-request-cleanup"
 """NVSentinel keeps a request that is being deleted until it has uncordoned the node."""
 TEXT, YES_OR_NO = {"type": "string"}, {"type": "boolean"}
+ACTIONS = """
+NONE COMPONENT_RESET CONTACT_SUPPORT RUN_FIELDDIAG RESTART_VM RESTART_BM REPLACE_VM RUN_DCGMEUD RESTART_APP CUSTOM
+UNKNOWN
+"""
 EVENT = {
     **dict.fromkeys(("agent", "componentClass", "checkName", "message", "nodeName", "id", "generatedTimestamp"), TEXT),
     **dict.fromkeys(("isFatal", "isHealthy"), YES_OR_NO),
     "version": {"type": "integer", "format": "uint32"},
-    "recommendedAction": {"x-kubernetes-int-or-string": True, "enum": ["NONE", "RESTART_VM", "REPLACE_VM", "CUSTOM"]},
+    "recommendedAction": {"x-kubernetes-int-or-string": True, "enum": ACTIONS.split()},
     "errorCode": {"type": "array", "items": TEXT},
     "metadata": {"type": "object", "additionalProperties": TEXT},
 }
+RULES = ("self.version > 0", "self.nodeName != ''", "!has(self.isHealthy) || !self.isHealthy")
+"""What NVSentinel's webhook asks of a request that is created."""
 
 
 def _object(**properties: Any) -> dict[str, Any]:
@@ -44,7 +53,8 @@ def _object(**properties: Any) -> dict[str, Any]:
 def crd() -> dict[str, Any]:
     """The CRD of MaintenanceRequests."""
     names = {"kind": "MaintenanceRequest", "plural": "maintenancerequests", "singular": "maintenancerequest"}
-    schema = _object(spec=_object(healthEvent=_object(**EVENT), startTime=TEXT), status=_object())
+    asked = {"required": ["version", "nodeName"], "x-kubernetes-validations": [{"rule": one} for one in RULES]}
+    schema = _object(spec=_object(healthEvent=_object(**EVENT) | asked, startTime=TEXT), status=_object())
     version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
     spec = {"group": GROUP, "scope": "Cluster", "names": names, "versions": [version]}
     kind = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}
@@ -63,16 +73,6 @@ def handing_over(cluster: Cluster, gangctl_installed: Installed) -> Iterator[Non
     cluster.kubectl("delete", "configmap", MAP, "-n", NAMESPACE, "--ignore-not-found")
     cluster.kubectl("delete", "crd", f"maintenancerequests.{GROUP}")
     assert gangctl_installed.release == RELEASE
-
-
-def scale(cluster: Cluster, replicas: int) -> None:
-    words = ("-n", NAMESPACE, "deployment", RELEASE)
-    cluster.kubectl("scale", *words, f"--replicas={replicas}")
-    if replicas:
-        cluster.kubectl("rollout", "status", *words, "--timeout=120s")
-    else:
-        pods = ("-n", NAMESPACE, "pod", "-l", "app.kubernetes.io/component=controller")
-        cluster.kubectl("wait", "--for=delete", *pods, "--timeout=60s")
 
 
 def record_faults(cluster: Cluster, *nodes: str) -> None:

@@ -6,7 +6,7 @@ the reasons.
 
 from __future__ import annotations
 
-from gangctl.cli.registry import VerbRegistration
+from gangctl.cli.registry import VerbRegistration, WhyRegistration
 from gangctl.controller.companions import CompanionRegistration
 
 REGISTERED = (
@@ -39,4 +39,5 @@ REGISTERED = (
         "gangctl.annexes.node_records.gate_verb",
         before="crd",
     ),
+    WhyRegistration("node", "gangctl.annexes.node_records.node_why:run"),
 )

@@ -2,7 +2,7 @@
 
 The rule: only the leader counts and writes, with the version that it has read; after a conflict it reads again and
 counts anew, which counts nothing twice. A fault is stored within seconds, the times of observation every ten minutes.
-No decision about a gang depends on it: if the records can't be read or written, pods are only created without advice.
+It only advises: if the records can't be read or written, pods are created and spares are promoted without advice.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import logging
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, NoReturn
+
+from prometheus_client.core import GaugeMetricFamily
 
 from gangctl.annexes.node_records import records, stored
 from gangctl.annexes.node_records.records import HOUR, Records
@@ -23,6 +25,7 @@ from gangctl.cluster.kube import paths
 from gangctl.cluster.kube.client import Client, NotFound, read_object, read_version
 from gangctl.cluster.kube.reflector import WatchHealth
 from gangctl.controller.companions import House
+from gangctl.telemetry.metrics.exposition import MAX_NODES
 from gangctl.telemetry.metrics.process import Counts
 
 log = logging.getLogger(__name__)
@@ -38,6 +41,20 @@ RESULTS: Final = ("stored", "conflict", "failed")
 def counts(results: Mapping[str, int]) -> Counts:
     """The metric of the writes."""
     return Counts("gangctl_node_record_writes", "Writes of the records of nodes, by result.", "result", results)
+
+
+def gauges(found: Records, now: float) -> tuple[Counts, Counts]:
+    """The metrics of nodes with faults: the worst, and how many are avoided."""
+    scores = {name: one.score(now) for name, one in found.items() if one.namespaces}
+    worst = sorted(scores, key=lambda name: -scores[name])[:MAX_NODES]
+    every = {name for name, score in scores.items() if score >= records.AVOIDED}
+    some = {name for name in scores if found[name].avoided_by(now)} - every
+    of_nodes = "Score of a node with faults; from 2.4 on, all new pods avoid it."
+    avoided = "Nodes that new pods avoid: all, or those of some namespaces."
+    return (
+        Counts("gangctl_node_score", of_nodes, "node", {name: scores[name] for name in worst}, GaugeMetricFamily),
+        Counts("gangctl_nodes_avoided", avoided, "by", {"all": len(every), "some": len(some)}, GaugeMetricFamily),
+    )
 
 
 class _Answers(NamedTuple):
@@ -86,11 +103,13 @@ class NodeRecords:
             informers.listeners.append(self._look_at)
             await self._read()
             self._house.advice.append(self._avoided)
+            self._house.gauges.append(self._gauges)
             await self._keep()
         finally:
             informers.listeners.remove(self._look_at)
             if self._avoided in self._house.advice:
                 self._house.advice.remove(self._avoided)
+                self._house.gauges.remove(self._gauges)
             self._broken_since = None
 
     def _look_at(self, uid: str) -> None:
@@ -108,6 +127,9 @@ class NodeRecords:
             known.by_namespace[namespace] = records.avoided(self._records, namespace, now)
         return known.by_namespace[namespace]
 
+    def _gauges(self) -> tuple[Counts, Counts]:
+        return gauges(self._records, clock.now())
+
     async def _keep(self) -> NoReturn:
         observed = written = clock.now()
         while True:
@@ -121,6 +143,7 @@ class NodeRecords:
             self._count(now)
             if self._records is not self._written or now >= written + STORE_SECONDS:
                 self._take_observed(now)
+                self._take_checks(now)
                 await self._write(now)
                 written = now
 
@@ -148,6 +171,13 @@ class NodeRecords:
         if self._seconds:
             self._records = records.with_observed(self._records, int(time // HOUR), self._seconds)
             self._seconds.clear()
+
+    def _take_checks(self, now: float) -> None:
+        """With a write that comes anyway: a passed check is worth none."""
+        for uid in self._house.informers.gangs.items:
+            job = self._house.informers.gang(uid)
+            if job is not None and job.status.checks is not None:
+                self._records = records.with_checks(self._records, job.status.checks.results, now)
 
     async def _read(self) -> None:
         """Read what is stored, with any number of tries, and count anew."""

@@ -19,7 +19,7 @@ Gangs that do the same work and ran wholly on one of the two sets are compared b
     limit   = fails if there is enough data and the candidates' median is beyond it: no test, since it is what is wanted
 
 It needs no distribution and counts a gang once, however many steps it makes: steps of a gang aren't independent. The
-fewest gangs that can fail are 3 beside 7, or 4 beside 5.
+fewest gangs that can fail are 3 beside 7, or 4 beside 5; where they have checks, 3 beside 8, or 4 beside 6.
 
 The stricter level before there is enough data pays for looking again and again (Haybittle and Peto): those who watch
 must not fail a harmless change in more than LEVEL of all cases. No data must never pass.
@@ -61,6 +61,7 @@ class GangMeasure(StrEnum):
     STEP_TIME = "step-time"
     FIRST_STEP_TIME = "first-step-time"
     SLOW_RANKS = "slow-ranks"
+    FAILED_CHECKS = "failed-checks"
 
 
 class Outcome(StrEnum):
@@ -72,13 +73,14 @@ class Outcome(StrEnum):
 
 
 class Sample(NamedTuple):
-    """What happened on a set of nodes."""
+    """What happened on a set of nodes, or to gangs wherever they ran."""
 
-    nodes: int
+    nodes: int = 0
     """How many of them have been observed."""
-    days: float
+    days: float = 0.0
     """Days of observation of all of them together."""
-    events: Mapping[Measure, int]
+    events: Mapping[Measure, int] = {}
+    """Empty: gangs alone are compared."""
     gangs: Mapping[GangMeasure, tuple[float, ...]] = {}
     """A value for each gang that has one."""
 
@@ -126,9 +128,10 @@ def judge(candidate: Sample, baseline: Sample, limits: Mapping[Measure | GangMea
         detect: an increase of the rate that must not go unnoticed, in events per node-day.
     """
     of_gangs = [one for one in GangMeasure if candidate.gangs.get(one) or baseline.gangs.get(one)]
-    level = LEVEL / (len(Measure) + len(of_gangs) + len(limits))
+    of_nodes = [one for one in Measure if one in candidate.events]
+    level = LEVEL / max(1, len(of_nodes) + len(of_gangs) + len(limits))
     found = (
-        *(_with_baseline(one, candidate, baseline, detect, level) for one in Measure),
+        *(_with_baseline(one, candidate, baseline, detect, level) for one in of_nodes),
         *(_of_gangs(one, candidate.gangs.get(one, ()), baseline.gangs.get(one, ()), level) for one in of_gangs),
         *(
             _with_limit(one, limit, candidate, detect, level)
@@ -137,7 +140,7 @@ def judge(candidate: Sample, baseline: Sample, limits: Mapping[Measure | GangMea
             for one, limit in limits.items()
         ),
     )
-    is_enough = all(one.power >= POWER for one in found)
+    is_enough = bool(found) and all(one.power >= POWER for one in found)
     if not is_enough:
         level *= INTERIM / LEVEL
         found = tuple(one._replace(p_value=1.0) if _is_wanted_of_gangs(one) else one for one in found)

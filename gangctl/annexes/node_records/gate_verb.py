@@ -1,4 +1,4 @@
-"""``gangctl gate``: whether nodes with a change have more faults than nodes without it, as an exit code."""
+"""``gangctl gate``: whether nodes or images with a change do worse than those without it, as an exit code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from rich.text import Text
 
 from gangctl.annexes.node_records import gate, reader, selector
-from gangctl.annexes.node_records.gang_samples import gang_samples
+from gangctl.annexes.node_records.gang_samples import gang_samples, on_nodes, with_image
 from gangctl.annexes.node_records.gate import Comparison, GangMeasure, Measure, Outcome, Sample, Verdict
 from gangctl.annexes.node_records.records import HOUR, KEPT_HOURS
 from gangctl.api.model import rfc3339
@@ -42,6 +42,8 @@ examples:
   gangctl gate --candidate driver=580 --baseline driver=570
                                       nodes with the new driver and with the old one, in the last day
   gangctl gate --candidate node.kubelet=v1.37.2 --baseline 'node.kubelet!=v1.37.2' --since 2h
+  gangctl gate --candidate-image bench:v2 --baseline-image bench:v1 --gangs work=bench
+                                      gangs with the new image of their workers and with the old one, on any nodes
   gangctl gate --candidate pool=canary --baseline pool=a100 --slo restarts-per-node-day=0.5 --watch
                                       also fail above half a restart a day and node; wait for an answer
 
@@ -55,9 +57,10 @@ answer is "not enough data" as long as an increase by --detect would be missed w
 then, only a difference beyond 0.1 % fails, so looking again and again is harmless.
 
 With --gangs, gangs that do the same work are compared too, those that were created in that time and have all pods on
-nodes of one set: goodput, seconds a step, seconds from the start to the first step, and whether ranks are slow, by
-Wilcoxon's exact rank sum test. It takes at least 3 gangs beside 7, or 4 beside 5. A limit of --slo for one of these
-fails if the candidates' median is beyond it.
+nodes of one set: goodput, seconds a step, seconds from the start to the first step, whether ranks are slow, and the
+share of checks that failed, by Wilcoxon's exact rank sum test. It takes at least 3 gangs beside 7, or 4 beside 5. A
+limit of --slo for one of these fails if the candidates' median is beyond it. With --candidate-image, gangs alone are
+compared, wherever they run: those whose workers have this image, and none the baseline's.
 
 Permissions: list nodes; in the controller's namespace, get the ConfigMap NAME-node-records; with --gangs, list gangjobs
 and pods.
@@ -76,8 +79,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Describe the verb's arguments."""
     parser.epilog = _EPILOG
     for name, which in (("--candidate", "with the change"), ("--baseline", "without it")):
+        parser.add_argument(name, metavar="SELECTOR", type=_selector, help=f"selector of the nodes {which}")
         parser.add_argument(
-            name, metavar="SELECTOR", type=_selector, required=True, help=f"selector of the nodes {which}"
+            f"{name}-image",
+            metavar="IMAGE",
+            help=f"in place of nodes: image of the workers {which}, a digest, name or shell pattern; needs --gangs",
         )
     parser.add_argument(
         "--since",
@@ -106,7 +112,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--watch", action="store_true", help="look each minute until the answer is pass or fail")
     parser.add_argument("-o", "--output", choices=["json", "yaml"], help="print for programs")
-    reader.configure_controller(parser)
+    selection.configure_controller(parser, "Lease of the controller whose records these are")
     selection.configure(parser)
 
 
@@ -114,6 +120,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Compare, once or until there is an answer."""
     if not arguments.gangs and (unknown := [one for one in arguments.slo if isinstance(one, GangMeasure)]):
         raise UserError(f"--slo {unknown[0]} is for gangs: select those that do the same work, with --gangs SELECTOR")
+    check_sides(arguments)
     since = time.time() - arguments.since
     with selection.open_target(arguments) as target:
         while True:
@@ -133,16 +140,42 @@ def run(arguments: argparse.Namespace) -> int:
             time.sleep(WATCH_SECONDS)
 
 
+def check_sides(arguments: argparse.Namespace) -> None:
+    """Check that two sets of nodes are named, or two images.
+
+    Raises:
+        UserError: they aren't.
+    """
+    sides = ("candidate", "baseline", "candidate_image", "baseline_image")
+    given = [getattr(arguments, one) is not None for one in sides]
+    if given == [False, False, True, True] and arguments.gangs:
+        if known := [one for one in arguments.slo if isinstance(one, Measure)]:
+            raise UserError(f"--slo {known[0]} is for nodes: images are compared by gangs alone")
+    elif given != [True, True, False, False]:
+        raise UserError(
+            "name two sets of nodes, with --candidate and --baseline, or two images of the workers of gangs, with "
+            "--candidate-image, --baseline-image and --gangs"
+        )
+
+
 def _look(target: Target, arguments: argparse.Namespace, since: float) -> _Look:
-    nodes = target.ask(reader.list_nodes)
-    candidates, baseline = (selector.selected(nodes, one) for one in (arguments.candidate, arguments.baseline))
-    _check(candidates, baseline)
-    records = target.ask(partial(reader.read_records, controller=arguments.controller))
-    theirs, other = gate.sample(records, candidates, since), gate.sample(records, baseline, since)
+    theirs, other = Sample(), Sample()
+    image, usual = arguments.candidate_image, arguments.baseline_image
+    if image is None:
+        nodes = target.ask(reader.list_nodes)
+        candidates, baseline = (selector.selected(nodes, one) for one in (arguments.candidate, arguments.baseline))
+        _check(candidates, baseline)
+        records = target.ask(partial(reader.read_records, controller=arguments.controller))
+        theirs, other = gate.sample(records, candidates, since), gate.sample(records, baseline, since)
+        sides = on_nodes(candidates), on_nodes(baseline)
+    else:
+        sides = with_image(image, usual), with_image(usual, image)
     if arguments.gangs:
         gangs = target.ask(partial(reader.list_gangs, selector=arguments.gangs))
-        theirs = theirs._replace(gangs=gang_samples(gangs, candidates, since))
-        other = other._replace(gangs=gang_samples(gangs, baseline, since))
+        theirs, other = (
+            one._replace(gangs=gang_samples(gangs, side, since))
+            for one, side in zip((theirs, other), sides, strict=True)
+        )
     return _Look(theirs, other, gate.judge(theirs, other, arguments.slo, arguments.detect))
 
 
@@ -164,9 +197,15 @@ def _print(found: _Look, arguments: argparse.Namespace, since: float) -> None:
     rows = tuple(_row(one, found) for one in found.verdict.comparisons)
     with trim_lines(out):
         for name, one in (("candidate", found.candidate), ("baseline", found.baseline)):
-            out.print(Text(f"{name}: {counted(one.nodes, 'node')} observed for {one.days:.2f} node-days"))
+            out.print(Text(f"{name}: {_observed(one)}"))
         out.print(FittingTable(columns, rows))
-        out.print(Text(_sentence(found.verdict, arguments.detect)))
+        out.print(Text(_sentence(found, arguments.detect)))
+
+
+def _observed(one: Sample) -> str:
+    if one.events:
+        return f"{counted(one.nodes, 'node')} observed for {one.days:.2f} node-days"
+    return f"{counted(max(map(len, one.gangs.values()), default=0), 'gang')} observed"
 
 
 def _row(one: Comparison, found: _Look) -> tuple[str, ...]:
@@ -182,18 +221,21 @@ def _shown(sample: Sample, measure: Measure | GangMeasure) -> str:
     return f"{count} ({count / sample.days:.2g} a day)" if sample.days else str(count)
 
 
-def _sentence(verdict: Verdict, detect: float) -> str:
+def _sentence(found: _Look, detect: float) -> str:
+    verdict = found.verdict
     match verdict.outcome:
         case Outcome.FAILED:
             names = [one.measure for one in verdict.comparisons if one.p_value <= verdict.level]
             what = listed(list(dict.fromkeys(names)))
             return f"FAIL: {what} of the candidates would be so bad by chance in {verdict.level:.2%} of cases at most"
+        case Outcome.PASSED if not found.candidate.events:
+            return "PASS: the candidates' gangs do no worse, and gangs that are all worse would have been noticed"
         case Outcome.PASSED:
             return f"PASS: the candidates show no more faults, and {detect:g} more a node-day would have been noticed"
         case _:
             few = [one.measure for one in verdict.comparisons if one.power < gate.POWER]
             return (
-                f"NOT ENOUGH DATA: a change of {listed(list(dict.fromkeys(few)))} could go unnoticed "
+                f"NOT ENOUGH DATA: a change of {listed(list(dict.fromkeys(few))) or 'gangs'} could go unnoticed "
                 f"({detect:g} more events a node-day, or gangs that are all worse); wait, or take more candidates"
             )
 

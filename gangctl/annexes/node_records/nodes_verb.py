@@ -28,7 +28,8 @@ examples:
   gangctl nodes node-7 --clear   the node was repaired: its faults no longer count
 
 A fault counts if gangctl put it down to the node or its device, once a day for each gang. It loses half its weight in a
-week. A namespace counts at most 0.8 for other namespaces; at 2.4, new pods prefer other nodes.
+week. A namespace counts at most 0.8 for other namespaces; at 2.4, new pods prefer other nodes. Checks that passed or
+failed are shown and never count, since a tenant runs them.
 
 The controller stores the records within seconds of a fault and every ten minutes, and reads what --clear has changed
 with the next write. Permissions in the controller's namespace: get the ConfigMap NAME-node-records; with --clear, also
@@ -45,7 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("node", metavar="NODE", nargs="?", default="", help="one node (default: all)")
     parser.add_argument("--clear", action="store_true", help="take the faults off the node's record: it was repaired")
     parser.add_argument("-o", "--output", choices=["json", "yaml"], help="print for programs")
-    reader.configure_controller(parser)
+    selection.configure_controller(parser, "Lease of the controller whose records these are")
     selection.configure(parser)
 
 
@@ -64,10 +65,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.node:
         found = {arguments.node: reader.named(found, arguments.node)}
     if arguments.output:
-        nodes = [_document(name, found[name], now) for name in _sorted(found, now)]
+        nodes = [node_document(name, found[name], now) for name in _sorted(found, now)]
         print_document({"kind": "NodeRecords", "nodes": nodes}, arguments.output)
     elif arguments.node:
-        _print_node(arguments.node, found[arguments.node], now)
+        print_node(arguments.node, found[arguments.node], now)
     else:
         _print_nodes(found, now)
     return ExitCode.OK
@@ -91,7 +92,8 @@ def _print_nodes(found: Records, now: float) -> None:
         out.print(Text(f"{counted(len(found) - len(bad), 'node')} without a fault"))
 
 
-def _print_node(name: str, one: NodeRecord, now: float) -> None:
+def print_node(name: str, one: NodeRecord, now: float) -> None:
+    """Print the record of a node."""
     gangs, last = _hit(one, now)
     lines = {
         "node": clean(name),
@@ -102,6 +104,7 @@ def _print_node(name: str, one: NodeRecord, now: float) -> None:
         "namespaces": _weights(one.namespaces),
         "gangs": gangs,
         "last fault": last,
+        "checks": _weights(one.checks),
         "observed": f"{_observed_hours(one):.1f} h of the last two days",
     }
     for label, text in lines.items():
@@ -111,11 +114,7 @@ def _print_node(name: str, one: NodeRecord, now: float) -> None:
 def _avoided_by(one: NodeRecord, now: float) -> str:
     if one.score(now) >= AVOIDED:
         return "all gangs"
-    return first([clean(name) for name in _namespaces(one, now)], _MOST_GANGS) or "-"
-
-
-def _namespaces(one: NodeRecord, now: float) -> list[str]:
-    return [name for name in one.namespaces if one.score(now, name) >= AVOIDED]
+    return first([clean(name) for name in one.avoided_by(now)], _MOST_GANGS) or "-"
 
 
 def _hit(one: NodeRecord, now: float) -> tuple[str, str]:
@@ -133,15 +132,17 @@ def _observed_hours(one: NodeRecord) -> float:
     return sum(its.seconds for its in one.hours.values()) / HOUR
 
 
-def _document(name: str, one: NodeRecord, now: float) -> dict[str, Any]:
+def node_document(name: str, one: NodeRecord, now: float) -> dict[str, Any]:
+    """The record of a node for programs."""
     return {
         "name": name,
         "score": round(one.score(now), 3),
         "avoided": one.score(now) >= AVOIDED,
-        "avoidedByNamespaces": _namespaces(one, now),
+        "avoidedByNamespaces": one.avoided_by(now),
         "faults": _rounded(one.kinds),
         "devices": _rounded(one.devices),
         "namespaces": _rounded(one.namespaces),
+        "checks": _rounded(one.checks),
         "gangs": sorted(one.gangs),
         **({"lastFaultTime": rfc3339(one.last_fault)} if one.last_fault else {}),
         "observedHours": round(_observed_hours(one), 2),

@@ -2,38 +2,38 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 from collections import defaultdict
 from typing import Any, Final
 
 from gangctl.annexes.node_records import stored
+from gangctl.annexes.node_records.gang_samples import Worker
 from gangctl.annexes.node_records.records import NodeRecord, Records
 from gangctl.api.gangjob import GangJob
-from gangctl.api.names import LABEL_UID
-from gangctl.cli.arguments import namespaced_name
+from gangctl.api.names import ANNOTATION_WORKER, LABEL_UID
 from gangctl.cli.errors import UserError, hint
-from gangctl.cli.targets.port import DEFAULT_LEASE
 from gangctl.cluster.kube import paths
 from gangctl.cluster.kube.client import Client, Forbidden, NotFound
-from gangctl.cluster.kube.projections import GANGS, PODS, nodes
+from gangctl.cluster.kube.decoding import Decoder
+from gangctl.cluster.kube.projections import GANGS, nodes
 from gangctl.cluster.kube.reflector import list_all
 from gangctl.kubernetes.objects import Node
+from gangctl.kubernetes.schema import RawWholePod
 from gangctl.kubernetes.signals import SignalTable, default_rows
 
 _NODES: Final = nodes(SignalTable(default_rows()))
 
 
-def configure_controller(parser: argparse.ArgumentParser) -> None:
-    """Add the flag that names the controller."""
-    parser.add_argument(
-        "--controller",
-        metavar="NAMESPACE/NAME",
-        type=namespaced_name,
-        default=DEFAULT_LEASE,
-        help="Lease of the controller whose records these are (default: %(default)s)",
-    )
+def _worker(raw: RawWholePod) -> tuple[str, Worker]:
+    """Return the UID of a pod's gang, and what it runs."""
+    name = raw.metadata.annotations.get(ANNOTATION_WORKER)
+    images = {one.image for one in raw.spec.containers if one.name == name}
+    images |= {one.image_id for one in raw.status.container_statuses if one.name == name}
+    return raw.metadata.labels.get(LABEL_UID, ""), Worker(raw.spec.node_name, tuple(sorted(images - {""})))
+
+
+_WORKERS: Final = Decoder(RawWholePod, _worker)
 
 
 async def read_records(client: Client, _namespace: str, *, controller: str) -> Records:
@@ -59,8 +59,8 @@ async def list_nodes(client: Client, _namespace: str) -> list[Node]:
         raise UserError("you lack the right to list nodes, by whose labels they are selected") from None
 
 
-async def list_gangs(client: Client, namespace: str, *, selector: str) -> list[tuple[GangJob, frozenset[str]]]:
-    """The gangs of a namespace with these labels, the newest first, and the nodes of their pods.
+async def list_gangs(client: Client, namespace: str, *, selector: str) -> list[tuple[GangJob, list[Worker]]]:
+    """The gangs of a namespace with these labels, the newest first, and their workers.
 
     Raises:
         UserError: this user may not list them.
@@ -68,14 +68,14 @@ async def list_gangs(client: Client, namespace: str, *, selector: str) -> list[t
     """
     try:
         found = (await list_all(client, paths.gangs_path(namespace), GANGS, {"labelSelector": selector})).items
-        pods = (await list_all(client, paths.pods(namespace), PODS, {"labelSelector": LABEL_UID})).items
+        pods = (await list_all(client, paths.pods(namespace), _WORKERS, {"labelSelector": LABEL_UID})).items
     except Forbidden:
         raise UserError(f"you lack the right to list gangjobs and pods in namespace {namespace}") from None
-    nodes = defaultdict[str, set[str]](set)
-    for one in pods:
-        nodes[one.gang].add(one.pod.node)
+    workers = defaultdict[str, list[Worker]](list)
+    for gang, worker in pods:
+        workers[gang].append(worker)
     jobs = sorted((one.job for one in found if one.job is not None), key=lambda job: -job.metadata.creation_timestamp)
-    return [(job, frozenset(nodes[job.metadata.uid])) for job in jobs]
+    return [(job, workers[job.metadata.uid]) for job in jobs]
 
 
 async def clear(client: Client, _namespace: str, *, controller: str, node: str) -> None:

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
-from gangctl.api.incident import Incident
+from gangctl.api.incident import CheckResult, Incident
 from gangctl.api.reasons import Reason
 from gangctl.core.facts.evidence import Strength, default
 from gangctl.core.record.incidents import node_of
@@ -91,6 +91,10 @@ class NodeRecord:
     """Time of the last fault that counted, in seconds since the epoch."""
     hours: Mapping[int, Hour] = field(default_factory=dict)
     """Hour since the epoch -> what was seen."""
+    checks: Weights = field(default_factory=dict)
+    """Passed, Failed -> checks of gangs there. They are shown and never scored: a tenant runs them."""
+    last_check: float = 0.0
+    """Time of the newest of them, in whole seconds since the epoch."""
 
     def score(self, now: float, namespace: str | None = None, most: float = A_NAMESPACE) -> float:
         """The score for all gangs, or for those of a namespace. ``most``: what another namespace adds at most."""
@@ -98,11 +102,16 @@ class NodeRecord:
         found = ((name, weight * factor) for name, weight in self.namespaces.items())
         return sum(weight if name == namespace else min(weight, most) for name, weight in found)
 
+    def avoided_by(self, now: float) -> list[str]:
+        """The namespaces whose new pods rather avoid the node."""
+        return [name for name in self.namespaces if self.score(now, name) >= AVOIDED]
+
     def at(self, now: float) -> NodeRecord:
         """The same record with the weights of this time, without what has become negligible."""
-        kinds, devices, names = (_decayed(one, _factor(self.time, now)) for one in self._weights)
-        gangs, last = _recent(self.gangs, now), min(self.last_fault, now)
-        return NodeRecord(now, kinds, devices, names, gangs, last, self.hours)
+        weights = (self.kinds, self.devices, self.namespaces, self.checks)
+        kinds, devices, names, checks = (_decayed(one, _factor(self.time, now)) for one in weights)
+        gangs, last, last_check = _recent(self.gangs, now), min(self.last_fault, now), min(self.last_check, now)
+        return NodeRecord(now, kinds, devices, names, gangs, last, self.hours, checks, last_check)
 
     def cleared(self) -> NodeRecord:
         """The same record without weights: the node was repaired. What has been counted today isn't counted again."""
@@ -119,10 +128,6 @@ class NodeRecord:
         share = sum(rest.values()) / sum(self.namespaces.values())
         kinds, devices = (_decayed(one, share) for one in (self.kinds, self.devices))
         return replace(self, kinds=kinds, devices=devices, namespaces=rest)
-
-    @property
-    def _weights(self) -> tuple[Weights, Weights, Weights]:
-        return self.kinds, self.devices, self.namespaces
 
 
 Records = Mapping[str, NodeRecord]
@@ -186,6 +191,22 @@ def with_passed(records: Records, node: str, namespace: str, time: float) -> Rec
     return {**records, node: record.passed(namespace)}
 
 
+def with_checks(records: Records, results: Iterable[CheckResult], now: float) -> Records:
+    """The records with the results of a gang's checks, the newest last.
+
+    Each counts once, by its time: of two gangs that check a node in the same moment, one may be missed.
+    """
+    made = dict(records)
+    for one in results:
+        time = float(math.floor(one.time))
+        ends = {**dict.fromkeys(one.nodes, "Passed"), **dict.fromkeys((its.node for its in one.failed), "Failed")}
+        for node, end in ends.items():
+            old = made.get(node, NodeRecord(now)).at(now)
+            if node and old.last_check < time <= now:
+                made[node] = replace(old, checks=_plus(old.checks, end), last_check=time)
+    return made
+
+
 def with_observed(records: Records, hour: int, seconds: Mapping[str, float]) -> Records:
     """The records with so many more seconds, by node, in which a running gang had a pod there."""
     made = dict(records)
@@ -217,7 +238,7 @@ def pruned(records: Records, now: float, hours: int = KEPT_HOURS) -> Records:
         node: replace(record.at(now), hours={one: its for one, its in record.hours.items() if one in kept})
         for node, record in records.items()
     }
-    return {node: one for node, one in made.items() if one.namespaces or one.gangs or one.hours}
+    return {node: one for node, one in made.items() if one.namespaces or one.gangs or one.hours or one.checks}
 
 
 def avoided(records: Records, namespace: str, now: float) -> tuple[str, ...]:

@@ -1,14 +1,15 @@
 """The records of nodes as JSON in a ConfigMap, of at most MOST_BYTES. Pure.
 
-The rule: what doesn't fit is left out evenly, so that no node looks better or worse for it: first the oldest hours of
-all nodes, and only then the nodes with the lowest scores. An hour of a node is a digit of base 36: tens of minutes of
-observation, 7 more with a fault, 14 more with a restart; the last digit is the hour of ``hour``.
+The rule: what doesn't fit is left out evenly, so that no node looks better or worse for it: first the checks, then the
+oldest hours of all nodes, and only then the nodes with the lowest scores. An hour of a node is a digit of base 36: tens
+of minutes of observation, 7 more with a fault, 14 more with a restart; the last digit is the hour of ``hour``.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
@@ -35,6 +36,8 @@ class _Faults(Raw):
     namespaces: Mapping[str, float] = {}
     gangs: Mapping[str, int] = {}
     last: datetime | None = None
+    checks: Mapping[str, float] = {}
+    checked: datetime | None = None
 
 
 class _Document(Raw):
@@ -51,6 +54,10 @@ def name_of_map(controller: str) -> str:
 
 def write(records: Records, now: float) -> str:
     """The records as JSON of at most MOST_BYTES."""
+    text = _json(pruned(records, now), now)
+    if len(text) <= MOST_BYTES:
+        return text
+    records = {name: replace(one, checks={}, last_check=0.0) for name, one in records.items()}
     for hours in _WINDOWS:
         kept = pruned(records, now, hours)
         text = _json(kept, now)
@@ -82,6 +89,8 @@ def read(text: str) -> Records:
             gangs=its.gangs,
             last_fault=epoch_time(its.last),
             hours=_read_hours(found.hours.get(name, ""), found.hour),
+            checks=its.checks,
+            last_check=epoch_time(its.checked),
         )
         for name in {**found.faults, **found.hours}
         for its in (found.faults.get(name, _Faults()),)
@@ -90,7 +99,7 @@ def read(text: str) -> Records:
 
 def _json(records: Records, now: float) -> str:
     newest = int(now // HOUR)
-    faults = {name: _faults(one) for name, one in sorted(records.items()) if one.namespaces or one.gangs}
+    faults = {name: _faults(one) for name, one in sorted(records.items()) if one.namespaces or one.gangs or one.checks}
     hours = {name: _hours(one.hours, newest) for name, one in sorted(records.items()) if one.hours}
     # A line for each node, for those who look at the ConfigMap.
     parts = (f'"{key}":{{\n{_lines(nodes)}\n}}' for key, nodes in (("faults", faults), ("hours", hours)))
@@ -106,9 +115,15 @@ def _time(seconds: float) -> str:
 
 
 def _faults(record: NodeRecord) -> dict[str, object]:
-    weights = {"kinds": record.kinds, "devices": record.devices, "namespaces": record.namespaces}
+    weights = {
+        "kinds": record.kinds,
+        "devices": record.devices,
+        "namespaces": record.namespaces,
+        "checks": record.checks,
+    }
     made = {key: {name: round(weight, 3) for name, weight in one.items()} for key, one in weights.items() if one}
-    return {**made, "gangs": record.gangs, **({"last": _time(record.last_fault)} if record.last_fault else {})}
+    times = {"last": record.last_fault, "checked": record.last_check}
+    return {**made, "gangs": record.gangs, **{key: _time(one) for key, one in times.items() if one}}
 
 
 def _hours(hours: Mapping[int, Hour], newest: int) -> str:

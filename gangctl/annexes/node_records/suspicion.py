@@ -67,6 +67,23 @@ def why(node: str, record: NodeRecord, now: float) -> str:
     )
 
 
+def described(node: Node | None, record: NodeRecord, now: float) -> str:
+    """Say whether a node is suspected, and why. ``node``: None = it isn't there."""
+    most = max((one for one in (1, 2, 3) if record.score(now, most=AVOIDED / one) >= AVOIDED), default=0)
+    if node is not None and node.suspected:
+        return f"yes: its condition {SUSPECTED} is True, until its score is below {AVOIDED / 2:g} or it is cleared"
+    if node is None:
+        return "no: the node isn't there"
+    if record.last_fault < node.created_at:
+        return "no: the node was made anew after its last fault"
+    if not most:
+        return f"no: it would be from a score of {AVOIDED:g} on"
+    return (
+        f"not by its condition {SUSPECTED}: nodeRecords.condition is false, suspectNamespaces is above {most}, or a "
+        f"tenth of the nodes is suspected already; kubectl get {PLURAL} {request_name(node.name)} shows a request"
+    )
+
+
 def condition(node: str, record: NodeRecord | None, now: float) -> dict[str, Any]:
     """A patch of a node's status. ``record``: None = the node is suspected no more."""
     time = f"{rfc3339(now)[:19]}Z"

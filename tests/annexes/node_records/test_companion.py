@@ -112,6 +112,17 @@ async def test_a_check_that_passes_after_the_repair_clears_the_record(api: FakeA
         checked = {"phase": "Succeeded", "attempt": 1, "checks": {"attempt": 1, "results": [passed]}}
         await api.put("gangjobs", gang("b", "uid-b", status=checked))
         await until_stored(api, {})
+    assert found(api)["n1"].checks == {}, "its time is yet to come"
+
+
+async def test_checks_are_stored_with_a_fault(api: FakeApi) -> None:
+    passed = {"name": "gpu", "result": "Passed", "nodes": ["n1"], "time": rfc3339(time.time() - 60)}
+    checked = {"phase": "Succeeded", "attempt": 1, "checks": {"attempt": 1, "results": [passed]}}
+    await api.put("gangjobs", gang("b", "uid-b", status=checked))
+    await api.put("gangjobs", ended("a"))
+    async with replica(api, "a", *ON):
+        await until_stored(api, {"default": 1.0})
+    assert found(api)["n1"].checks == {"Passed": pytest.approx(1.0, abs=0.01)}
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT"])
@@ -195,3 +206,16 @@ def test_the_stored_text_is_json_with_a_line_for_each_node() -> None:
     text = stored.write(made, 60.0)
     assert json.loads(text)["faults"].keys() == {"n1", "n2"}
     assert text.count("\n") == 7
+
+
+def test_gauges_show_the_worst_nodes_and_how_many_are_avoided() -> None:
+    now = time.time()
+    faults = [("n1", name, "g") for name in "abc"] + [("n2", "a", f"g{at}") for at in range(3)] + [("n3", "a", "g")]
+    found = records.with_findings({}, [records.Finding(*one, "Stuck", "", now, is_fault=True) for one in faults], now)
+    scores, avoided = companion.gauges(records.with_observed(found, int(now // records.HOUR), {"n4": 60.0}), now)
+    assert dict(scores.values) == {
+        name: pytest.approx(score) for name, score in (("n1", 2.4), ("n2", 0.8), ("n3", 0.8))
+    }
+    assert avoided.values == {"all": 1, "some": 1}
+    many = {f"n{at}": found["n1"] for at in range(1000)}
+    assert len(companion.gauges(many, now)[0].values) <= 200

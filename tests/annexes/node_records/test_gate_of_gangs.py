@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gangctl.annexes.node_records import gate
-from gangctl.annexes.node_records.gang_samples import gang_samples, values_of
+from gangctl.annexes.node_records.gang_samples import Worker, gang_samples, on_nodes, values_of, with_image
 from gangctl.annexes.node_records.gate import LEVEL, GangMeasure, Measure, Outcome, Sample
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import Status
@@ -93,6 +93,9 @@ def test_a_gang_has_the_values_that_its_status_tells() -> None:
     assert GangMeasure.STEP_TIME not in values_of(read(progress={**STATUS["progress"], "step": 110}))  # type: ignore[dict-item]
     assert GangMeasure.STEP_TIME not in values_of(read(progress={**STATUS["progress"], "attempt": 3}))  # type: ignore[dict-item]
     assert values_of(read())[GangMeasure.SLOW_RANKS] == 0.0
+    done = {"name": "disk", "time": "2026-11-27T07:59:00Z", "members": 4}
+    checks = [{**done, "result": "Passed"}, {**done, "result": "CheckFaulty", "failures": 4}]
+    assert values_of(read(checks={"attempt": 2, "results": checks}))[GangMeasure.FAILED_CHECKS] == 0.5
     assert values_of(read(spent={})) == {}, "a gang that never reports a step"
 
 
@@ -104,6 +107,26 @@ def test_only_new_gangs_on_nodes_of_one_set_count() -> None:
 
     new, old = job("2026-11-27T08:00:00Z"), job("2026-11-26T08:00:00Z")
     since = new.metadata.creation_timestamp - 60
-    there = [(new, {"n1"}), (new, {"n1", "n2"}), (new, {"n1", "other"}), (new, set()), (old, {"n1"})]
-    assert len(gang_samples(there, {"n1", "n2"}, since)[GangMeasure.GOODPUT]) == 2
-    assert gang_samples(there, {"n3"}, since) == {}
+    workers = [[Worker(node) for node in nodes] for nodes in (["n1"], ["n1", "n2"], ["n1", "other"], [])]
+    there = [*((new, its) for its in workers), (old, [Worker("n1")])]
+    assert len(gang_samples(there, on_nodes({"n1", "n2"}), since)[GangMeasure.GOODPUT]) == 2
+    assert gang_samples(there, on_nodes({"n3"}), since) == {}
+
+
+def test_a_gang_is_on_the_side_whose_image_its_workers_run() -> None:
+    one, other, proxy = (
+        Worker("n1", (f"hub.example/{name}", f"hub.example/{name[:5]}@sha256:{digest}"))
+        for name, digest in (("train:v2", "aa22"), ("train:v1", "bb11"), ("proxy:v9", "cc99"))
+    )
+    new, old = with_image("train:v2", "train:v1"), with_image("sha256:bb*", "sha256:aa22")
+    for its, sides in (([one, one], (True, False)), ([other, proxy], (False, True)), ([one, other], (False, False))):
+        assert (new(its), old(its)) == sides
+    assert not with_image("rain:v2", "x")([one]), "a part of a name is no name"
+    assert with_image("*rain:v2", "x")([one])
+
+
+def test_gangs_alone_pass_fail_and_abstain() -> None:
+    slow, usual = (Sample(gangs={GangMeasure.FAILED_CHECKS: values}) for values in ((0.5,) * 4, (0.0,) * 5))
+    assert gate.judge(slow, usual, {}, 1.0).outcome is Outcome.FAILED
+    assert gate.judge(usual, slow, {}, 1.0).outcome is Outcome.PASSED
+    assert gate.judge(Sample(), Sample(), {}, 1.0).outcome is Outcome.NOT_ENOUGH_DATA, "no data must never pass"

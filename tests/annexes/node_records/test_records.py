@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gangctl.annexes.node_records import records, stored
 from gangctl.annexes.node_records.records import DAY, HALF_LIFE_SECONDS, HOUR, Finding, Hour, NodeRecord, Records
-from gangctl.api.incident import Cause, Incident
+from gangctl.api.incident import Cause, CheckResult, Incident
 from gangctl.api.policy import Action
 from gangctl.api.reasons import Reason
 
@@ -248,3 +248,36 @@ def test_time_under_gangs_adds_up_to_an_hour_at_most() -> None:
     made = records.with_observed(made, 5, {"n1": 2000.0, "n2": 1.0})
     assert made["n1"].hours == {5: Hour(HOUR)}
     assert made["n2"].hours == {5: Hour(1.0)}
+
+
+def checked(time: float = NOW - 60, node: str = "n1", failed: str = "n2") -> CheckResult:
+    bad = [{"member": "w-1", "node": failed}] if failed else []
+    made = {"name": "disk", "result": "Passed", "nodes": [node], "failed": bad, "time": time}
+    return CheckResult.model_validate(made)
+
+
+def test_checks_are_shown_and_never_scored() -> None:
+    made = records.with_checks(after(fault()), [checked(NOW - 120), checked()], NOW)
+    assert (made["n1"].checks, made["n2"].checks) == ({"Passed": 2.0}, {"Failed": 2.0})
+    assert {name: one.score(NOW, "a") for name, one in made.items()} == {"n1": 1.0, "n2": 0.0}
+    for _ in range(3):
+        made = stored.read(stored.write(made, NOW))
+        again = records.with_checks(made, [checked(NOW - 120), checked(NOW - 59.5), checked(NOW + 60)], NOW)
+        assert [again[name].checks for name in ("n1", "n2")] == [made[name].checks for name in ("n1", "n2")]
+    later = records.pruned(made, NOW + HALF_LIFE_SECONDS)
+    assert later["n1"].checks == {"Passed": pytest.approx(1.0, rel=1e-3)}
+
+
+def test_checks_are_the_first_to_be_left_out() -> None:
+    this = int(NOW // HOUR)
+    made: Records = {f"gpu-node-{at:05}": NodeRecord(NOW, hours={this: Hour(HOUR)}) for at in range(3000)}
+    made = records.with_checks(made, [checked(node=name, failed="") for name in made], NOW)
+    found = stored.read(stored.write(made, NOW))
+    assert len(found) == 3000
+    assert not any(one.checks for one in found.values())
+
+
+def test_what_workers_and_their_checks_say_counts_against_no_node() -> None:
+    for reason in (Reason.CORRUPTION, Reason.CHECK_FAILED):
+        (found,) = records.findings("a", "g", [incident(reason)])
+        assert not after(found)["n1"].namespaces

@@ -75,6 +75,7 @@ async def test_one_node_and_all_as_json(here: Shell) -> None:
     await store(here, with_faults(observed(), ("n1", "a", "x")))
     done = await here.gangctl("nodes", "n1", "-n", "research")
     assert "gpu-3 1.0" in done.out
+    assert "checks      -" in done.out
     assert "a/x" in done.out
     assert "47.0 h" in done.out
     done = await here.gangctl("nodes", "-o", "json", "-n", "research")
@@ -83,6 +84,30 @@ async def test_one_node_and_all_as_json(here: Shell) -> None:
     first = document["nodes"][0]
     assert (first["name"], first["faults"], first["gangs"]) == ("n1", {"DeviceLost": 1.0}, ["a/x"])
     assert (first["avoided"], first["hoursWithFaults"], len(document["nodes"])) == (False, 1, 12)
+
+
+async def test_why_says_who_avoids_a_node_and_whether_it_is_suspected(here: Shell) -> None:
+    three = [("n2", name, "g") for name in ("a", "b", "c")]
+    await store(here, with_faults(observed(), ("n1", "a", "x"), *three, *[("n3", name, "g") for name in ("a", "b")]))
+    bad = node("n2", conditions=[{"type": "GangctlSuspected", "status": "True"}])
+    await here.api.put("nodes", bad)
+    done = await here.gangctl("why", "node/n2", "-n", "research")
+    assert (done.code, done.err) == (0, "")
+    answered = dict(line.split(maxsplit=1) for line in done.out.splitlines())
+    assert answered["gangs"] == "a/g, b/g, c/g"
+    assert answered["suspected"].startswith("yes: its condition GangctlSuspected is True")
+    assert answered["next"].startswith("new pods prefer other nodes until")
+    assert "gangctl nodes n2 --clear" in answered["do"]
+    done = await here.gangctl("why", "node/n1", "-n", "research", "-o", "json")
+    document = json.loads(done.out)
+    assert (document["kind"], document["node"]["gangs"]) == ("NodeAnswer", ["a/x"])
+    assert document["suspected"] == "no: it would be from a score of 2.4 on"
+    assert document["next"].startswith("nothing")
+    for name, said in (("n3", "no: it would be"), ("n5", "no: it would be")):
+        done = await here.gangctl("why", f"node/{name}", "-n", "research")
+        assert (done.code, said in done.out) == (0, True)
+    done = await here.gangctl("why", "node/n77", "-n", "research")
+    assert (done.code, "did you mean n7?" in done.err) == (2, True)
 
 
 async def test_a_repaired_node_is_cleared(here: Shell) -> None:
@@ -194,3 +219,33 @@ async def test_the_gate_compares_gangs_that_do_the_same_work(here: Shell) -> Non
     assert (done.code, "a change of goodput could go unnoticed" in done.out) == (3, True)
     done = await here.gangctl(*GATE, "--slo", "step-time=2", "-n", "research")
     assert (done.code, "select those that do the same work, with --gangs" in done.err) == (2, True)
+
+
+async def test_the_gate_compares_gangs_by_the_images_of_their_workers(here: Shell) -> None:
+    for at in range(9):
+        name, share, tag = f"bench{at}", *((50.0, "v2") if at < 4 else (90.0 + at, "v1"))
+        made = job(name, spent={"training": share, "recovery": 10.0})
+        made["metadata"] |= {"labels": {"work": "bench"}, "creationTimestamp": rfc3339(time.time() - 60)}
+        await here.api.put("gangjobs", made)
+        one = pod("worker-0", gang=name)
+        one["metadata"] |= {"name": f"{name}-worker-0-0", "uid": f"pod-{name}"}
+        one["metadata"]["annotations"] = {"gangctl.io/worker-container": "main"}
+        one["spec"]["containers"] = [{"name": "main", "image": f"hub.example/bench:{tag}"}, {"name": "x", "image": "x"}]
+        one["status"]["containerStatuses"][0]["imageID"] = f"hub.example/bench@sha256:{tag * 4}"
+        await here.api.put("pods", one)
+    for new, old in (("bench:v2", "bench:v1"), ("sha256:v2v2*", "sha256:v1v1v1v1")):
+        images = ("gate", "--candidate-image", new, "--baseline-image", old, "-n", "research")
+        done = await here.gangctl(*images, "--gangs", "work=bench")
+        assert (done.code, "FAIL: goodput of the candidates" in done.out) == (1, True), done.err
+        assert "candidate: 4 gangs observed" in done.out
+    done = await here.gangctl("gate", "--candidate-image", old, "--baseline-image", new, "--gangs", "work=bench")
+    assert (done.code, "PASS: the candidates' gangs do no worse" in done.out) == (0, True)
+    done = await here.gangctl(*images, "--gangs", "work=other")
+    assert (done.code, "NOT ENOUGH DATA" in done.out) == (3, True)
+    for wrong in (
+        (),
+        ("--gangs", "a=b", "--candidate", "pool=canary"),
+        ("--gangs", "a=b", "--slo", "faults-per-node-day=1"),
+    ):
+        done = await here.gangctl(*images, *wrong)
+        assert done.code == 2, wrong
