@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -179,12 +181,17 @@ def test_a_killed_worker_restarts_in_the_pods_that_its_peers_know_by_name(apply:
     labels = pods["workers-3"]["metadata"]["labels"]
     assert (labels["jobset.sigs.k8s.io/job-index"], labels["batch.kubernetes.io/job-completion-index"]) == ("1", "1")
     assert json.loads(cluster.kubectl("get", "jobs", "-n", jobset.namespace, "-o", "json"))["items"] == []
+    services = ("get", "services", "-n", jobset.namespace, "-o", "name")
+    cluster.kubectl("delete", "service", "llama", "-n", jobset.namespace)
+    until("its Service is there again", lambda: "service/llama" in jobset.kubectl(*services))
     process_faults.kill(process_faults.worker(uids["workers-3"]))
     status = jobset.until(
         "it has restarted", lambda found: condition(found, "RestartingJobSet").get("status") == "False"
     )
     assert (status["restarts"], status["restartsCountTowardsMax"]) == (1, 1)
     assert condition(status, "RestartingJobSet")["reason"] == "JobsReady"
+    for verb in ("why", "trace", "timeline"):
+        assert "workers-3" in told(cluster, jobset.namespace, "jobset/llama", verb), verb
     again = {host: jobset.noted(host, 2)[1] for host in hosts}
     assert {host: one["peers"] for host, one in again.items()} == {host: one["peers"] for host, one in notes.items()}
     assert jobset.gang.uids() == uids
@@ -193,6 +200,12 @@ def test_a_killed_worker_restarts_in_the_pods_that_its_peers_know_by_name(apply:
     status = jobset.read()["status"]
     assert (status["terminalState"], total(status, "succeeded")) == ("Completed", 2)
     until("its Events are there", lambda: {"DefaultFailurePolicy", "JobsReady", "AllJobsCompleted"} <= jobset.events())
+
+
+def told(cluster: Cluster, namespace: str, named: str, verb: str) -> str:
+    """What a verb of the command line prints about an object: jobset/llama."""
+    command = [sys.executable, "-m", "gangctl", verb, named, "-n", namespace]
+    return subprocess.run(command, env=cluster.env, capture_output=True, text=True, check=True).stdout
 
 
 @pytest.mark.nightly

@@ -7,8 +7,8 @@ gangctl, an admission policy sets ``spec.managedBy`` of each JobSet, so JobSet's
 of the tests is replaced: gangs have no Jobs, so the Jobs that pods name in their labels are counted instead. Each case
 runs in a process of its own, with a shorter deadline than its own ten minutes.
 
-A case that fails under gangctl needs a reason in reasons.yaml. The exit code is 1 if one has none, or if a case that
-has one passes.
+A case that fails under gangctl needs a verdict in verdicts.yaml. The exit code is 1 if one has none, or if a case that
+has one passes. The integration tests of JobSet run no pods, so each of their cases has a verdict there.
 """
 
 from __future__ import annotations
@@ -39,12 +39,10 @@ from gangctl.annexes.jobset.names import CONTROLLER
 from tests.wait import until
 
 SUITE = "test/e2e"
-OTHERS = {
-    "test/integration/controller": "runs JobSet's controller in its own process, and writes the status of Jobs itself: "
-    "no pod ever runs",
-    "test/integration/webhook": "tests JobSet's webhooks, which stay in front of JobSets that gangctl runs",
-}
-"""Its other suites, and why they don't test another controller."""
+OTHERS = ("test/integration/controller", "test/integration/webhook")
+"""Its other suites, which have JobSet's controller or webhooks in their own process."""
+KINDS = ("passed by ", "differs: ", "does not apply: ")
+"""How a verdict begins."""
 COUNTING = "test/util/util.go"
 JOBS = re.compile(r"(?<=\nfunc NumJobs\()(?P<parameters>.*?) \{\n.*?(?=\n\}\n)", re.DOTALL)
 JOBS_OF_PODS = r"""\g<parameters> {
@@ -70,8 +68,10 @@ JOBS_OF_PODS = r"""\g<parameters> {
 	return len(keys), nil"""
 """How many Jobs there are, by the labels of pods. Those that wait for others have pods already, and no active Job."""
 HERE = Path(__file__).parent
-REASONS = HERE / "reasons.yaml"
+VERDICTS = HERE / "verdicts.yaml"
 PAGE = HERE.parents[1] / "docs" / "jobset-conformance.md"
+CASES_PAGE = HERE / "integration-cases.md"
+SOURCE = f"https://github.com/gangctl/gangctl/blob/main/{CASES_PAGE.relative_to(HERE.parents[1])}"
 NAMESPACE = "jobset-system"
 VOLUMES = ("e2e-jobset-1", "e2e-jobset-2")
 PULLED = 'Object{spec: Object.spec{containers: object.spec.containers.map(c, Object.spec.containers{name: c.name, \
@@ -97,6 +97,8 @@ class Case:
     """A case of the suite, and how it ended."""
 
     name: str
+    text: str
+    """Its own part of the name."""
     passed: bool
     seconds: float
     failure: str
@@ -112,9 +114,15 @@ def compiled(*, counts_jobs: bool) -> tuple[Path, Path]:
     return programs.suite(jobset.NAME, SUITE, {COUNTING: text})
 
 
-def names(program: Path, folder: Path) -> list[str]:
-    """The cases of a suite, without running them."""
-    return [one.name for one in _ran(program, folder, {}, ["-ginkgo.dry-run"], 120.0)]
+def listed(program: Path, folder: Path) -> list[Case]:
+    """The cases of a suite, in the same order each time, without running them."""
+    return _ran(program, folder, {}, ["-ginkgo.dry-run", "-ginkgo.seed=1"], 120.0)
+
+
+def verdicts(suite: str) -> dict[str, str]:
+    """The verdict of each case of a suite that has one, by its name or its own part of it."""
+    found: dict[str, list[str]] = yaml.safe_load(VERDICTS.read_text())[suite]
+    return {case: verdict for verdict, cases in found.items() for case in cases}
 
 
 def ran(program: Path, folder: Path, cluster: Cluster, name: str, seconds: float) -> Case:
@@ -122,7 +130,7 @@ def ran(program: Path, folder: Path, cluster: Cluster, name: str, seconds: float
     flags = [f"-ginkgo.focus= {re.escape(name)}$", f"-ginkgo.timeout={seconds:.0f}s", "-ginkgo.grace-period=5s"]
     env = cluster.env | {"NAMESPACE": NAMESPACE, "JOBSET_E2E_TESTS_DUMP_NAMESPACE": "true"}
     found = next((one for one in _ran(program, folder, env, flags, seconds + 120) if one.name == name), None)
-    case = found or Case(name, passed=False, seconds=0.0, failure="the suite left no report of it")
+    case = found or Case(name, name, passed=False, seconds=0.0, failure="the suite left no report of it")
     announce(f"{'passed' if case.passed else 'FAILED'} after {case.seconds:.0f} s: {name}. {case.failure}")
     return case
 
@@ -155,6 +163,7 @@ def _case(spec: dict[str, Any]) -> Case:
     place = f" (line {at['LineNumber']} of {Path(at['FileName']).name})" if at.get("LineNumber") else ""
     return Case(
         " ".join([*(spec["ContainerHierarchyTexts"] or ()), spec["LeafNodeText"]]),
+        spec["LeafNodeText"],
         spec["State"] == "passed",
         spec["RunTime"] / 1e9,
         " ".join(failure.get("Message", "").split())[:400] + place if failure else "",
@@ -223,9 +232,9 @@ def _volume(name: str, folder: Path) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec}
 
 
-def page(cases: Sequence[Case], reasons: dict[str, dict[str, str]], others: dict[str, int]) -> str:
-    """The page with the result of each case."""
-    version = versions.version(jobset.NAME)
+def page(cases: Sequence[Case], others: dict[str, list[str]]) -> str:
+    """The page with the result of each case. ``others``: the cases of the other suites."""
+    version, reasons = versions.version(jobset.NAME), verdicts(SUITE)
     passed = sum(one.passed for one in cases)
     lines = [
         "# JobSet's own tests under gangctl",
@@ -235,9 +244,8 @@ def page(cases: Sequence[Case], reasons: dict[str, dict[str, str]], others: dict
         "",
         "- The tests are compiled from JobSet's module. An admission policy sets `managedBy` of each JobSet.",
         "- JobSet's webhooks and its controller run. The controller leaves these JobSets alone.",
-        "- Gangs have no Jobs. Where a case counts Jobs, the test counts the values of the label",
-        "  `jobset.sigs.k8s.io/job-key` of pods instead, without the replicated jobs of which the JobSet's status",
-        "  shows no Job in any state. They wait for others: their pods are there, and their workers aren't.",
+        "- Gangs have no Jobs. Where a case counts Jobs, the test counts the values of the pods' label",
+        "  `jobset.sigs.k8s.io/job-key`, but not of replicated jobs that wait for others and have pods already.",
         "",
         "`sudo .venv/bin/python -m e2e.jobsets.suite --under gangctl --write` makes this page.",
         "",
@@ -245,21 +253,51 @@ def page(cases: Sequence[Case], reasons: dict[str, dict[str, str]], others: dict
         "| --- | --- |",
         *(f"| {one.name.removeprefix('JobSet ')} | {_verdict(one, reasons)} |" for one in cases),
         "",
-        "These suites of JobSet don't test the controller of a cluster:",
+        "JobSet's integration tests run its controller or its webhooks, and no pods.",
+        f"[Each of their cases]({SOURCE}) is compared with gangctl's own tests:",
         "",
-        "| suite | cases | why |",
-        "| --- | ---: | --- |",
-        *(f"| `{name}` | {count} | {OTHERS[name]} |" for name, count in others.items()),
+        "| suite | cases | passed | differ | don't apply |",
+        "| --- | ---: | ---: | ---: | ---: |",
+        *(f"| `{suite}` | {' | '.join(map(str, _numbers(suite, names)))} |" for suite, names in others.items()),
         "",
     ]
     return "\n".join(lines)
 
 
-def _verdict(case: Case, reasons: dict[str, dict[str, str]]) -> str:
-    reason = reasons.get(case.name)
-    if case.passed:
-        return "passed"
-    return f"{reason['verdict']}: {reason['why']}" if reason else "**failed**"
+def cases_page(others: dict[str, list[str]]) -> str:
+    """The page with each case of the other suites, in the order in which they stand there.
+
+    Raises:
+        SystemExit: a case has no verdict, or a verdict is about none.
+    """
+    lines = [
+        "# JobSet's integration tests, case by case",
+        "",
+        "`python -m e2e.jobsets.suite --under gangctl --write` makes this page, from the cases of JobSet",
+        f"{versions.version(jobset.NAME)} and the verdicts in {VERDICTS.name}.",
+    ]
+    for suite, names in others.items():
+        found = verdicts(suite)
+        if (wrong := set(names) ^ found.keys()) or len(set(names)) < len(names):
+            raise SystemExit(f"{VERDICTS.name}: the verdicts of {suite} aren't those of its cases: {sorted(wrong)}")
+        lines += ["", f"## {suite}", "", "| case | under gangctl |", "| --- | --- |"]
+        lines += [f"| {one} | {_linked(found[one])} |" for one in names]
+    return "\n".join([*lines, ""])
+
+
+def _numbers(suite: str, names: Sequence[str]) -> list[int]:
+    """The number of cases, then that of each kind of verdict."""
+    found = verdicts(suite)
+    return [len(names), *(sum(found[one].startswith(kind) for one in names) for kind in KINDS)]
+
+
+def _linked(verdict: str) -> str:
+    """The verdict, with links to the tests that it names as FILE::TEST."""
+    return re.sub(r"([\w/]+\.py)::(\w+)", r"[\2](../../\1)", verdict)
+
+
+def _verdict(case: Case, reasons: dict[str, str]) -> str:
+    return "passed" if case.passed else reasons.get(case.name, "**failed**")
 
 
 def main() -> int:
@@ -270,14 +308,15 @@ def main() -> int:
     flags.add_argument("--focus", default="", help="only cases whose name has this text")
     flags.add_argument("--seconds", type=float, default=120.0, help="deadline of a case (default: 120)")
     flags.add_argument("--jobs", type=int, default=2, help="cases at a time (default: 2)")
-    flags.add_argument("--write", action="store_true", help=f"write {PAGE.name}")
+    flags.add_argument("--write", action="store_true", help=f"write {PAGE.name} and {CASES_PAGE.name}")
     options = flags.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # It ends with everything taken down, as by Ctrl-C.
     is_ours = options.under == "gangctl"
-    reasons = yaml.safe_load(REASONS.read_text()) or {}
     program, folder = compiled(counts_jobs=(options.count or ("pods" if is_ours else "jobs")) == "jobs")
-    chosen = [one for one in names(program, folder) if options.focus in one]
-    others = {one: len(names(*programs.suite(jobset.NAME, one))) for one in OTHERS} if options.write else {}
+    chosen = [one.name for one in listed(program, folder) if options.focus in one.name]
+    if options.write:
+        others = {one: [case.text for case in listed(*programs.suite(jobset.NAME, one))] for one in OTHERS}
+        CASES_PAGE.write_text(cases_page(others))
     clusters.build(images=["bash"], on_demand=[jobset.NAME])
     with (
         clusters.open_cluster() as cluster,
@@ -286,8 +325,8 @@ def main() -> int:
     ):
         cases = list(pool.map(lambda one: ran(program, folder, cluster, one, options.seconds), chosen))
     if options.write:
-        PAGE.write_text(page(cases, reasons, others))
-    expected = reasons if is_ours else {}
+        PAGE.write_text(page(cases, others))
+    expected = verdicts(SUITE) if is_ours else {}
     surprises = [one for one in cases if one.passed == (one.name in expected)]
     print(f"{sum(one.passed for one in cases)} of {len(cases)} cases passed")
     for one in surprises:

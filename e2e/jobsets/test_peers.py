@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 import yaml
 
+from e2e import process_faults
 from e2e.clusters import Cluster
+from e2e.gangs import Gang
 from e2e.jobsets import jobset, trainer
 from e2e.queues.kueue import HOSTNAME, LABEL_PRIORITY, LABEL_QUEUE, queue
-from gangctl.annexes.jobset.names import CONTROLLER
+from e2e.test_jobsets import told
+from gangctl.annexes.jobset.names import CONTROLLER, EXCLUSIVE, JOB_INDEX
 from tests.wait import until
 
 Document = dict[str, Any]
@@ -46,7 +49,7 @@ def get(cluster: Cluster, namespace: str, *what: str) -> dict[str, Any]:
     return dict(json.loads(cluster.kubectl("get", *what, "-n", namespace, "-o", "json")))
 
 
-def managed_by(controller: str) -> dict[str, str]:
+def managed_by(controller: str) -> dict[str, Any]:
     """The field of a JobSet's specification; empty if JobSet's own controller manages it."""
     return {"managedBy": controller} if controller else {}
 
@@ -90,17 +93,110 @@ def test_a_trainjob_completes(cluster: Cluster, namespace: str, controller: str)
     assert made["spec"].get("managedBy", "") == controller
 
 
+TRAINS = """
+import os, time
+assert (os.environ["PET_NNODES"], os.environ["EPOCHS"]) == ("2", "1")
+while not os.path.exists("/tmp/end"):
+    time.sleep(0.1)
+"""
+
+
+@contextmanager
+def trained(cluster: Cluster, namespace: str, name: str, controller: str) -> Iterator[list[dict[str, Any]]]:
+    """A TrainJob as the SDK submits it, whose ranks run within the block: as it was then, and as it ended."""
+    policy = {"maxRestarts": 3}
+    with runtime(cluster, f"{namespace}-{name}", failurePolicy=policy, **managed_by(controller)) as of:
+        made = trainer.train_job(name, of, 2, trainer.of_sdk(TRAINS))
+        of_trainer = {"resourcesPerNode": {"requests": {"cpu": "50m"}}, "env": [{"name": "EPOCHS", "value": "1"}]}
+        made["spec"]["trainer"] |= of_trainer
+        create(cluster, namespace, made)
+
+        def running() -> dict[str, Any] | None:
+            found = get(cluster, namespace, "trainjob", name)
+            return found if [one["ready"] for one in found.get("status", {}).get("jobsStatus", ())] == [1] else None
+
+        seen = [until("its Job is ready", running, every=0.5)]
+        yield seen
+        for one in get(cluster, namespace, "pods", "-l", f"jobset.sigs.k8s.io/jobset-name={name}")["items"]:
+            cluster.kubectl("exec", one["metadata"]["name"], "-c", "node", "-n", namespace, "--", "touch", "/tmp/end")
+        until_condition(cluster, namespace, f"trainjob/{name}", "Complete")
+        seen.append(get(cluster, namespace, "trainjob", name))
+
+
+def shown(cluster: Cluster, namespace: str, found: dict[str, Any]) -> tuple[Any, ...]:
+    """What users see of a TrainJob: its status without times, and its Events."""
+    name, status = found["metadata"]["name"], found["status"]
+    conditions = [{key: one[key] for key in ("type", "status", "reason", "message")} for one in status["conditions"]]
+    about = f"involvedObject.kind=TrainJob,involvedObject.name={name}"
+    events = get(cluster, namespace, "events", "--field-selector", about)["items"]
+    return conditions, status["jobsStatus"], [one["reason"] for one in events]
+
+
 @pytest.mark.usefixtures("trainer_running", "gangctl_runs_jobsets")
-def test_a_trainjob_whose_runtime_names_gangctl_restarts_in_place(cluster: Cluster, namespace: str) -> None:
-    script = "test -e /tmp/again && exit 0; touch /tmp/again; test $PET_NODE_RANK = 0 && exit 3; sleep 300"
-    with runtime(cluster, namespace, **managed_by(CONTROLLER), failurePolicy={"maxRestarts": 3}) as name:
-        create(cluster, namespace, trainer.train_job("train", name, 2, ["sh", "-c", script]))
-        until_condition(cluster, namespace, "trainjob/train", "Complete")
-        status = get(cluster, namespace, "jobset", "train")["status"]
-        pods = get(cluster, namespace, "pods")["items"]
+def test_a_trainjob_of_the_sdk_restarts_in_place_and_shows_what_it_shows_under_jobset(
+    cluster: Cluster, namespace: str
+) -> None:
+    with trained(cluster, namespace, "theirs", "") as theirs:
+        pass
+    with trained(cluster, namespace, "ours", CONTROLLER) as ours:
+        gang = Gang(cluster.kubectl, namespace, "ours")
+        before = gang.uids()
+        process_faults.kill(process_faults.worker(before["node-1"]))
+        gang.runs(2)
+        assert gang.uids() == before
+        for verb in ("status", "why", "trace", "timeline"):
+            assert "node-1" in told(cluster, namespace, "trainjob/ours", verb), verb
+    assert theirs[0]["status"]["jobsStatus"] == ours[0]["status"]["jobsStatus"]
+    assert shown(cluster, namespace, theirs[1]) == shown(cluster, namespace, ours[1])
+    status = get(cluster, namespace, "jobset", "ours")["status"]
     assert (status["terminalState"], status["restarts"]) == ("Completed", 1)
-    containers = [one for pod in pods for one in pod["status"]["containerStatuses"]]
-    assert [one["restartCount"] for one in containers] == [0, 0]
+
+
+def true_conditions(cluster: Cluster, namespace: str, name: str) -> dict[str, str]:
+    """The reasons of the conditions of a JobSet that are True."""
+    found = get(cluster, namespace, "jobset", name)["status"]["conditions"]
+    return {one["type"]: one["reason"] for one in found if one["status"] == "True"}
+
+
+@each_controller
+@pytest.mark.usefixtures("jobset_running", "gangctl_runs_jobsets")
+def test_a_jobset_completes_with_its_driver(cluster: Cluster, namespace: str, controller: str) -> None:
+    made = jobset.document("driven", pod("sleep 300"), **managed_by(controller))
+    made["spec"]["replicatedJobs"] += jobset.document("x", pod("sleep 2"), job="driver")["spec"]["replicatedJobs"]
+    made["spec"]["successPolicy"] = {"operator": "All", "targetReplicatedJobs": ["driver"]}
+    create(cluster, namespace, made)
+    until_condition(cluster, namespace, "jobset/driven", "Completed")
+    assert true_conditions(cluster, namespace, "driven") == {"Completed": "AllJobsCompleted"}
+    until("no worker runs", lambda: not nodes_of(cluster, namespace, "driven"), every=0.5)
+
+
+@each_controller
+@pytest.mark.usefixtures("jobset_running", "gangctl_runs_jobsets")
+def test_a_rule_of_a_jobset_ends_it_by_the_exit_code(cluster: Cluster, namespace: str, controller: str) -> None:
+    rule = {"name": "fatal", "action": "FailJobSet", "onJobFailureReasons": ["PodFailurePolicy"]}
+    policy = {"maxRestarts": 3, "rules": [rule]}
+    made = jobset.document("fatal", pod("exit 42"), failurePolicy=policy, **managed_by(controller))
+    codes = {"operator": "In", "values": [42]}
+    job = made["spec"]["replicatedJobs"][0]["template"]["spec"]
+    job["podFailurePolicy"] = {"rules": [{"action": "FailJob", "onExitCodes": codes}]}
+    create(cluster, namespace, made)
+    until_condition(cluster, namespace, "jobset/fatal", "Failed")
+    assert true_conditions(cluster, namespace, "fatal") == {"Failed": "FailJobSetFailurePolicyAction"}
+    assert get(cluster, namespace, "jobset", "fatal")["status"].get("restarts", 0) == 0
+
+
+@each_controller
+@pytest.mark.usefixtures("jobset_running", "gangctl_runs_jobsets")
+def test_each_job_that_has_a_node_to_itself_is_alone_there(cluster: Cluster, namespace: str, controller: str) -> None:
+    made = jobset.document("alone", pod("sleep 300"), replicas=2, **managed_by(controller))
+    made["metadata"]["annotations"] = {EXCLUSIVE: HOSTNAME}
+    made["spec"]["replicatedJobs"][0]["template"]["spec"] |= {"parallelism": 2, "completions": 2}
+    create(cluster, namespace, made)
+    until("all pods run", lambda: len(nodes_of(cluster, namespace, "alone")) == 4, every=0.5)
+    nodes: dict[str, set[str]] = {}
+    for one in get(cluster, namespace, "pods")["items"]:
+        nodes.setdefault(one["metadata"]["labels"][JOB_INDEX], set()).add(one["spec"]["nodeName"])
+    assert sorted(sorted(one) for one in nodes.values()) == [["node-1"], ["node-2"]]
 
 
 def queued(name: str, queue_name: str, script: str, controller: str, *, on: str = "", priority: str = "") -> Document:

@@ -1,4 +1,4 @@
-"""JobSets that Kueue admits and gangctl runs: preempted, resumed, moved from a lost node, and written by one only."""
+"""JobSets and TrainJobs that Kueue admits and gangctl runs: preempted, resumed, moved, and written by one only."""
 
 from __future__ import annotations
 
@@ -11,25 +11,27 @@ from e2e import process_faults
 from e2e.cluster.lab import Lab
 from e2e.clusters import Cluster
 from e2e.gangs import Gang
-from e2e.jobsets import jobset
-from e2e.jobsets.test_peers import create, get, pod, until_condition
+from e2e.jobsets import jobset, trainer
+from e2e.jobsets.test_peers import create, get, pod, runtime, until_condition
 from e2e.queues.kueue import HIGH, HOSTNAME, LABEL_QUEUE, LOW, pooled, priorities, queue
 from gangctl.annexes.jobset.names import ANNOTATION_SPEC, CONTROLLER
 from tests.wait import until
 
 SLEEPS = pod("sleep 1000000", cpu="100m") | {"terminationGracePeriodSeconds": 1}
 PRIORITY = "kueue.x-k8s.io/priority-class"
-PREFERRED = "kueue.x-k8s.io/podset-preferred-topology"
+REQUIRED = {"kueue.x-k8s.io/podset-required-topology": HOSTNAME}
+PREFERRED = {"kueue.x-k8s.io/podset-preferred-topology": HOSTNAME}
+SLICES = {"kueue.x-k8s.io/podset-slice-required-topology": HOSTNAME, "kueue.x-k8s.io/podset-slice-size": "2"}
 
 
-def queued(name: str, where: str, size: int, annotation: str = "") -> dict[str, Any]:
+def queued(name: str, where: str, size: int, annotations: dict[str, str] | None = None) -> dict[str, Any]:
     """A JobSet of gangctl's in a queue, whose pods sleep."""
     made = jobset.document(name, SLEEPS, managedBy=CONTROLLER, failurePolicy={"maxRestarts": 3})
     made["metadata"]["labels"] = {LABEL_QUEUE: where}
     spec = made["spec"]["replicatedJobs"][0]["template"]["spec"]
     spec |= {"parallelism": size, "completions": size}
-    if annotation:
-        spec["template"]["metadata"] = {"annotations": {annotation: HOSTNAME}}
+    if annotations:
+        spec["template"]["metadata"] = {"annotations": annotations}
     return made
 
 
@@ -42,6 +44,16 @@ def admitted(cluster: Cluster, namespace: str) -> set[str]:
     }
 
 
+def gang_of(cluster: Cluster, namespace: str, name: str) -> Gang:
+    """The gang of a JobSet with one role, once gangctl has made it."""
+
+    def is_made() -> bool:
+        return name in {one["metadata"]["name"] for one in get(cluster, namespace, "gangjobs")["items"]}
+
+    until(f"gangctl has made {name}", is_made)
+    return Gang(cluster.kubectl, namespace, name)
+
+
 @pytest.mark.usefixtures("kueue_running", "gangctl_runs_jobsets")
 def test_a_preempted_jobset_gives_its_quota_back_and_goes_on_when_it_is_admitted_again(
     cluster: Cluster, namespace: str
@@ -50,7 +62,7 @@ def test_a_preempted_jobset_gives_its_quota_back_and_goes_on_when_it_is_admitted
         low, high = queued("low", name, 2), queued("high", name, 2)
         low["metadata"]["labels"][PRIORITY], high["metadata"]["labels"][PRIORITY] = LOW, HIGH
         create(cluster, namespace, low)
-        gang = Gang(cluster.kubectl, namespace, "low")
+        gang = gang_of(cluster, namespace, "low")
         gang.runs(1)
         process_faults.kill(process_faults.worker(gang.uids()["workers-1"]))
         before = gang.uids()
@@ -59,7 +71,7 @@ def test_a_preempted_jobset_gives_its_quota_back_and_goes_on_when_it_is_admitted
         assert admitted(cluster, namespace) == {"low"}
         create(cluster, namespace, high)
         until_condition(cluster, namespace, "jobset/low", "Suspended")
-        Gang(cluster.kubectl, namespace, "high").runs(1)
+        gang_of(cluster, namespace, "high").runs(1)
         assert admitted(cluster, namespace) == {"high"}
         assert gang.pods() == {}
         cluster.kubectl("delete", "jobset", "high", "-n", namespace)
@@ -73,15 +85,42 @@ def test_a_preempted_jobset_gives_its_quota_back_and_goes_on_when_it_is_admitted
 
 
 @pytest.mark.usefixtures("kueue_running", "gangctl_runs_jobsets")
+def test_a_preempted_trainjob_goes_on_when_it_is_admitted_again(cluster: Cluster, namespace: str) -> None:
+    with (
+        runtime(cluster, namespace, managedBy=CONTROLLER, failurePolicy={"maxRestarts": 3}) as of,
+        priorities(cluster.kubectl),
+        queue(cluster.kubectl, namespace, {"cpu": "200m"}, ["node-1"]) as name,
+    ):
+
+        def submit(called: str, priority: str) -> Gang:
+            labels = {LABEL_QUEUE: name, PRIORITY: priority}
+            made = trainer.train_job(called, of, 2, ["sleep", "1000000"], labels=labels)
+            made["spec"]["trainer"]["resourcesPerNode"] = {"requests": {"cpu": "100m"}}
+            create(cluster, namespace, made)
+            return gang_of(cluster, namespace, called)
+
+        low = submit("low", LOW)
+        low.runs(1)
+        submit("high", HIGH).runs(1)
+        until_condition(cluster, namespace, "trainjob/low", "Suspended")
+        until("its pods are gone", lambda: not low.pods(), every=0.25)
+        assert admitted(cluster, namespace) == {"high"}
+        cluster.kubectl("delete", "trainjob", "high", "-n", namespace)
+        assert low.runs(2)["restarts"]["counted"] == 0
+        assert admitted(cluster, namespace) == {"low"}
+
+
+@pytest.mark.parametrize("annotations", [REQUIRED, PREFERRED, SLICES], ids=["required", "preferred", "slices"])
+@pytest.mark.usefixtures("kueue_running", "gangctl_runs_jobsets")
 def test_pods_of_a_lost_node_wait_for_kueue_to_name_another_and_keep_their_quota(
-    cluster: Cluster, namespace: str, third_node: Any
+    cluster: Cluster, namespace: str, third_node: Any, annotations: dict[str, str]
 ) -> None:
     """Kueue assigns another node when the pods of the lost one end; gangctl makes new pods, which wait for that."""
     with queue(cluster.kubectl, namespace, {"cpu": "200m"}, [third_node.name], topology=True) as name:
-        made = queued("placed", name, 2, annotation=PREFERRED)
+        made = queued("placed", name, 2, annotations)
         made["metadata"]["annotations"] = {ANNOTATION_SPEC: "recovery: {lostPodGraceSeconds: 1}"}
         create(cluster, namespace, made)
-        gang = Gang(cluster.kubectl, namespace, "placed")
+        gang = gang_of(cluster, namespace, "placed")
         gang.runs(1)
         assert {found["spec"]["nodeName"] for found in gang.pods().values()} == {third_node.name}
         with pooled(cluster.kubectl, namespace, ["node-2"]):
@@ -91,6 +130,7 @@ def test_pods_of_a_lost_node_wait_for_kueue_to_name_another_and_keep_their_quota
             assert admitted(cluster, namespace) == {"placed"}
             (workload,) = get(cluster, namespace, "workloads.v1beta2.kueue.x-k8s.io")["items"]
             assert "Evicted" not in {one["type"] for one in workload["status"]["conditions"]}
+            assert "unhealthyNodes" not in workload["status"]
 
 
 @pytest.mark.usefixtures("gangctl_runs_jobsets")
@@ -98,7 +138,7 @@ def test_neither_controller_writes_what_is_the_others(cluster: Cluster, namespac
     """The API server's audit log has who wrote what, from the creation of both JobSets to their deletion."""
     create(cluster, namespace, jobset.document("theirs", SLEEPS))
     create(cluster, namespace, jobset.document("ours", SLEEPS, managedBy=CONTROLLER, failurePolicy={"maxRestarts": 1}))
-    gang = Gang(cluster.kubectl, namespace, "ours")
+    gang = gang_of(cluster, namespace, "ours")
     gang.runs(1)
     until("theirs is ready", lambda: _ready(cluster, namespace, "theirs"))
     until("ours is ready", lambda: _ready(cluster, namespace, "ours"))

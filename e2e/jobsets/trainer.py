@@ -29,6 +29,12 @@ def runtime(name: str, image: str, **spec: Any) -> dict[str, Any]:
     return made
 
 
+def of_sdk(code: str) -> list[str]:
+    """The command that the SDK writes for a function with this code. Its own starts torchrun."""
+    script = f"\nread -r -d '' SCRIPT << EOM\n\n{code}\n\nEOM\n"
+    return ["bash", "-c", f'{script}printf "%s" "$SCRIPT" > "train.py"\npython3 "train.py"']
+
+
 def train_job(
     name: str, runtime_name: str, nodes: int, command: list[str], labels: Mapping[str, str] | None = None
 ) -> dict[str, Any]:

@@ -56,14 +56,25 @@ def kueue(lab: Lab) -> Iterator[None]:
     (folder / "kubeconfig").write_text(plane.pki.kubeconfig(NAME, f"https://{addresses.CONTROL}:6443"))
     config = next(one for one in found if one["metadata"]["name"] == CONFIGURATION)["data"]
     (folder / "config.yaml").write_text(json.dumps(_configured(yaml.safe_load(*config.values()), str(folder))))
-    plane.machine.start(NAME, f"--config={folder}/config.yaml", f"--kubeconfig={folder}/kubeconfig")
     try:
-        until("the certificate of Kueue's webhooks", lambda: _mounted(lab), READY_SECONDS, every=0.2)
-        until(f"Kueue's webhooks (see {plane.machine.log})", lambda: _answers(lab), READY_SECONDS, every=0.5)
+        start(lab)
         yield
     finally:
         plane.kubectl("delete", *WEBHOOKS, "--ignore-not-found")
-        plane.machine.stop(NAME)
+        kill(lab)
+
+
+def start(lab: Lab) -> None:
+    """Start its manager, and wait until it answers."""
+    machine, folder = lab.control_plane.machine, lab.home / NAME
+    machine.start(NAME, f"--config={folder}/config.yaml", f"--kubeconfig={folder}/kubeconfig")
+    until("the certificate of Kueue's webhooks", lambda: _mounted(lab), READY_SECONDS, every=0.2)
+    until(f"Kueue's webhooks (see {machine.log})", lambda: _answers(lab), READY_SECONDS, every=0.5)
+
+
+def kill(lab: Lab) -> None:
+    """Kill its manager, and wait for its end."""
+    lab.control_plane.machine.stop(NAME)
 
 
 def _configured(config: dict[str, Any], folder: str) -> dict[str, Any]:

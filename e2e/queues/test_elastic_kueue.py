@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from e2e.clusters import Cluster
-from e2e.queues.kueue import LABEL_QUEUE, pooled, queue
+from e2e.queues.kueue import HIGH, LABEL_PRIORITY, LABEL_QUEUE, LOW, pooled, priorities, queue
 from e2e.queues.test_kueue import MEMBER, Queues, Submit, end, holds, waits, workers
 from e2e.test_elastic import begun, elastic, steps
 from tests.wait import until
@@ -98,3 +98,44 @@ def test_a_gang_that_is_admitted_partially_starts_with_an_allowed_size_and_gives
         other.runs(1)
         end(shared_dir, "other", 1, 0)
         other.ends()
+
+
+@pytest.mark.usefixtures("kueue_installed", "third_node")
+def test_a_gang_that_loses_the_quota_by_which_it_has_grown_goes_on_smaller_and_keeps_the_rest(
+    cluster: Cluster, namespace: str, submit: Submit, shared_dir: Path
+) -> None:
+    with (
+        priorities(cluster.kubectl),
+        queue(cluster.kubectl, namespace, QUOTA, ["node-1", "node-2", "node-3"]) as name,
+    ):
+        queues = Queues(name, namespace, cluster.kubectl)
+        other = submit(workers("other", name, shared_dir, replicas=1, priority=HIGH))
+        other.runs(1)
+        made = document(shared_dir, name, replicas=3)
+        made["metadata"]["labels"][LABEL_PRIORITY] = LOW
+        gang = submit(made)
+        gang.until("it runs with two", lambda one: (one.get("phase"), one.get("ready")) == ("Running", "2/3"))
+        first = queues.admitted("elastic")
+        end(shared_dir, "other", 1, 0)
+        other.ends()
+        assert gang.runs(2, 180)["incidents"][0]["cause"]["reason"] == "Growing"
+        assert sorted(counts(one)[:2] for one in queues.workloads("elastic")) == [(1, 1), (3, 2)]
+
+        uids = gang.uids()
+        high = submit(workers("high", name, shared_dir, replicas=1, priority=HIGH))
+        high.runs(1)
+        status = gang.until(
+            "it runs with two again",
+            lambda one: one if (one["attempt"], one["phase"], one["ready"]) == (3, "Running", "2/3") else None,
+        )
+        last = status["incidents"][0]
+        assert (last["cause"]["reason"], last["charged"], last.get("lostSteps", 0)) == ("QuotaReclaimed", False, 0)
+        (kept,) = queues.workloads("elastic")
+        assert (kept["metadata"]["uid"], counts(kept)[:2]) == (first, (3, 2))
+        assert "Evicted" not in {one["type"] for one in kept["status"]["conditions"]}
+        left = gang.uids()
+        assert len(left) == 2
+        assert left.items() <= uids.items()
+        end(shared_dir, "high", 1, 0)
+        high.ends()
+        assert gang.runs(4, 300)["incidents"][0]["cause"]["reason"] == "Growing"

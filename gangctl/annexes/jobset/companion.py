@@ -1,10 +1,10 @@
 """Run JobSets: watch those that name gangctl, apply their GangJobs, and store their status.
 
 The rule: a JobSet is the only thing that its user writes, and its GangJob follows from it. The GangJob is applied
-(server-side) when the JobSet asks for something new, so what is set on the GangJob itself (a restart, a pause) stays. A
-JobSet that doesn't name gangctl is never touched, and neither is a GangJob, Service or claim of another owner. This
-runs beside the gangs' loop while the process leads, and decides nothing: that is in ``translation.py`` and
-``status.py``.
+(server-side) when the JobSet asks for something new, so what is set on the GangJob itself (a restart, a pause) stays.
+Its headless Service and its claims exist until it ends: those that are deleted are made again. A JobSet that doesn't
+name gangctl is never touched, and neither is a GangJob, Service or claim of another owner. This runs beside the gangs'
+loop while the process leads, and decides nothing: that is in ``translation.py`` and ``status.py``.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Any, Final, NoReturn
 
 from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
@@ -33,12 +34,12 @@ from gangctl.cluster.kube import paths
 from gangctl.cluster.kube.client import MERGE_PATCH, NotFound, Rejected
 from gangctl.cluster.kube.decoding import Decoder, WatchDecoder
 from gangctl.cluster.kube.projections import KubeGang
-from gangctl.cluster.kube.reflector import NamespacedCopy, Reflector, WatchHealth, health
+from gangctl.cluster.kube.reflector import ALL, NamespacedCopy, Reflector, WatchHealth, health
 from gangctl.cluster.port import ObjectIdentity, PlainObject
 from gangctl.controller.companions import House
 from gangctl.core.facts.world import Pod
 from gangctl.core.lifecycle.plan import Event, EventType
-from gangctl.kubernetes.schema import RawMetadata
+from gangctl.kubernetes.schema import RawMetadata, RawNamed
 from gangctl.telemetry.metrics.process import Counts
 from gangctl.words.message import Message
 
@@ -59,6 +60,8 @@ SHORTEST_REST_SECONDS: Final = 0.05
 REST_FACTOR: Final = 4.0
 """A JobSet rests four times as long as it was worked on, so one takes at most a fifth of a core."""
 RESULTS: Final = ("applied", "failed")
+SERVICES: Final = "services"
+CLAIMS: Final = "persistentvolumeclaims"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,8 @@ def _read(raw: dict[str, Any]) -> KubeJobSet:
 JOBSETS: Final = WatchDecoder(dict[str, Any], _read)
 _METADATA: Final = Decoder[dict[str, Any]](dict[str, Any], lambda raw: raw["metadata"])
 """Of a user's object, whose other fields may be nested deeply."""
+OBJECTS: Final = WatchDecoder(RawNamed, lambda raw: raw.metadata)
+"""Services and claims."""
 
 
 class JobSets:
@@ -114,6 +119,16 @@ class JobSets:
                 absent=NO_CRD,
             ),
         )
+        self._objects = [
+            Reflector(
+                *(house.client, paths.collection("/api/v1", namespace, plural), OBJECTS),
+                partial(self._on_object_change, plural),
+                selector=names.JOBSET_NAME,
+            )
+            for namespace in house.settings.watch_namespaces or (ALL,)
+            for plural in (SERVICES, CLAIMS)
+        ]
+        """What was made for JobSets, which have a label of that name."""
         self._slots = FairSlots(SLOTS)
         self._tasks: asyncio.TaskGroup | None = None
         """Of this term; None while this process doesn't lead."""
@@ -129,7 +144,7 @@ class JobSets:
         self._gangs: dict[str, set[str]] = {}
         """The same by owner: UID of the object -> UIDs of its GangJobs."""
         self._made: dict[str, set[str]] = {}
-        """UID of a JobSet -> the Services and claims that it has, and the pods that are out of its Service."""
+        """UID of a JobSet -> paths of the Services and claims that it has, and of the pods out of its Service."""
         self._translated: dict[str, tuple[Hashable, tuple[Stage, ...], str]] = {}
         """UID of a JobSet -> what it was translated from, its stages, and why it is refused."""
 
@@ -148,7 +163,7 @@ class JobSets:
         self._house.informers.listeners.append(self._gang_changed)
         try:
             async with asyncio.TaskGroup() as tasks:
-                for one in self._copy.reflectors.values():
+                for one in (*self._copy.reflectors.values(), *self._objects):
                     tasks.create_task(one.run())
         finally:
             self._house.informers.listeners.remove(self._gang_changed)
@@ -194,6 +209,16 @@ class JobSets:
                 timer.cancel()
             for known in (self._failures, self._rests, self._translated, self._made):
                 known.pop(old.uid, None)
+
+    def _on_object_change(self, plural: str, old: RawMetadata | None, new: RawMetadata | None) -> None:
+        """Look at the JobSets that had an object which has been deleted."""
+        if old is None or new is not None:
+            return
+        path = f"{paths.collection('/api/v1', old.namespace, plural)}/{old.name}"
+        for uid, made in self._made.items():
+            if path in made:
+                made.remove(path)
+                self._look_at(uid)
 
     def _gang_changed(self, uid: str) -> None:
         gang, owner = self._house.informers.gangs.items.get(uid), self._owners.pop(uid, "")
@@ -347,7 +372,7 @@ class JobSets:
                 await self._write(item, gang.name, body, MERGE_PATCH, {"fieldManager": WRITER})
 
     async def _apply(self, item: KubeJobSet, jobset: Mapping[str, Any], running: Sequence[Running]) -> None:
-        """Apply the GangJob whose turn it is, unless it is as it was applied.
+        """Apply the GangJob whose turn it is, unless it is as it was applied, and make what its pods need.
 
         Raises:
             Rejected: it can't be applied.
@@ -359,15 +384,16 @@ class JobSets:
             if one.phase is GangPhase.SUCCEEDED:
                 restarts += 0 if one.job is None else stage.restarts(one.job.status.restarts.counted)
                 continue
-            if one.phase is GangPhase.FAILED or (gang is not None and gang.applied == stage.applied):
+            if one.phase is GangPhase.FAILED:
+                return
+            await self._ensure_objects(jobset)
+            if gang is not None and gang.applied == stage.applied:
                 return
             document = stage.after(restarts)
             if gang is None:
                 await self._check_free(item, stage.gang)
             else:
                 document["metadata"] = {**document["metadata"], "uid": gang.uid}
-            if not jobset["spec"].get("suspend"):
-                await self._ensure_objects(jobset)
             try:
                 await self._write(item, stage.gang, document, APPLY, FORCED)
             except Rejected as error:
@@ -413,7 +439,8 @@ class JobSets:
                 "selector": {names.JOBSET_NAME: name},
                 "publishNotReadyAddresses": ready,
             }
-            await self._ensure(jobset, "services", subdomain, {"kind": "Service", "spec": spec}, is_owned=True)
+            service = {"kind": "Service", "metadata": {"labels": {names.JOBSET_NAME: name}}, "spec": spec}
+            await self._ensure(jobset, SERVICES, subdomain, service, is_owned=True)
         for one in translation.claim_templates(jobset):
             given = one.get("metadata") or {}
             claim = {
@@ -425,28 +452,29 @@ class JobSets:
                 "spec": one["spec"],
             }
             called = translation.claim_name(given["name"], metadata["name"])
-            await self._ensure(jobset, "persistentvolumeclaims", called, claim, is_owned=one["isDeleted"])
+            await self._ensure(jobset, CLAIMS, called, claim, is_owned=one["isDeleted"])
 
     async def _ensure(
         self, jobset: Mapping[str, Any], plural: str, name: str, body: Mapping[str, Any], *, is_owned: bool
     ) -> None:
         metadata = jobset["metadata"]
-        made, key = self._made.setdefault(metadata["uid"], set()), f"{plural}/{name}"
-        path = paths.collection("/api/v1", metadata["namespace"], plural)
-        if key in made:
+        made = self._made.setdefault(metadata["uid"], set())
+        collection = paths.collection("/api/v1", metadata["namespace"], plural)
+        path = f"{collection}/{name}"
+        if path in made:
             return
         try:
-            stored = json.loads(await self._client.request("GET", f"{path}/{name}"))["metadata"]
+            stored = json.loads(await self._client.request("GET", path))["metadata"]
         except NotFound:
             new: dict[str, Any] = {"apiVersion": "v1", **body}
             new["metadata"] = {**body.get("metadata", {}), "name": name, "namespace": metadata["namespace"]}
             if is_owned:
                 new["metadata"]["ownerReferences"] = [names.owner(metadata)]
-            await self._client.request("POST", path, body=json.dumps(new).encode())
+            await self._client.request("POST", collection, body=json.dumps(new).encode())
         else:
             if stored.get("deletionTimestamp") or names.owners(stored, metadata["name"]) - {metadata["uid"]}:
                 raise Retryable(f"{plural}/{name} of an earlier JobSet hasn't been deleted yet")
-        made.add(key)
+        made.add(path)
 
     async def _hide_replaced(self, item: KubeJobSet, pods: Sequence[Pod]) -> None:
         """Take pods that have a successor out of the Service: they have its host name.
@@ -457,13 +485,13 @@ class JobSets:
         for pod in pods:
             newest[pod.member] = max(pod.incarnation, newest.get(pod.member, 0))
         for pod in pods:
-            key = f"pods/{pod.uid}"
-            if pod.incarnation < newest[pod.member] and key not in made:
+            path = paths.pod(item.namespace, pod.name)
+            if pod.incarnation < newest[pod.member] and path not in made:
                 change = {"metadata": {"uid": pod.uid, "labels": {names.JOBSET_NAME: None}}}
-                path, body = f"{paths.pod(item.namespace, pod.name)}/status", json.dumps(change).encode()
-                made.add(key)
+                made.add(path)
                 try:
-                    await self._client.request("PATCH", path, body=body, content_type=MERGE_PATCH)
+                    body = json.dumps(change).encode()
+                    await self._client.request("PATCH", f"{path}/status", body=body, content_type=MERGE_PATCH)
                 except (NotFound, Conflict):
                     continue
                 except ClusterError as error:

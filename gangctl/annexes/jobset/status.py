@@ -3,7 +3,8 @@
 The rule: conditions have JobSet's types, reasons and first words, are set when its own controller would set them, and
 each change is an Event, as there. What gangctl knows beyond that follows in the message. A JobSet that has finished
 keeps its conditions, whatever becomes of its gangs. A replicated job whose workers wait for others has no active Job,
-though its pods are there: JobSet would not have created it yet. What a gang can't run is the condition ``Accepted``,
+though its pods are there: JobSet would not have created it yet. Nor is one suspended that depends on others and has
+never started. What a gang can't run is the condition ``Accepted``,
 which JobSet doesn't have: it is False with the reasons, and there are no pods.
 """
 
@@ -253,6 +254,7 @@ def _counts(job: Mapping[str, Any], running: Running, role: str, *, is_suspended
             if not (pod.deleting or pod.terminated):
                 live[index // size] += 1
                 ready[index // size] += any((kind, state) == ("Ready", "True") for kind, state, _ in pod.conditions)
+    is_created = not job.get("dependsOn") or (running.job is not None and running.job.status.started_attempt > 0)
     whole = running.phase is GangPhase.SUCCEEDED and not running.stage.document["spec"].get("successPolicy")
     succeeded = {one for one, number in done.items() if number >= size}
     failed = {_failed_job(running.job, role, size)} - {None} if running.phase is GangPhase.FAILED else set()
@@ -263,7 +265,7 @@ def _counts(job: Mapping[str, Any], running: Running, role: str, *, is_suspended
         "failed": len(failed - succeeded),
         "ready": sum(done[one] + ready[one] >= size for one in rest),
         "succeeded": ended,
-        "suspended": replicas - ended - len(failed - succeeded) if is_suspended else 0,
+        "suspended": replicas - ended - len(failed - succeeded) if is_suspended and is_created else 0,
     }
 
 

@@ -27,8 +27,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import yaml
-
 from gangctl.annexes.jobset import names
 from gangctl.annexes.jobset.pods import Place
 from gangctl.api.model import YEAR
@@ -46,7 +44,6 @@ from gangctl.api.policy import MAX_RULES
 from gangctl.api.yaml_documents import UnreadableError, read
 
 MOST_CHARACTERS: Final = 16_384
-"""Of the annotation, which is parsed in the controller."""
 MOST_ROLES: Final = 8
 _BACKOFF_LIMIT: Final = 6
 """The Job's default."""
@@ -503,11 +500,8 @@ class _Translation:
             self._refuse(path, f"{len(text)} characters; at most {MOST_CHARACTERS}")
             return {}
         try:
-            if any(isinstance(one, yaml.AliasToken | yaml.AnchorToken) for one in yaml.scan(text)):
-                self._refuse(path, "anchors and aliases aren't allowed")
-                return {}
-            documents = read(text)
-        except (UnreadableError, yaml.YAMLError) as error:
+            documents = read(text, aliases=False)
+        except UnreadableError as error:
             self._refuse(path, " ".join(str(error).split()))
             return {}
         found = documents[0].value if documents else {}

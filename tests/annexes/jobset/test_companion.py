@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import logging
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ from gangctl.annexes.jobset import companion, translation
 from gangctl.annexes.jobset.translation import Stage
 from tests.annexes.jobset.jobsets import jobset, replicated
 from tests.cluster.kube.fakeapi import FakeApi, Fault, status
-from tests.controller.replicas import replica
+from tests.controller.replicas import about, replica
 from tests.wait import until_async
 
 ON = ("--jobsets", "true")
@@ -29,6 +31,16 @@ def created(name: str = "llama", **spec: Any) -> dict[str, Any]:
     made = jobset(replicated("workers", 2), **spec)
     made["metadata"] |= {"name": name, "namespace": "default", "uid": f"uid-{name}"}
     return made
+
+
+def of_a_user(name: str) -> dict[str, Any]:
+    """A GangJob that no JobSet owns."""
+    return {
+        "apiVersion": "gangctl.io/v1alpha1",
+        "kind": "GangJob",
+        "metadata": {"name": name, "namespace": "default", "uid": "theirs"},
+        "spec": {"roles": [{"name": "a", "template": {"spec": {"containers": [{"name": "m", "command": ["x"]}]}}}]},
+    }
 
 
 def gang(api: FakeApi, name: str = "llama") -> dict[str, Any] | None:
@@ -86,6 +98,44 @@ async def test_a_new_leader_applies_nothing_that_is_applied(api: FakeApi) -> Non
     assert len([one for one in writes(api) if one.endswith("gangjobs/llama")]) == before == 1
 
 
+CLAIMED = [
+    {"templates": [{"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}}]},
+    {"templates": [{"metadata": {"name": "kept"}, "spec": {}}], "retentionPolicy": {"whenDeleted": "Retain"}},
+]
+CLAIM, SERVICE = ("persistentvolumeclaims", "default", "data-llama"), ("services", "default", "llama")
+
+
+@pytest.mark.parametrize("kept", [CLAIM, SERVICE], ids=lambda key: key[0])
+async def test_a_service_or_claim_that_is_deleted_is_made_again_and_nothing_else_is(
+    api: FakeApi, kept: tuple[str, str, str]
+) -> None:
+    await api.put("jobsets", created(volumeClaimPolicies=CLAIMED))
+    async with replica(api, "a", *ON):
+        await until_async("the house has seen the gang", lambda: (gang(api) or {}).get("status", {}).get("phase"))
+        await api.remove(*kept)
+        await until_async("it is there again", lambda: kept in api.objects)
+    await api.remove(*kept)
+    async with replica(api, "b", *ON):
+        await until_async("the next leader makes it too", lambda: kept in api.objects)
+    assert len([one for one in writes(api) if one.endswith("gangjobs/llama")]) == 1
+
+
+async def test_a_suspended_jobset_has_its_service_and_its_claims_of_which_it_owns_those_that_go_with_it(
+    api: FakeApi,
+) -> None:
+    await api.put("jobsets", created(volumeClaimPolicies=CLAIMED, suspend=True))
+    async with replica(api, "a", *ON):
+        await until_async("it is suspended", lambda: "Suspended" in conditions(api))
+    assert SERVICE in api.objects
+    owners = {
+        key[2]: one["metadata"].get("ownerReferences", []) for key, one in api.objects.items() if key[0] == CLAIM[0]
+    }
+    assert {name: [one["uid"] for one in found] for name, found in owners.items()} == {
+        "data-llama": ["uid-llama"],
+        "kept-llama": [],
+    }
+
+
 async def test_what_others_manage_is_never_written(api: FakeApi) -> None:
     await api.put("jobsets", created("other", managedBy="example.com/other"))
     plain = created("plain")
@@ -99,13 +149,7 @@ async def test_what_others_manage_is_never_written(api: FakeApi) -> None:
 
 
 async def test_a_gang_of_a_user_with_the_same_name_is_left_alone(api: FakeApi) -> None:
-    theirs = {
-        "apiVersion": "gangctl.io/v1alpha1",
-        "kind": "GangJob",
-        "metadata": {"name": "llama", "namespace": "default", "uid": "theirs"},
-        "spec": {"roles": [{"name": "a", "template": {"spec": {"containers": [{"name": "m", "command": ["x"]}]}}}]},
-    }
-    await api.put("gangjobs", theirs)
+    await api.put("gangjobs", of_a_user("llama"))
     await api.put("jobsets", created())
     async with replica(api, "a", *ON):
         await until_async("the JobSet says so", lambda: conditions(api))
@@ -252,6 +296,46 @@ async def test_other_pods_than_those_that_run_are_asked_for_by_way_of_a_suspensi
     assert seen == [True, False]
 
 
+@pytest.mark.parametrize("number", range(1, 6))
+async def test_a_new_leader_completes_a_suspension_and_a_resumption_from_each_write_of_the_last(
+    api: FakeApi, number: int
+) -> None:
+    await api.put("jobsets", created())
+    left, died = iter(range(number - 1)), asyncio.Event()
+
+    async def refuse(request: web.Request) -> web.StreamResponse | None:
+        is_ours = request.path.endswith(("/gangjobs/llama", "/jobsets/llama/status"))
+        if request.method != "PATCH" or not is_ours or next(left, None) is not None:
+            return None
+        died.set()
+        return status(503, "ServiceUnavailable", "the leader is about to die")
+
+    async def asked(generation: int, **spec: Any) -> None:
+        changed = created(**spec)
+        changed["metadata"]["generation"] = generation
+        pod = changed["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+        pod["nodeSelector"] = {"pool": "b"}
+        await api.put("jobsets", {**api.objects["jobsets", "default", "llama"], **changed})
+        wanted = bool(spec)
+        await until_async("the gang follows", lambda: suspended(api) is wanted and "pool" in json.dumps(gang(api)))
+        await until_async("the status says so", lambda: conditions(api).get("Suspended", ("",))[0] == str(wanted))
+
+    async def preempted_and_admitted() -> None:
+        await asked(2, suspend=True)
+        await asked(3)
+
+    async with asyncio.TaskGroup() as tasks:
+        async with replica(api, "a", *ON):
+            await until_async("it has its gang", lambda: suspended(api) is False)
+            await until_async("it has a status", lambda: "status" in api.objects["jobsets", "default", "llama"])
+            api.faults.append(refuse)
+            followed = tasks.create_task(preempted_and_admitted())
+            await died.wait()
+        api.faults.remove(refuse)
+        async with replica(api, "b", *ON):
+            await followed
+
+
 async def test_a_jobset_that_can_never_run_has_failed_and_one_of_a_million_pods_is_as_cheap(api: FakeApi) -> None:
     huge = created()
     huge["spec"]["replicatedJobs"][0]["replicas"] = 2**30
@@ -260,3 +344,19 @@ async def test_a_jobset_that_can_never_run_has_failed_and_one_of_a_million_pods_
         await until_async("it has failed", lambda: "Failed" in conditions(api))
     assert "2147483648 pods; a gang has at most 8 roles and 10000 pods" in conditions(api)["Failed"][2]
     assert api.objects["jobsets", "default", "llama"]["status"]["terminalState"] == "Failed"
+
+
+async def test_a_cluster_without_jobsets_runs_its_gangs_until_it_has_some(
+    api: FakeApi, caplog: pytest.LogCaptureFixture
+) -> None:
+    absent = about("jobsets", lambda: status(404, "NotFound", "the server could not find the requested resource"))
+    api.faults.append(absent)
+    await api.put("gangjobs", of_a_user("theirs"))
+    with caplog.at_level(logging.INFO):
+        async with replica(api, "a", *ON) as made:
+            await until_async("the log says so", lambda: companion.NO_CRD in caplog.text)
+            await until_async("gangs run", lambda: (gang(api, "theirs") or {}).get("status", {}).get("phase"))
+            await made.until_ready()
+            api.faults.remove(absent)
+            await api.put("jobsets", created())
+            await until_async("the JobSet has its gang", lambda: gang(api))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import pytest
+
 from gangctl.annexes.jobset.status import Outcome, Running, current, is_finished
 from gangctl.annexes.jobset.translation import stages
 from gangctl.api.gangjob import GangJob
@@ -258,3 +260,15 @@ def test_a_job_that_waits_for_others_is_not_active() -> None:
     }
     found["spec"]["suspend"] = True
     assert counts(outcome(found, "Running", everyone), "node") == {"active": 1, "ready": 1, "suspended": 1}
+
+
+@pytest.mark.parametrize("status", ["Ready", "Complete"])
+def test_a_job_that_depends_on_others_is_not_suspended_before_it_has_started(status: str) -> None:
+    after = replicated("node", 2, 3, dependsOn=[{"name": "server", "status": status}])
+    found = jobset(replicated("server", 1), after, suspend=True)
+    first, *rest = stages(found)
+    made = current(found, [Running(first, gang(first.document, "Suspended", startedAttempt=0))], NOW)
+    assert (counts(made, "server"), counts(made, "node")) == ({"suspended": 1}, {})
+    last = rest[0] if rest else first
+    made = current(found, [Running(last, gang(last.document, "Suspended"))], NOW)
+    assert counts(made, "node") == {"suspended": 3}

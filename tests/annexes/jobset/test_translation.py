@@ -200,6 +200,7 @@ FAIL_JOB = {"rules": [{"action": "FailJob", "onExitCodes": CODES}]}
     [
         ("FailJobSet", "FailJob"),
         ("RestartJobSet", "Count"),
+        ("RestartJob", "Count"),
         ("RestartJobSetAndIgnoreMaxRestarts", "Ignore"),
         ("RestartJobAndIgnoreMaxRestarts", "Ignore"),
     ],
@@ -210,6 +211,27 @@ def test_a_rule_of_the_jobset_decides_what_a_rule_of_its_job_leads_to(action: st
         jobset(replicated("workers", podFailurePolicy=FAIL_JOB), failurePolicy={"maxRestarts": 3, "rules": rules})
     )
     assert spec["podFailurePolicy"]["rules"] == [{"action": made, "onExitCodes": CODES}]
+
+
+FAILS, RESTARTS = {"action": "FailJobSet"}, {"action": "RestartJobSet"}
+IGNORES = {"action": "RestartJobSetAndIgnoreMaxRestarts"}
+BY_CODE, BY_LIMIT = {"onJobFailureReasons": ["PodFailurePolicy"]}, {"onJobFailureReasons": ["BackoffLimitExceeded"]}
+
+
+@pytest.mark.parametrize(
+    ("rules", "made"),
+    [
+        ([FAILS | BY_CODE, RESTARTS | BY_CODE], "FailJob"),
+        ([RESTARTS | BY_CODE, FAILS | BY_CODE], "Count"),
+        ([IGNORES | BY_CODE, FAILS], "Ignore"),
+        ([FAILS | BY_LIMIT], "Count"),
+        ([FAILS | {"targetReplicatedJobs": ["driver"]}, RESTARTS], "Count"),
+    ],
+)
+def test_the_first_rule_that_matches_a_failed_job_decides(rules: list[dict[str, Any]], made: str) -> None:
+    job = replicated("workers", podFailurePolicy=FAIL_JOB, backoffLimit=1)
+    spec = only(jobset(job, failurePolicy={"maxRestarts": 1, "rules": rules}))
+    assert spec["podFailurePolicy"]["rules"][0] == {"action": made, "onExitCodes": CODES}
 
 
 def test_a_rule_for_one_replicated_job_is_one_for_its_role() -> None:
