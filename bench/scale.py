@@ -5,8 +5,9 @@
 
 Real are both ends of the links, the hub and every message; sockets, TLS and the clock are the simulation's
 (``tests/simulation/relays.py``). So the times are those of gangctl's own code, without what asyncio and TLS need for a
-connection. Members connect, rest for 30 s, train for 30 s with a step a second, and restart. Decisions are
-``bench/decide.py``'s. The last table is a formula: so much for each message, times the messages.
+connection. Members connect, rest for 30 s, train for 30 s with a step a second, and restart; then another leader gets
+all sessions from the relays. Decisions are ``bench/decide.py``'s. Memory is what a member's objects take at each end,
+counted by ``tracemalloc`` in a run of its own. The last table is a formula: so much for a message, times the messages.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import argparse
 import gc
 import sys
 import time
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,6 +33,8 @@ from tests.simulation.relays import GANG, Relay, World
 
 SECONDS: Final = 30
 POINTS: Final = ((1000, 4), (4000, 4), (10_000, 4), (10_000, 16))
+MEMORY_OF: Final = 1000
+"""Members, at most, of which the memory is traced: it takes long, and each takes the same."""
 FLEETS: Final = ((10_000, 4, 1), (100_000, 32, 1), (100_000, 32, 10), (1_000_000, 256, 60))
 """Members, relays, and seconds between two reports of steps."""
 
@@ -50,6 +54,9 @@ class Tally:
     relay: float = 0.0
     """Seconds of processor time of all relays."""
     leader: float = 0.0
+    relay_bytes: int = 0
+    """Memory that relays have taken, while it is traced."""
+    leader_bytes: int = 0
 
 
 class Run:
@@ -63,16 +70,24 @@ class Run:
     @contextmanager
     def timed(self, part: str) -> Iterator[None]:
         """Add what this takes to the relays' or the leader's time."""
-        began = time.process_time()
+        began, (held, _) = time.process_time(), tracemalloc.get_traced_memory()
         yield
         setattr(self.tally, part, getattr(self.tally, part) + time.process_time() - began)
+        grown = tracemalloc.get_traced_memory()[0] - held
+        setattr(self.tally, f"{part}_bytes", getattr(self.tally, f"{part}_bytes") + grown)
 
     def connect(self) -> None:
         """All sidecars dial, each relay has its share."""
-        for at, member in enumerate(self.world.members):
-            self.world.dial(member, self.world.relays[at % len(self.world.relays)])
+        with self.timed("relay"):
+            for at, member in enumerate(self.world.members):
+                self.world.dial(member, self.world.relays[at % len(self.world.relays)])
+        self.link()
+
+    def link(self) -> None:
+        """All relays link to the newest leader."""
         for one in self.world.relays:
             self.world.link(one)
+            self.answer()
         self.exchange()
 
     def report(self, step: int | None = None, **changes: Any) -> None:
@@ -171,8 +186,24 @@ def measured(members: int, shared: int) -> dict[str, Tally]:
             world.now += 0.2
             run.report(attempt=2, phase=phase)
         found["restart"] = run.taken()
+        world.lead()
+        run.link()
+        found["new leader"] = run.taken()
     gc.unfreeze()
     return found
+
+
+def memory(members: int, shared: int) -> tuple[float, float]:
+    """Bytes that a member takes at its relay, and at the leader, once it has reported a step."""
+    tracemalloc.start()
+    with patch.object(relays, "MEMBERS", members), patch.object(relays, "RELAYS", shared):
+        run = Run(World(0))
+    with run.world.running(), patch.object(hub, "in_slices", lambda items, serve: [serve(one) for one in items]):
+        run.connect()
+        run.report()
+        run.report(1)
+    tracemalloc.stop()
+    return run.tally.relay_bytes / members, run.tally.leader_bytes / members
 
 
 def main() -> int:
@@ -183,12 +214,14 @@ def main() -> int:
     options = flags.parse_args()
     points = POINTS if options.members is None else ((options.members, options.relays),)
     heads = ("messages up", "bytes up", "messages down", "bytes down", "relays, µs", "leader, µs")
-    print(f"for each member\n{'members':>8} {'relays':>6} {'part':>8} " + " ".join(f"{head:>13}" for head in heads))
+    print(f"for each member\n{'members':>8} {'relays':>6} {'part':>10} " + " ".join(f"{head:>13}" for head in heads))
     for members, shared in points:
         found = measured(members, shared)
         for part, tally in found.items():
             row = (tally.said, tally.up, tally.heard, tally.down, tally.relay * 1e6, tally.leader * 1e6)
-            print(f"{members:>8} {shared:>6} {part:>8} " + " ".join(f"{value / members:>13.1f}" for value in row))
+            print(f"{members:>8} {shared:>6} {part:>10} " + " ".join(f"{value / members:>13.1f}" for value in row))
+    at_relay, at_leader = memory(min(members, MEMORY_OF), min(shared, 4))
+    print(f"\nmemory of a member, without its socket: {at_relay:.0f} bytes at its relay, {at_leader:.0f} at the leader")
     print("\nby the last of them, cores that messages take, and MB/s at the leader's links")
     columns = ("s a report", "leader", "each relay", "MB/s", "s a restart")
     print(f"{'members':>8} {'relays':>6} " + " ".join(f"{head:>11}" for head in columns))

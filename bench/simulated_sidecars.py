@@ -183,6 +183,7 @@ class _Connection:
         self._socket.settimeout(0)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         await self._loop.sock_connect(self._socket, (parts.hostname, parts.port))
+        self._socket.getpeername()  # An OSError if its peer has reset it: wrapping it would fail and leave it open.
         secure = ANY.wrap_socket(self._socket, do_handshake_on_connect=False, server_hostname="localhost")
         self._socket = secure
         while True:

@@ -24,6 +24,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
 from itertools import islice
+from math import ceil
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -91,11 +92,6 @@ class Bench:
             f"attempt {attempt} runs", lambda: all(attempt in one.ran for one in members), seconds, every=0.1
         )
 
-    async def connected(self) -> None:
-        """Wait until all members are connected."""
-        everyone = len(self.fleet.members)
-        await until_async("all are connected", lambda: self.fleet.connected == everyone, DEADLINE_SECONDS, every=0.1)
-
     async def at_rest(self, what: str, seconds: float) -> None:
         """Print what the leader takes while nothing fails."""
         leader = self.leader
@@ -146,7 +142,7 @@ class Bench:
             show("storm", f"{text}; {of_all} requests, {busiest} in a second", self.leader.lags)
 
     async def change_leader(self) -> None:
-        """Kill the leader; print how soon all members are back."""
+        """Kill the leader; print how soon another leads, and how soon after that members are heard, by their share."""
         killed, before = self.leader, sum(self.fleet.lost.values())
         for one in self.replicas:
             one.lags.clear()
@@ -158,9 +154,12 @@ class Bench:
             member.is_heard = False  # Until the next leader has heard it and says so.
         await until_async("another leads", lambda: self.leads(but=killed), DEADLINE_SECONDS, every=0.02)
         leads = time.monotonic() - began
-        await self.connected()
-        back = time.monotonic() - began
-        text = f"another leads after {leads:.1f} s, all members are back {back - leads:.1f} s later"
+        everyone, back = len(self.fleet.members), list[str]()
+        for share, name in ((0.01, "the first"), (0.5, "half"), (0.99, "99 %"), (1.0, "all")):
+            enough = ceil(share * everyone)
+            await until_async("they are heard", lambda: self.fleet.connected >= enough, DEADLINE_SECONDS, every=0.05)  # noqa: B023 - it is awaited here
+            back.append(f"{name} {time.monotonic() - began - leads:.1f} s")
+        text = f"another leads after {leads:.1f} s; members are back after that: {', '.join(back)}"
         show("leader killed", text, self.leader.lags)
         lost = dict(self.fleet.lost.most_common(6))
         print(f"  {sum(self.fleet.lost.values()) - before} connections were lost; all that were: {lost}")

@@ -41,6 +41,10 @@ class Replica:
         """SIGSTOP."""
         self.process.send_signal(signal.SIGSTOP)
 
+    def thaw(self) -> None:
+        """SIGCONT."""
+        self.process.send_signal(signal.SIGCONT)
+
     @property
     def url(self) -> str:
         """What sidecars dial."""

@@ -22,7 +22,7 @@ from e2e.cluster import addresses
 from e2e.cluster.lab import Lab
 from e2e.clusters import Cluster
 from e2e.controllers import NAME, NAMESPACE, Controller, LocalControllers
-from e2e.failpoints import WRITE_1, WRITE_2, Failpoint, kill
+from e2e.failpoints import WRITE_1, WRITE_2, Failpoint, kill, writes
 from e2e.gangs import has_stepped, sleepers
 from e2e.installation import Installed
 from e2e.test_authentication import bound_to, token
@@ -113,7 +113,7 @@ async def test_a_replica_that_is_lost_in_any_phase_of_a_restart_costs_no_attempt
 
     lost = partial(chosen, local_controllers, leads=leads)
     points = [
-        Failpoint(lost, write, after=after, attempt=attempt, strike=strike)
+        Failpoint(lost, writes(write, attempt), after=after, strike=strike)
         for attempt, (write, after) in enumerate(PHASES, 2)
     ]
     api_proxy.faults += points
@@ -216,3 +216,17 @@ async def test_rolling_upgrades_during_twenty_restarts_cost_no_attempt(
             await assert_restarts(gang, shared_dir, uids, attempt + 1)
         ended.set()
     assert len(rolled) == len(set(rolled)) > 1, "each rollout has replaced the leader"
+
+
+@pytest.mark.usefixtures("charted")
+async def test_sidecars_follow_relays_that_are_scaled_and_each_fault_is_one_restart(
+    cluster: Cluster, submit: Submit, shared_dir: Path
+) -> None:
+    document = sleepers("scaled", replicas=3, directory=str(shared_dir), steps=True, recovery=MANY)
+    gang = await asyncio.to_thread(submit, document)
+    await asyncio.to_thread(gang.runs, 1)
+    uids = await asyncio.to_thread(gang.uids)
+    for attempt, replicas in enumerate((1, 3, 2), 1):
+        await asyncio.to_thread(installation.scale, cluster, replicas)
+        await fault(shared_dir, uids, attempt)
+        await assert_restarts(gang, shared_dir, uids, attempt + 1)

@@ -6,7 +6,7 @@ module says, and a companion decides nothing about gangs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol, cast
 
@@ -31,7 +31,9 @@ class House(NamedTuple):
     informers: Informers
     """The gangs and their pods, for reading."""
     advice: list[Callable[[GangJob], Sequence[str]]]
-    """A companion may add a function that names nodes which new pods of a gang rather avoid."""
+    """A companion may add a function that names nodes which new pods of a gang rather avoid, and its spares."""
+    gauges: list[Callable[[], Iterable[Counts]]]
+    """A companion that leads may add a function that measures something."""
     options: Mapping[str, str]
     """The companions that are on, and what their flags say."""
 

@@ -203,9 +203,9 @@ class Hub:
             self._relay_lost[gang] = self._relay_lost.get(gang, NO_LINK_LOST).with_another(clock.now())
             self._wake(gang)
 
-    def listening_since(self, gang: str, watching_since: float) -> float:
+    def relayed_since(self, gang: str) -> float:
         """Since when the gang's silence is its members' own: not since before a relay with any of them was lost."""
-        return max(watching_since, self._relay_lost.get(gang, NO_LINK_LOST).counts_since)
+        return self._relay_lost.get(gang, NO_LINK_LOST).counts_since
 
     def take(self, connection: Connection, frame: aiohttp.WSMessage) -> CloseFrame | None:
         """Take one message; returns why the connection is to be closed, if the message must not be sent."""

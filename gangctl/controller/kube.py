@@ -40,7 +40,7 @@ from gangctl.controller.links import LINK_PATH, Links
 from gangctl.controller.listener import Handle
 from gangctl.controller.loop import Loop, Wakes
 from gangctl.controller.page.routes import UI_PATH, GangSource, Page, traces_from_environment
-from gangctl.controller.relay import Dialing, Relay
+from gangctl.controller.relay import Dialing, Relay, counted
 from gangctl.core.lifecycle.decide import decide
 from gangctl.core.lifecycle.directive import directives
 from gangctl.telemetry import logs
@@ -127,7 +127,7 @@ class Controller:
             self._leader,
         )
         cluster = self._cluster
-        house = House(client, settings, cluster.recorder, cluster.informers, cluster.advice, options.companions)
+        house = House(client, settings, cluster.recorder, cluster.informers, cluster.advice, [], options.companions)
         self._companions = {one.name: one.load()(house) for one in companions()}
         self._running = [one for name, one in self._companions.items() if name in options.companions]
         """The companions that are on."""
@@ -143,7 +143,11 @@ class Controller:
                 stale=lambda: self._hub.stale,
                 status_write_failures=lambda: self._cluster.gang_writer.failures,
                 watches=lambda: (*self._cluster.informers.watches, *(one.health for one in self._running)),
-                companions=lambda: [one.requests for one in self._companions.values()],
+                companions=lambda: [
+                    *counted(*(self._relaying or (None, None))),
+                    *(one.requests for one in self._companions.values()),
+                    *(counts for measure in house.gauges for counts in measure()),
+                ],
                 events=lambda: self._cluster.recorder.counts,
                 spans=lambda: asdict(self._tracer.counts()),
                 brake=lambda: None if self._loop is None else self._loop.brake.state,

@@ -24,6 +24,7 @@ from gangctl.controller.gate import CLOSED, ConnectionRefusal, MessageError, bea
 from gangctl.controller.hub import Hub
 from gangctl.controller.intake import FLOODS
 from gangctl.controller.relaying import (
+    FROM_SIDECARS,
     LINK_BYTES,
     Beat,
     Close,
@@ -48,6 +49,9 @@ SIGN_SECONDS: Final = 1.0
 SILENT_SECONDS: Final = 5.0
 """A link on which nothing comes for so long has ended: sooner than its members would count as silent."""
 
+MAX_SESSIONS: Final = 1 << 16
+"""Of one link: each has a socket at the relay."""
+
 AuthenticateReplica = Callable[[str], Awaitable[Refusal | None]]
 """None if the token is one of the replicas' own account."""
 
@@ -64,6 +68,10 @@ class Links:
         self._links: dict[str, _Link] = {}
         self._asking: set[str] = set()
         """Addresses of which a token is checked. Each has one, or one client could fill the queue of reviews."""
+
+    def __len__(self) -> int:
+        """Return how many relays are linked."""
+        return len(self._links)
 
     def end_term(self) -> None:
         """Abort every link: this process does not lead any more."""
@@ -99,11 +107,13 @@ class Links:
         log.info("the relay %s is linked", name)
         try:
             why = await link.serve()
+            log.warning("the link of the relay %s has ended: %s", name, why)
+        except wire.WireError as error:
+            self._hub.refusals.add(ConnectionRefusal.MALFORMED, f"the relay {name}", str(error))
         finally:
             link.end()
             if self._links.get(name) is link:
                 del self._links[name]
-        log.warning("the link of the relay %s has ended: %s", name, why)
         return socket
 
 
@@ -133,13 +143,19 @@ class _Link:
         self._wakeup.set()  # The first batch tells the relay the term.
 
     async def serve(self) -> str:
-        """Send and receive until the link ends, and return why."""
+        """Send and receive until the link ends, and return why.
+
+        Raises:
+            wire.WireError: the relay sent what no relay sends.
+        """
         try:
             results = await until_first(self._receive(), self._send())
         finally:
             self.abort()
         for result in results:
-            if isinstance(result, Exception) and not isinstance(result, OSError | aiohttp.ClientError | wire.WireError):
+            if isinstance(result, wire.WireError):
+                raise result
+            if isinstance(result, Exception) and not isinstance(result, OSError | aiohttp.ClientError):
                 log.error("a link crashed, which is a bug", exc_info=result)
         return next((str(one) for one in results if isinstance(one, str | Exception)), "aborted")
 
@@ -210,6 +226,8 @@ class _Link:
         connection = self._sessions.get(entry.session)
         match entry:
             case Open(session, identity, revision, order):
+                if connection is not None or len(self._sessions) >= MAX_SESSIONS:
+                    raise wire.WireError(f"it opens the session {session}, beside {len(self._sessions)}")
                 outlet = _Outlet(self, session)
                 opened = Connection(identity, outlet, order, revision)
                 self._sessions[session] = opened
@@ -218,6 +236,8 @@ class _Link:
                 del self._sessions[session]
                 self._roster.forget(session)
                 self._hub.ended(connection)
+            case Say(kind=kind) if kind not in FROM_SIDECARS:
+                pass
             case Say() | Beat() if connection is not None:
                 if self._roster.put(entry):
                     self._look_later(entry.session, connection)

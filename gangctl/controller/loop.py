@@ -40,7 +40,9 @@ from gangctl.words.decisions import unstored
 log = logging.getLogger(__name__)
 
 LATER_SECONDS: Final = 1.0
-"""How long a change may wait that happens all the time."""
+"""How long a change may wait that happens all the time, while there are few gangs."""
+LATER_ROUNDS: Final = 200
+"""So many rounds a second at most are for such changes of all gangs."""
 
 
 class Wakes:
@@ -58,15 +60,21 @@ class Wakes:
             self._new.put_nowait(gang)
         self._flags[gang].set()
 
+    @property
+    def known(self) -> int:
+        """Number of gangs that have a task."""
+        return len(self._flags)
+
     def wake_known(self, gang: str) -> None:
         """Ask for another round of this gang, if it has a task."""
         if gang in self._flags:
             self._flags[gang].set()
 
     def wake_later(self, gang: str) -> None:
-        """Ask for a round within :data:`LATER_SECONDS`, unless one begins before. However often: one round."""
+        """Ask for one round in a while, unless one begins before. The more gangs there are, the later."""
         if gang not in self._later:
-            self._later[gang] = asyncio.get_running_loop().call_later(LATER_SECONDS, self._wake_now, gang)
+            seconds = max(LATER_SECONDS, self.known / LATER_ROUNDS)
+            self._later[gang] = asyncio.get_running_loop().call_later(seconds, self._wake_now, gang)
 
     async def new(self) -> str:
         """Wait for the next gang that needs a task."""
@@ -274,21 +282,24 @@ class Loop:
         """Return what is observed of one gang now."""
         job = self._cluster.gang(uid)
         scanned, scanned_at = self._hub.reports.scanned(uid)
-        watching_since = self._cluster.listening_since(uid)
+        watching_since, relayed_since = self._cluster.listening_since(uid), self._hub.relayed_since(uid)
         return Observed(
             pods=self._cluster.pods(uid),
             heard=self._hub.reports.heard(uid),
             lost_nodes=self._cluster.lost_nodes(),
             nodes=self._cluster.nodes(),
+            unfavoured_nodes=self._cluster.unfavoured_nodes(uid),
             scanned=scanned,
             scanned_at=scanned_at,
             output=self._output.answer(uid),
-            listening_since=self._hub.listening_since(uid, watching_since),
+            listening_since=max(watching_since, relayed_since),
             watching_since=watching_since,
+            relayed_since=relayed_since,
             refused=self._cluster.pod_rejections(uid),
             queue=self._cluster.queue(uid),
             group=() if job is None else self._groups.others(clock.now(), job),
             unstored=self._unstored.get(uid, ""),
+            gangs=self.wakes.known,
         )
 
 

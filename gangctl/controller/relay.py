@@ -19,15 +19,17 @@ from itertools import count
 from typing import Final
 
 import aiohttp
+from prometheus_client.core import GaugeMetricFamily
 
 from gangctl.cluster.kube.election import LeaderAt
 from gangctl.controller.connection import SIGN_OF_LIFE, CloseFrame, Connection, until_first
 from gangctl.controller.gate import CLOSED, Authenticate, Gate, MessageError, parse_message
 from gangctl.controller.hub import Hub
-from gangctl.controller.links import LINK_PATH, RELAY_HEADER, SIGN_SECONDS, SILENT_SECONDS
+from gangctl.controller.links import LINK_PATH, RELAY_HEADER, SIGN_SECONDS, SILENT_SECONDS, Links
 from gangctl.controller.relaying import LINK_BYTES, Close, Desk, Say, decode_batch, encode_batch
 from gangctl.controller.sidecar_server import SidecarServer
 from gangctl.controller.turns import in_slices
+from gangctl.telemetry.metrics.process import Counts
 from gangsidecar import wire
 
 log = logging.getLogger(__name__)
@@ -93,6 +95,8 @@ class Relay:
         """The term of the leader that is known and not reached, and since when."""
         self._linked_at = 0.0
         self._said = ""
+        self.up = self.down = 0
+        """Bytes to leaders and from them so far."""
         gate = Gate(authenticate, lambda: None if self.can_serve else "", hub.refusals)
         self._intake = hub.intake
         self.server = SidecarServer(gate, hub.refusals, hub.intake, self)
@@ -106,6 +110,11 @@ class Relay:
     def __len__(self) -> int:
         """Return how many sidecars are connected here."""
         return len(self._connections)
+
+    @property
+    def is_linked(self) -> bool:
+        """Return whether a leader answers."""
+        return bool(self._desk.term)
 
     # The sidecars' side.
 
@@ -224,6 +233,7 @@ class Relay:
                 return f"the leader is silent for {SILENT_SECONDS:.0f} s"
             if frame.type in CLOSED or frame.type is aiohttp.WSMsgType.ERROR:
                 return f"the leader closed it, code {socket.close_code}"
+            self.down += len(frame.data)
             if (why := self.hear(leader, str(frame.data))) is not None:
                 return why
 
@@ -262,6 +272,7 @@ class Relay:
             self._news.clear()
             text, more = self.batch(leader)
             await socket.send_str(text)
+            self.up += len(text)
             if more:
                 self._news.set()
 
@@ -297,6 +308,31 @@ class Relay:
     def _close_all(self, frame: CloseFrame) -> None:
         for connection in tuple(self._connections.values()):
             connection.outlet.close_soon(frame)
+
+
+def counted(relay: Relay | None, links: Links | None) -> tuple[Counts, Counts]:
+    """The metrics of a replica's relay, and of the links to it while it leads; None: replicas don't relay."""
+    connected = {
+        "sidecar": 0 if relay is None else len(relay),
+        "leader": relay is not None and relay.is_linked,
+        "relay": 0 if links is None else len(links),
+    }
+    passed = {"up": 0 if relay is None else relay.up, "down": 0 if relay is None else relay.down}
+    return (
+        Counts(
+            "gangctl_relay_connections",
+            "Connections of a relay: sidecars, its link to the leader, links to it.",
+            "peer",
+            connected,
+            GaugeMetricFamily,
+        ),
+        Counts(
+            "gangctl_relay_bytes",
+            "Bytes to and from leaders.",
+            "direction",
+            passed,
+        ),
+    )
 
 
 def _said(error: Exception) -> str:

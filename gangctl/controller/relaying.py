@@ -6,11 +6,15 @@ its age. Both ends of a link forget what waits on it when it ends, and a link be
     passed(a message of a leader)   <=>  its link is of the term that the relay follows
     beat(report, seq, sent, step)    =   the report, aged by sent - report.sent_ms, with that number, clock and step
     newer(a session of a pod)       <=>  its sidecar gave it a higher number than the one that is known
-    listening_since(a gang)          =   max(since the leader watches, since a link with its members was lost, if that
-                                         was one of the first MOST_LOST in a row)
+    relayed_since(a gang)            =   when a link with its members was lost, if that was one of the first MOST_LOST
+                                         in a row
+    listening_since(a gang)          =   max(since the leader watches, relayed_since)
 
 A relay must never make a ping or keep a directive: a deposed leader's word would live on. The silence of a relay must
 never count as that of the members behind it.
+
+The ends of a link may be of two releases, as in each upgrade. A later one adds kinds of entries, and fields at the end
+of one, which are passed over here. What no release sends must not be taken: it ends the link.
 """
 
 from __future__ import annotations
@@ -87,7 +91,19 @@ class Close(NamedTuple):
 
 
 Entry = Open | Say | Beat | Gone | Close
-_KINDS: Final[dict[str, Callable[..., Entry]]] = {one.__name__: one for one in (Open, Say, Beat, Gone, Close)}
+_SHAPES: Final[dict[str, tuple[type, ...]]] = {
+    Open.__name__: (int, list, int, int),
+    Say.__name__: (int, str, int, str),
+    Beat.__name__: (int, int, int, int),
+    Gone.__name__: (int,),
+    Close.__name__: (int, int, str),
+}
+"""Kind -> the types of its first fields."""
+_MS: Final = wire.MAX_MS
+_LARGE: Final = 2**63
+_CODES: Final = range(1000, 5000)
+FROM_SIDECARS: Final = frozenset(one.__name__ for one in (Report, wire.Scanned, wire.Imports))
+"""The kinds of messages that a relay passes on to the leader."""
 
 
 def encode_batch(term: str, entries: Iterator[Entry]) -> str:
@@ -103,12 +119,14 @@ def encode_batch(term: str, entries: Iterator[Entry]) -> str:
 
 
 def decode_batch(text: str) -> tuple[str, list[Entry]]:
-    """Return a batch's term and entries. WireError: the other end has another release, or it is no replica."""
+    """Return a batch's term and entries. WireError: no release of gangctl sends this."""
     try:
-        term, entries = json.loads(text)
-        return str(term), [_entry(kind, fields) for kind, *fields in entries]
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise wire.WireError(f"this isn't a batch of entries: {error}") from None
+        match json.loads(text):
+            case [str(term), list(entries), *_]:
+                return term, [entry for one in entries if (entry := _entry(one)) is not None]
+    except (ValueError, RecursionError) as error:
+        raise wire.WireError(f"this isn't a batch of entries: {str(error)[:120]}") from None
+    raise wire.WireError("this isn't a batch of entries")
 
 
 def _flat(entry: Entry) -> Sequence[Any]:
@@ -119,14 +137,38 @@ def _flat(entry: Entry) -> Sequence[Any]:
     return entry
 
 
-def _entry(kind: str, fields: list[Any]) -> Entry:
-    if kind == Open.__name__:
-        session, names, revision, order = fields
-        return Open(session, MemberIdentity(*names), revision, order)
-    if kind == Beat.__name__:
-        session, age_ms, seq, sent_ms, step = fields
-        return Beat(session, age_ms, seq, sent_ms, None if step is None else (step[0], step[1]))
-    return _KINDS[kind](*fields)
+def _entry(one: Any) -> Entry | None:
+    """Read an entry; None: a later release has added its kind. A leader reads thousands in a second."""
+    if type(one) is list and one and type(one[0]) is str:
+        shape = _SHAPES.get(one[0])
+        if shape is None:
+            return None
+        values = one[1 : len(shape) + 1]
+        if tuple(map(type, values)) == shape and (entry := _made(one[0], values, one)) is not None:
+            return entry
+    raise ValueError(f"{json.dumps(one):.80}")
+
+
+def _made(kind: str, values: list[Any], one: list[Any]) -> Entry | None:
+    """The entry with these values, the types of which are right; None: others are not."""
+    match kind:
+        case "Beat":
+            (session, age_ms, seq, sent_ms), step = values, one[5] if len(one) > 5 else None  # noqa: PLR2004 - its place
+            if not (0 <= age_ms <= _MS and 0 <= sent_ms <= _MS):
+                return None
+            if step is None:
+                return Beat(session, age_ms, seq, sent_ms)
+            if type(step) is list and tuple(map(type, step)) == (int, int) and abs(step[0]) < _LARGE:
+                return Beat(session, age_ms, seq, sent_ms, (step[0], step[1])) if 0 <= step[1] <= _MS else None
+        case "Say" if 0 <= values[2] <= _MS:
+            return Say(*values)
+        case "Open" if tuple(map(type, values[1][:5])) == (str, str, int, str, str):
+            return Open(values[0], MemberIdentity(*values[1][:5]), *values[2:])
+        case "Gone":
+            return Gone(*values)
+        case "Close" if values[1] in _CODES:
+            return Close(*values)
+    return None
 
 
 def after(report: Report, beat: Beat) -> Report:

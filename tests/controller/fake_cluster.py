@@ -64,6 +64,9 @@ class FakeCluster:
     def nodes(self) -> dict[str, NodeState]:
         return {}
 
+    def unfavoured_nodes(self, _uid: str) -> frozenset[str]:
+        return frozenset()
+
     def pod_rejections(self, _uid: str) -> tuple[str, ...]:
         return self.refused
 

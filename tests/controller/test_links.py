@@ -10,6 +10,7 @@ import pytest
 
 from gangctl.cluster.port import MemberIdentity, Refusal
 from gangctl.controller import relay
+from gangctl.controller.relay import counted
 from gangctl.controller.relaying import LINK_BYTES, MAX_BATCH_BYTES, Desk, Entry, Open, Say, decode_batch, encode_batch
 from gangsidecar import wire
 from tests.controller import flooding
@@ -139,6 +140,65 @@ async def test_a_leader_that_lost_its_lease_takes_nothing_from_a_link() -> None:
         here.found = None
         await here.connected(0)
         assert [one.report.seq for one in here.hub.reports.heard("g")] == [1]
+
+
+OPENED = '["Open", 1, ["g", "worker-0", 0, "pod-0", "ns"], 1, 1]'
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        f'{OPENED}, ["Open", 1, ["g", "worker-1", 0, "pod-1", "ns"], 1, 1]',
+        '["Open", 1, [["g"], "worker-0", 0, "pod-0", "ns"], 1, 1]',
+        f'{OPENED}, ["Say", 1, "Report", 0, 5]',
+        f'{OPENED}, ["Beat", 1, {10**400}, 1, 1]',
+        f'{OPENED}, ["Gone", [1]]',
+    ],
+)
+async def test_what_no_relay_sends_ends_its_link_and_leaves_nothing(
+    entries: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with linked() as here:
+        other = await here.member("other/worker-0")
+        link = await here.link()
+        await link.send_str(f'["{here.leader.term}", [{entries}]]')
+        while (await link.receive()).type is aiohttp.WSMsgType.TEXT:
+            pass
+        await until_async("it is counted", lambda: here.hub.refusals.counts["Malformed"])
+        await here.connected(1)
+        assert len(here.links) == 1
+        await other.say(said("other/worker-0", seq=2, attempt=1))
+        await until_async("the other is heard", lambda: here.hub.reports.heard("other")[0].report.seq == 2)
+        assert not [one for one in caplog.records if one.levelname == "ERROR"]
+
+
+async def test_a_link_holds_no_message_of_a_kind_that_no_sidecar_sends() -> None:
+    async with linked(relays=0) as here:
+        link = await here.link()
+        report = Say(1, "Report", 0, wire.encode(said("g/worker-0")))
+        entries: list[Entry] = [
+            Open(1, identity("g/worker-0"), 1, 1),
+            *(Say(1, f"kind-{at}", 0, "x") for at in range(99)),
+            report,
+        ]
+        await link.send_str(encode_batch(here.leader.term, iter(entries)))
+        await until_async("the report is taken", lambda: here.hub.reports.heard("g"))
+        assert here.hub.refusals.counts["Malformed"] == 0
+
+
+async def test_a_replica_counts_what_it_relays() -> None:
+    async with linked(relays=2) as here:
+        sidecar = await here.member("g/worker-0")
+        await until_async("both relays are linked", lambda: all(one.is_linked for one in here.relays))
+        at_relay, idle = (counted(one, None)[0].values for one in here.relays)
+        assert at_relay == {"sidecar": 1, "leader": True, "relay": 0}
+        assert idle == {"sidecar": 0, "leader": True, "relay": 0}
+        assert counted(None, here.links)[0].values == {"sidecar": 0, "leader": 0, "relay": 2}
+        assert all(counted(here.relays[0], None)[1].values.values())
+        here.found = None
+        await until_async("the links end", lambda: not len(here.links))
+        assert not here.relays[0].is_linked
+        assert not sidecar.socket.closed
 
 
 async def test_an_address_has_one_link_authenticated_at_a_time() -> None:

@@ -116,3 +116,24 @@ async def test_the_members_of_a_relay_that_is_frozen_dial_others_and_train_on(ga
     await until_async("its members have left it", lambda: gang.at(frozen) == 0, 60)
     await gang.all_are_heard()
     assert gang.no_worker_was_stopped()
+
+
+@pytest.mark.nightly
+async def test_a_leader_that_thaws_beside_its_successor_directs_no_member_and_relays_again(gang: Relayed) -> None:
+    frozen = gang.leader
+    frozen.freeze()
+    await until_async("another leads", lambda: gang.leader is not frozen, 60)
+    await until_async("its members have left it", lambda: gang.at(frozen) == 0, 60)
+    await gang.all_are_heard()
+    gang.fleet.members[7].say(ends=(wire.End(1, 0, 0, exit_code=1),))
+    await until_async("attempt 2 runs", lambda: all(2 in one.ran for one in gang.fleet.members), 60)
+    frozen.thaw()
+    for one in gang.replicas:
+        if one is not frozen:
+            one.process.kill()
+            await one.process.wait()
+    await until_async("it leads again", lambda: gang.leader is frozen, 60)
+    await gang.all_are_heard()
+    assert gang.status["attempt"] == 2
+    assert {tuple(one.ran) for one in gang.fleet.members} == {(1, 2)}
+    assert {tuple(one.held) for one in gang.fleet.members} == {(1, 2)}

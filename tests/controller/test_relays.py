@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import aiohttp
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bench.size import REPLICAS, REVIEW, relay_token
 from gangctl.cluster.kube.election import LeaderAt
@@ -18,8 +21,6 @@ from gangctl.controller.hub import Hub
 from gangctl.controller.links import LINK_PATH
 from gangctl.controller.relay import Dialing, Relay
 from gangctl.controller.relaying import (
-    NO_LINK_LOST,
-    ROW_SECONDS,
     Beat,
     Close,
     Desk,
@@ -55,12 +56,50 @@ def test_a_batch_is_read_as_it_was_written() -> None:
     assert decode_batch(encode_batch("a/3", iter(entries))) == ("a/3", entries)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '["a", [["Open", 1]]]', '["a", [["Shut", 1]]]', '["a", 1]', "[" * 9999]
-)
+@pytest.mark.parametrize("text", ["", "[]", "{}", '["a", 1]', "[1, []]", '["a", ["Open"]]', "[" * 9999])
 def test_what_is_no_batch_is_refused(text: str) -> None:
     with pytest.raises(wire.WireError):
         decode_batch(text)
+
+
+def test_what_a_later_release_adds_to_a_batch_is_passed_over() -> None:
+    text = """["a/1", [["Zone", 1, "east"], ["Beat", 1, 0, 2, 3], ["Beat", 1, 0, 2, 3, [4, 5], "more"], ["Gone", 2, 0],
+        ["Open", 1, ["g", "worker-0", 0, "pod", "ns", "more"], 2, 7, "east"], ["Say", 1, "Later", 0, "", 1]], {}]"""
+    who = MemberIdentity("g", "worker-0", 0, "pod", "ns")
+    read = [Beat(1, 0, 2, 3), Beat(1, 0, 2, 3, (4, 5)), Gone(2), Open(1, who, 2, 7), Say(1, "Later", 0, "")]
+    assert decode_batch(text) == ("a/1", read)
+
+
+WRITTEN: tuple[Entry, ...] = (
+    Open(1, WHO, 4, 17),
+    Say(1, "Report", 5, "{}"),
+    Beat(1, 0, 2, 3, (40, 5)),
+    Gone(2),
+    Close(1, 1008, ""),
+)
+GARBAGE = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**400), 10**400) | st.floats() | st.text(max_size=3),
+    lambda one: st.lists(one, max_size=3) | st.dictionaries(st.text(max_size=3), one, max_size=2),
+    max_leaves=6,
+)
+
+
+@given(st.sampled_from(WRITTEN), st.data())
+def test_an_entry_with_another_value_is_refused_or_has_the_right_types(entry: Entry, data: st.DataObject) -> None:
+    term, (values,) = json.loads(encode_batch("a/1", iter([entry])))
+    at = values if not data.draw(st.booleans()) else next((one for one in values if isinstance(one, list)), values)
+    at[data.draw(st.integers(0, len(at) - 1))] = data.draw(GARBAGE)
+    try:
+        _, found = decode_batch(json.dumps([term, [values]]))
+    except wire.WireError:
+        return
+    for one in found:
+        for name, hint in get_type_hints(type(one)).items():
+            value = getattr(one, name)
+            parts = value if isinstance(value, tuple) else (value,)
+            assert all(type(part) in {int, str} for part in parts) if value is not None else name == "step"
+            assert type(value) is hint or name == "step"
+        assert all(0 <= getattr(one, name, 0) <= wire.MAX_MS for name in ("age_ms", "sent_ms"))
 
 
 def test_a_report_in_which_only_time_has_passed_is_a_beat() -> None:
@@ -143,15 +182,6 @@ async def dial(session: aiohttp.ClientSession, at: Replica, number: int) -> Side
 
 def said(number: int, **more: Any) -> wire.Report:
     return wire.Report(UID, f"worker-{number}", 0, f"pod-{number}", f"s-{number}", 1, 0, wire.Phase.IDLE, **more)
-
-
-def test_a_link_that_comes_and_goes_begins_deadlines_anew_a_few_times_only() -> None:
-    lost, counted = NO_LINK_LOST, set[float]()
-    for now in range(1000, 1000 + 3600, 20):
-        lost = lost.with_another(float(now))
-        counted.add(lost.counts_since)
-    assert sorted(counted) == [1000.0, 1020.0, 1040.0, 1060.0]
-    assert lost.with_another(lost.last + ROW_SECONDS + 1).counts_since == lost.last + ROW_SECONDS + 1
 
 
 async def test_a_sidecar_keeps_its_connection_when_the_leader_hands_over(tmp_path: Path) -> None:

@@ -32,6 +32,21 @@ async def test_many_late_wake_ups_cause_one_round_in_time(clock: MovedClock) -> 
     assert not here.is_set("g"), "there was one for all of them"
 
 
+async def test_the_more_gangs_there_are_the_later_is_a_round_for_what_changes_all_the_time(clock: MovedClock) -> None:
+    here, gangs = Wakes(), 10 * loop.LATER_ROUNDS
+    for at in range(gangs):
+        here.wake(f"g{at}")
+        here.begin(await here.new())
+    for at in range(gangs):
+        here.wake_later(f"g{at}")
+    await clock.move(9 * loop.LATER_SECONDS)
+    assert not any(here.is_set(f"g{at}") for at in range(gangs))
+    here.wake("g7")
+    assert here.is_set("g7"), "a fault doesn't wait"
+    await clock.move(2 * loop.LATER_SECONDS)
+    assert all(here.is_set(f"g{at}") for at in range(gangs))
+
+
 async def test_an_urgent_round_covers_late_wake_ups(clock: MovedClock) -> None:
     here = Wakes()
     here.wake("g")

@@ -365,7 +365,7 @@ class World:
         self.drop(one)
         if here:
             self.power["a relay with sessions is lost"] += 1
-            since = leader.hub.listening_since(GANG, 0.0)
+            since = leader.hub.relayed_since(GANG)
             require(since == self.now, 19, "R5: the silence of a relay counts as that of its members")
         for each in reported:
             heard = next(known for known in leader.hub.reports.heard(GANG) if known.report.pod == each.identity.pod)

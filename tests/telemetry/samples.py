@@ -13,10 +13,12 @@ from gangctl.annexes.device_taints import companion as taints
 from gangctl.annexes.jobset import companion as jobsets
 from gangctl.annexes.node_records import companion as node_records
 from gangctl.annexes.node_records import hand_over
+from gangctl.annexes.node_records.records import NodeRecord
 from gangctl.cluster.kube.events import OUTCOMES
 from gangctl.cluster.kube.reflector import WatchHealth
 from gangctl.controller.gate import RefusalLog
 from gangctl.controller.intake import Owner
+from gangctl.controller.relay import counted
 from gangctl.controller.reports import StaleReason
 from gangctl.core.policy.brake import BrakeState
 from gangctl.telemetry.metrics.process import Metrics, Sources
@@ -56,8 +58,10 @@ class FakeSources:
                 watches=lambda: self.watches,
                 spans=lambda: self.spans,
                 companions=lambda: [
+                    *counted(None, None),
                     DeviceGuard(cast("GuardedPods", None)).requests,
                     *(one.counts(dict.fromkeys(one.RESULTS, 0)) for one in (node_records, jobsets, taints)),
+                    *node_records.gauges({"n1": NodeRecord(namespaces={"a": 1.0})}, 0.0),
                     *(
                         hand_over.counts(flag, dict.fromkeys(hand_over.RESULTS, 0))
                         for flag in (hand_over.CONDITION_FLAG, hand_over.REQUEST_FLAG)

@@ -145,7 +145,7 @@ registry: nodes would take the image from a public one, where anyone might own t
   verbs: [create, patch]
 - apiGroups: [""]
   resources: [services, persistentvolumeclaims]
-  verbs: [get, create]
+  verbs: [get, list, watch, create]
 {{- end }}
 {{- if .Values.kueue.enabled }}
 # The Workload of a gang that waits in a queue.

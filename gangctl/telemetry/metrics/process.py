@@ -46,7 +46,8 @@ class Counts(NamedTuple):
     name: str
     documentation: str
     label: str
-    values: Mapping[str, int]
+    values: Mapping[str, float]
+    family: type[CounterMetricFamily | GaugeMetricFamily] = CounterMetricFamily
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ class Sources:
     events: Callable[[], Mapping[str, int]]
     """By outcome."""
     companions: Callable[[], Iterable[Counts]]
-    """What runs beside the loop of the gangs, and counts its own requests."""
+    """What runs beside the loop of the gangs, and counts for itself."""
     brake: Callable[[], BrakeState | None]
     """The last count of all members; None while this process does not lead."""
     unreadable: Callable[[], int | None]
@@ -98,33 +99,33 @@ class SourceMetrics:
         yield build
         yield GaugeMetricFamily("gangctl_leader", "1 while this process leads, else 0.", value=sources.leads())
         yield GaugeMetricFamily(
-            "gangctl_hub_connections", "Pods whose sidecar is connected to this process.", value=sources.connections()
+            "gangctl_hub_connections", "Pods connected to this process as leader.", value=sources.connections()
         )
-        yield _counter(
+        yield _by_label(
             "gangctl_hub_refusals", "Connections that the hub refused or closed.", "reason", sources.refused()
         )
-        yield _counter(
+        yield _by_label(
             "gangctl_hub_pauses",
             "Messages read later, because a pod or a namespace had used up its share of the controller's time.",
             "share",
             sources.pauses(),
         )
-        yield _counter(
+        yield _by_label(
             "gangctl_hub_stale_messages",
             "Messages of sidecars that came too late to change anything.",
             "reason",
             sources.stale(),
         )
-        yield _counter(
+        yield _by_label(
             "gangctl_status_write_failures",
             "Status writes that failed.",
             "reason",
             sources.status_write_failures(),
         )
-        yield _counter("gangctl_events", "Kubernetes Events by outcome.", "outcome", sources.events())
+        yield _by_label("gangctl_events", "Kubernetes Events by outcome.", "outcome", sources.events())
         for counts in sources.companions():
-            yield _counter(*counts)
-        yield _counter("gangctl_spans", "Spans of incidents by outcome.", "outcome", sources.spans())
+            yield _by_label(*counts)
+        yield _by_label("gangctl_spans", "Spans of incidents by outcome.", "outcome", sources.spans())
         yield from _braking(sources.brake())
         unreadable = GaugeMetricFamily(
             "gangctl_gangs_unreadable",
@@ -170,10 +171,16 @@ def _braking(state: BrakeState | None) -> Iterable[Metric]:
     yield members
 
 
-def _counter(name: str, documentation: str, label: str, counts: Mapping[str, int]) -> CounterMetricFamily:
-    family = CounterMetricFamily(name, documentation, labels=[label])
-    for value, count in counts.items():
-        family.add_metric([value], count)
+def _by_label(
+    name: str,
+    documentation: str,
+    label: str,
+    values: Mapping[str, float],
+    kind: type[CounterMetricFamily | GaugeMetricFamily] = CounterMetricFamily,
+) -> Metric:
+    family = kind(name, documentation, labels=[label])
+    for value, amount in values.items():
+        family.add_metric([value], amount)
     return family
 
 
