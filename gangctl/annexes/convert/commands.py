@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,9 +28,14 @@ _CONSTANT: Final = re.compile(r"[\w@%+=:,./^-]+(?: [\w@%+=:,./^-]+)*")
 _VARIABLE: Final = re.compile(r"\\.|'[^']*'|\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})", re.DOTALL)
 """A variable that a shell replaces, or text in which it replaces none."""
 _COMMENT: Final = re.compile(r"\s*(?:#[^\n]*)?")
-_LINE: Final = re.compile(
-    r"""(?:\\.|'[^']*'|"(?:\\.|[^"\\])*"|(?<!\S)\#[^\n]*|[^\n'"\\])+(?P<open>['"].*)?|['"].*""", re.DOTALL
-)
+_OPAQUE: Final = r"""\\.|'[^']*'|"(?:\\.|[^"\\])*"|(?<![^\s(])\#[^\n]*"""
+"""Text in which nothing ends a line or an array."""
+_ITEMS: Final = rf"""(?<==)\((?:{_OPAQUE}|{PARENTHESES}|[^()'"\\\#]|(?<=[^\s(])\#)*\)"""
+_LINE: Final = re.compile(rf"""(?:{_OPAQUE}|{_ITEMS}|[^\n'"\\])+(?P<open>['"].*)?|['"].*""", re.DOTALL)
+_ARRAY: Final = re.compile(r"(?:(?:declare|readonly|typeset) +(?:-[ar]+ +)*)?(\w+)(\+?)=\((.*)\) *", re.DOTALL)
+_OF_ARRAY: Final = re.compile(r'"\$\{(\w+)\[@\]\}"|\$\{(\w+)\[[@*]\]\}')
+"""A word that is all words of an array."""
+_PART_OF_ARRAY: Final = re.compile(r"\$\{[#!]?(\w+)\[")
 _MODULES: Final = {"torch.distributed.run", "torch.distributed.launch"}
 _WITH_VALUE: Final = (
     *("nnodes", "nproc-per-node", "node-rank", "master-addr", "master-port", "max-restarts", "monitor-interval"),
@@ -50,7 +55,7 @@ _OF_DEVICES: Final = re.compile(r"gpu|auto|xpu|\$\{?SLURM_GPUS_(?:ON|PER)_NODE\}
 
 
 def script_lines(text: str) -> list[str]:
-    """The lines of a script, without those of comments; an open quote or a backslash continues a line.
+    """The lines of a script, without those of comments; an open quote, array or backslash continues a line.
 
     Raises:
         ConvertError: a quote stays open.
@@ -58,8 +63,13 @@ def script_lines(text: str) -> list[str]:
     found = list(_LINE.finditer(text.replace("\r\n", "\n")))
     if is_open := [one for one in found if one["open"]]:
         raise ConvertError(f"{is_open[0][0]:.80}: No closing quotation")
-    made = (re.sub(r"\\\n", "", one[0].strip()) for one in found)
+    made = (re.sub(_OPAQUE, _joined, one[0].strip(), flags=re.DOTALL) for one in found)
     return [line for line in made if line and not line.startswith("#")]
+
+
+def _joined(opaque: re.Match[str]) -> str:
+    """A token without the line ends that a backslash hides, as a shell reads it."""
+    return opaque[0] if opaque[0][0] in "'#" else re.sub(r"(\\[^\n])|\\\n", r"\1", opaque[0])
 
 
 def split(text: str, start: int = 0) -> tuple[list[re.Match[str]], str]:
@@ -91,6 +101,38 @@ def expand_text(text: str, values: Mapping[str, str]) -> str:
         return found[0] if its is None or _CONSTANT.fullmatch(its) is None else its
 
     return _VARIABLE.sub(value, text)
+
+
+@dataclass(frozen=True)
+class Array:
+    """An assignment of words, as they are written, to an array of bash."""
+
+    name: str
+    adds: bool
+    words: list[str]
+
+
+def array(line: str) -> Array | None:
+    """The array that a line sets; None if it sets none, or only a shell can tell its words."""
+    one_line = re.sub(rf"{_OPAQUE}|\n", lambda one: " " if one[0][0] in "#\n" else one[0], line)
+    if (found := _ARRAY.fullmatch(one_line)) is None:
+        return None
+    words, rest = split(found[3])
+    return None if rest or "]=" in found[3] else Array(found[1], bool(found[2]), [word["word"] for word in words])
+
+
+def expand_arrays(text: str, arrays: Mapping[str, Sequence[str]], notes: Notes) -> str:
+    """Put the words of arrays in their place, where a shell would do no more than that, and name the other arrays."""
+    made, end = "", 0
+    for word in split(text)[0]:
+        if (found := _OF_ARRAY.fullmatch(word["word"])) is not None:
+            its = arrays.get(found[1] or found[2])
+            if its is not None and (found[1] or not set("".join(its)) & set("'\"\\")):
+                made, end = made + text[end : word.start("word")] + " ".join(its), word.end()
+    made += text[end:]
+    for name in dict.fromkeys(_PART_OF_ARRAY.findall(made)):
+        notes.add("the command", f"array {name} is empty in the pod: write its words there", is_edit=True)
+    return made
 
 
 @dataclass

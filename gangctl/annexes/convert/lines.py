@@ -1,8 +1,8 @@
 """Convert command lines of torchrun, and scripts for sbatch.
 
 A script becomes a gang if one line of it starts the program, with srun or torchrun. Its words are the command of the
-container. Text that only a shell can read is kept for a shell in the pod, as it is, and needs an edit. So does every
-other line, unless it sets a variable, or only prints.
+container, with those of the script's arrays in their place. Text that only a shell can read is kept for a shell in the
+pod, as it is, and needs an edit. So does every other line, unless it sets a variable, or only prints.
 """
 
 from __future__ import annotations
@@ -46,7 +46,6 @@ _MISSING: Final = {
     "container-env": "is not carried over: set env of the container in the template",
 }
 _START: Final = re.compile(r"(?:srun|torchrun|python3?\s+-m\s+torch\.distributed\.\w+)\b")
-_ARRAY: Final = re.compile(commands.PARENTHESES)
 _OURS: Final = re.compile("|".join(pods.RENDEZVOUS) + r"|S(?:RUN|LURM)_\w+")
 _PRINTS: Final = frozenset({"set", "echo", "printf", "date", "hostname", "pwd", "env", "nvidia-smi", "wait", "true"})
 _HETEROGENEOUS: Final = ("hetjob", "packjob")
@@ -170,17 +169,24 @@ def _body(text: str, notes: Notes) -> tuple[str, dict[str, str]]:
             f"{there}: gangctl convert can't tell what runs on each node; leave the one line that trains, and convert "
             "other steps as scripts of their own"
         )
-    values, exported = dict[str, str](), set[str]()
+    values, arrays, exported = dict[str, str](), dict[str, list[str]](), set[str]()
     for at, line in enumerate(lines):
+        array = commands.array(line) if at < starts[0] else None
+        if array is not None and (not array.adds or array.name in arrays):
+            values.pop(array.name, None)
+            before = arrays[array.name] if array.adds else []
+            arrays[array.name] = [*before, *(commands.expand_text(one, values) for one in array.words)]
+            continue
         found, rest = commands.split(line)
         words = [one["word"] for one in found]
         pairs = [word.partition("=") for word in words[words[:1] == ["export"] :]]
         sets = bool(pairs) and all(equals and name.isidentifier() for name, equals, _ in pairs)
-        if at < starts[0] and sets and (not rest or _ARRAY.fullmatch(rest)):
+        if at < starts[0] and sets and not rest:
             exported |= {name for name, _, _ in pairs if words[0] == "export"}
             for name, _, word in pairs:
                 values.pop(name, None)
-                value = None if rest else commands.plain(commands.expand_text(word, values))
+                arrays.pop(name, None)
+                value = commands.plain(commands.expand_text(word, values))
                 if _OURS.fullmatch(name):
                     notes.add(name, "goes: gangctl sets it for each attempt")
                 elif value is not None:
@@ -193,7 +199,8 @@ def _body(text: str, notes: Notes) -> tuple[str, dict[str, str]]:
                 "is not carried over: do it in the image, or in the command" if is_edit else "goes: it changes nothing"
             )
             notes.add(line, why, is_edit=is_edit)
-    return commands.expand_text(lines[starts[0]], values), {name: values[name] for name in values if name in exported}
+    line = commands.expand_arrays(commands.expand_text(lines[starts[0]], values), arrays, notes)
+    return line, {name: values[name] for name in values if name in exported}
 
 
 def _command(text: str, notes: Notes) -> list[str]:

@@ -24,7 +24,7 @@ def job(**spec: Any) -> dict[str, Any]:
     ("text", "says"),
     [
         ("", "there is no manifest"),
-        ("a: [b\n", "file.yaml:2: no YAML"),
+        ("a: [b\n", "file.yaml:1: no YAML"),
         ("kind: Job\nspec: {a: 1, a: 2}\n", "spec.a: there is the same key twice, and each key once was expected"),
         (
             "kind: Pod\n---\nkind: Service\n",
