@@ -18,10 +18,13 @@ E2E_DIR := $(or $(TMPDIR),/tmp)/gangctl-e2e
 PURE := tests/api tests/core tests/words tests/explain tests/sidecar/machine tests/cluster/kube/pod tests/cluster/kube/watch
 # An annex's tests run if the annex has changed since main, always in CI (where that can't be known), and at night.
 ANNEXES := $(wildcard tests/annexes/[a-z]*)
+# What reads the bytes of tenants, users and processes.
+READERS := tests/cluster/kube/test_cost_of_tenants.py tests/api tests/sidecar/test_wire.py tests/sidecar/test_last_words.py \
+  tests/sidecar/agent/test_api_document.py tests/annexes/convert/test_shell.py tests/core/test_any_state.py
 BASE = $(or $(shell git merge-base HEAD origin/main 2>/dev/null),HEAD)
 CHANGED = $(shell git diff --name-only $(BASE); git ls-files --others --exclude-standard)
 CHANGED_ANNEXES = $(if $(CI),$(ANNEXES),$(foreach one,$(notdir $(ANNEXES)),$(if $(findstring annexes/$(one)/,$(CHANGED)),tests/annexes/$(one))))
-NIGHTLY := nightly-tests nightly-e2e e2e-1.36 e2e-1.34 e2e-queues e2e-jobsets e2e-frameworks e2e-versions mutants simulate
+NIGHTLY := nightly-tests nightly-e2e e2e-1.36 e2e-1.34 e2e-queues e2e-jobsets e2e-frameworks e2e-versions mutants simulate fuzz
 
 # Run a command, and say how long it took, however it ended.
 define timed
@@ -124,8 +127,9 @@ e2e-1.34: $(VENV)/.dev ## The acceptance tests on the oldest release of Kubernet
 e2e-queues: $(VENV)/.dev ## Gangs with real queues and schedulers, built first (see e2e/README.md): make e2e-queues E2E="-k kueue"
 	@$(BIN)/pytest e2e/queues --timeout 600 $(E2E)
 
-e2e-jobsets: $(VENV)/.dev ## JobSets with the real JobSet, Kueue and Kubeflow Trainer, built first: make e2e-jobsets E2E="-k trainer"
+e2e-jobsets: $(VENV)/.dev ## JobSets with the real JobSet, Kueue and Kubeflow Trainer, built first, and JobSet's own tests: make e2e-jobsets E2E="-k trainer"
 	@$(BIN)/pytest e2e/jobsets --timeout 600 $(E2E)
+	@$(if $(E2E),,$(BIN)/python -m e2e.jobsets.suite --under gangctl --write)
 
 e2e-frameworks: $(VENV)/.dev ## The examples of frameworks with their real packages, above Debian's PyTorch
 	@$(BIN)/pytest e2e/frameworks --timeout 600 $(E2E)
@@ -152,6 +156,9 @@ pictures: $(VENV)/.dev ## Record docs/pictures anew: a restart of the demo in a 
 
 simulate: $(VENV)/.dev ## A long simulation: make simulate SECONDS=600 SEED=7
 	@$(BIN)/python tests/simulation/long_run.py --seconds $(or $(SECONDS),60) --seed $(or $(SEED),1)
+
+fuzz: $(VENV)/.dev ## Read random bytes of tenants, users and processes, each within its time: make fuzz TIMES=20
+	@GANGCTL_FUZZ=$(or $(TIMES),5) $(BIN)/pytest -n 2 --dist worksteal --timeout 3600 $(READERS)
 
 flaky: $(VENV)/.dev ## Run tests N times, then N times beside four busy loops a core: make flaky N=20 T="tests/cli -k run"
 	@$(BIN)/python -m tests.flaky --times $(or $(N),20) -- $(T)

@@ -2,6 +2,7 @@
 
     python -m bench.fleet                        16,384 devices for 54 days: the table that docs/benchmarks.md has
     python -m bench.fleet --picture fleet.svg    and goodput by the rate of faults and by the checkpoint interval
+    python -m bench.fleet --away 3600            with no node to spare: one that is lost or sick is back after an hour
 
 The faults are those of Llama 3 (arXiv:2407.21783, table 5: 419 unexpected interruptions in 54 days), in an order and at
 times that the seed draws. gangctl's rows run the real core in virtual time: ``decide()`` sees each fault as the cluster
@@ -14,11 +15,12 @@ here, which favours those who make new pods. Checkpoints cost no time. In memory
 from __future__ import annotations
 
 import argparse
+import math
 import random
 import signal
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
@@ -31,7 +33,7 @@ from gangsidecar.wire import Corruption, End, Phase
 from tests.core.fleet import Fleet
 
 MEMBERS, DAYS, DAY = 2_048, 54.0, 86_400.0
-TURNS = 60
+TURNS = 1_000
 """So many decisions at most until a gang runs again."""
 
 
@@ -96,6 +98,8 @@ SECONDS: Final = {
     "load from storage": 33.0,  # 4 GB for each GPU at 2 TB/s (Llama 3).
     "load from memory": 1.0,  # 4 GB by a card of 400 Gb/s, and as long again.
 }
+LEAVES: Final = frozenset({Kind.NODE, Kind.DEVICE})
+"""A pod has to go to another node."""
 STORED_EVERY, IN_MEMORY_EVERY = 600.0, 30.0
 """Seconds between checkpoints."""
 
@@ -115,6 +119,8 @@ class Policy(NamedTuple):
     is_gangctl: bool = True
     spares: int = 0
     memory: bool = False
+    elastic: bool = False
+    """It goes on with fewer members while others are away, from seven in eight on."""
 
     @property
     def load(self) -> float:
@@ -127,6 +133,7 @@ POLICIES: Final = (
     Policy("JobSet, containers in place", "start in restarted containers", is_gangctl=False),
     Policy("gangctl, Exec", "start, executed"),
     Policy("gangctl, Fork", "start, forked"),
+    Policy("gangctl, Fork, elastic", "start, forked", elastic=True),
     Policy("gangctl, Fork, 16 spares", "start, forked", spares=16),
     Policy("gangctl, Fork, 16 spares, in memory", "start, forked", spares=16, memory=True),
 )
@@ -139,12 +146,14 @@ class Loss:
     down: float = 0.0
     again: float = 0.0
     """Training that was done again."""
+    thin: float = 0.0
+    """Training that members who were away would have done."""
     pods: int = 0
     outages: dict[Kind, list[float]] = field(default_factory=lambda: defaultdict(list))
 
     def goodput(self, seconds: float) -> float:
         """The share of the time that made progress which lasted."""
-        return max(0.0, 1 - (self.down + self.again) / seconds)
+        return max(0.0, 1 - (self.down + self.again + self.thin) / seconds)
 
 
 def faults(seed: int, a_day: float, days: float) -> Iterator[Fault]:
@@ -172,18 +181,52 @@ class Pods(Fleet):
 class Gang:
     """A gang under gangctl: the real core, and pods and supervisors that do what it decides."""
 
-    def __init__(self, policy: Policy, members: int, seed: int) -> None:
+    def __init__(self, policy: Policy, members: int, seed: int, away: float) -> None:
+        """``away``: seconds until there is another node instead of one that is lost or sick."""
         source = {"type": "Directory", "directory": "/c", "layout": "TorchDCP"}
-        tier: dict[str, Any] = {"name": "store", "scope": "Shared", "source": source}
-        spec = {"roles": [{"replicas": members, "spares": policy.spares}], "checkpoint": {"tiers": [tier]}}
+        tier: dict[str, Any] = {"name": "store", "scope": "Shared", "source": source, "reshardable": policy.elastic}
+        role = {"replicas": members, "spares": policy.spares}
+        role |= {"minReplicas": members * 7 // 8} if policy.elastic else {}
+        recovery = {"replacementTimeoutSeconds": 86_400}
+        spec = {"roles": [role], "checkpoint": {"tiers": [tier]}, "recovery": recovery}
         self._fleet = Pods(spec)
         self._fleet.starts = lambda _member: False
         self._policy, self._chance = policy, random.Random(seed)
         self._made: list[tuple[float, str]] = []
         """When a new pod starts, and which."""
         self._nodes = 0
+        self._members, self._away = members, 0.0
         self._run_again()
         self._began = self._fleet.now
+        self._longest = away
+
+    @property
+    def share(self) -> float:
+        """The part of the members that train."""
+        return (
+            sum(one.connected and one.report.phase is Phase.RUNNING for one in self._fleet.heard.values())
+            / self._members
+        )
+
+    def grow(self, until: float, saved: Callable[[float], int]) -> tuple[float, float, int] | None:
+        """Train until then, unless the gang stops to grow: when, seconds until it trains, and the step that it loads.
+
+        ``saved``: how many checkpoints there are by then.
+        """
+        fleet, due = self._fleet, self._fleet.now
+        while self.share < 1 and (due := min([due, *(at for at, _ in self._made)])) < self._began + until:
+            fleet.now = round(max(fleet.now, due) + 0.01, 3)
+            fleet.step = saved(fleet.now - self._began)
+            self._start_pods()
+            fleet.obey()
+            plan = fleet.turn()
+            if fleet.status.phase is not GangPhase.RUNNING:
+                at = fleet.now
+                self._run_again()
+                point = fleet.status.restore_point
+                return at - self._began, fleet.now - at, 0 if point is None else point.step
+            due = math.inf if plan.requeue_after is None else fleet.now + plan.requeue_after
+        return None
 
     def strike(self, fault: Fault, saved: int) -> tuple[float, int, int]:
         """A fault after so many checkpoints. Returns seconds until it trains, the step that it loads, and new pods."""
@@ -196,6 +239,7 @@ class Gang:
         fleet.obey()
         fleet.turn()
         self._show(fault.kind)
+        self._away = self._longest if fault.kind in LEAVES else 0.0
         made = self._run_again()
         point = fleet.status.restore_point
         return fleet.now - self._began - fault.at, 0 if point is None else point.step, made
@@ -236,7 +280,10 @@ class Gang:
                 raise RuntimeError(f"the gang is held: {fleet.status.message}")
             created = sum(isinstance(action, CreatePod) for action in plan.actions)
             made += created
-            self._made += [(fleet.now + SECONDS["a new pod"], uid) for uid in list(fleet.pods)[-created:] if created]
+            for uid in list(fleet.pods)[-created:] if created else ():
+                self._made.append((fleet.now + SECONDS["a new pod"] + self._away, uid))
+                if self._away:
+                    fleet.pods[uid] = replace(fleet.pods[uid], node="", scheduled_at=None)
             if fleet.status.attempt > before.attempt:
                 fleet.now = round(fleet.now + SECONDS["tell all to stop, and hear that they have"], 3)
             elif before.phase is not GangPhase.RUNNING and fleet.status.phase is GangPhase.RUNNING:
@@ -257,22 +304,36 @@ class Gang:
         due, self._made = ([one for one in self._made if (one[0] <= fleet.now) is is_due] for is_due in (True, False))
         for _, uid in due:
             if uid in fleet.pods:
-                fleet.pods[uid] = replace(fleet.pods[uid], started_at=fleet.now)
+                pod, now = fleet.pods[uid], fleet.now
+                node = pod.node or fleet.node.format(pod.member)
+                fleet.pods[uid] = replace(pod, node=node, scheduled_at=pod.scheduled_at or now, started_at=now)
 
 
-def of_gangctl(policy: Policy, found: Sequence[Fault], members: int, seed: int) -> Loss:
+def of_gangctl(policy: Policy, found: Sequence[Fault], members: int, seed: int, away: float) -> Loss:
     """Let the core restart a gang after each fault. One that comes before it trains again changes nothing."""
-    gang, loss, every = Gang(policy, members, seed), Loss(), IN_MEMORY_EVERY if policy.memory else STORED_EVERY
-    since, kept = 0.0, 0.0
+    gang, loss, every = Gang(policy, members, seed, away), Loss(), IN_MEMORY_EVERY if policy.memory else STORED_EVERY
+    since, kept, share = 0.0, 0.0, 1.0
+
+    def trained(at: float) -> float:
+        return kept + (at - since) * share
+
+    def saved(at: float) -> int:
+        return int(trained(at) // every)
+
+    def stopped(at: float, seconds: float, step: int) -> None:
+        nonlocal since, kept, share
+        loss.down += seconds
+        loss.again += trained(at) - step * every
+        loss.thin += (at - since) * (1 - share)
+        since, kept, share = at + seconds, step * every, gang.share
+
     for fault in found:
+        while fault.at > since and (grown := gang.grow(fault.at, saved)) is not None:
+            stopped(*grown)
         if fault.at < since:
             continue
-        trained = kept + fault.at - since
-        seconds, step, made = gang.strike(fault, int(trained // every))
-        kept = step * every
-        since = fault.at + seconds
-        loss.down += seconds
-        loss.again += trained - kept
+        seconds, step, made = gang.strike(fault, saved(fault.at))
+        stopped(fault.at, seconds, step)
         loss.pods += made
         loss.outages[fault.kind].append(seconds)
     return loss
@@ -296,23 +357,24 @@ def by_outages(found: Sequence[Fault], outages: Mapping[Kind, Sequence[float]], 
     return loss
 
 
-def of_jobset(policy: Policy) -> dict[Kind, list[float]]:
+def of_jobset(policy: Policy, away: float) -> dict[Kind, list[float]]:
     """Seconds until training goes on, by the kind of fault."""
     found = {}
     for kind in Kind:
         in_place = policy.start == "start in restarted containers"
-        leaves = kind in {Kind.NODE, Kind.DEVICE}
+        leaves = kind in LEAVES
         seconds = SECONDS[kind] + SECONDS[policy.start] + policy.load
         seconds += SECONDS["leave a lost node"] if kind is Kind.NODE else 0
         if not in_place:
             seconds += SECONDS["schedule 2,048 pods"]
         elif leaves:
             seconds += SECONDS["a new pod"]
+        seconds += away if leaves else 0
         found[kind] = [seconds]
     return found
 
 
-def table(seed: int, days: float, members: int) -> dict[str, Mapping[Kind, Sequence[float]]]:
+def table(seed: int, days: float, members: int, away: float) -> dict[str, Mapping[Kind, Sequence[float]]]:
     """Print a row for each policy; returns its outages."""
     found = list(faults(seed, A_DAY, days))
     print(
@@ -320,18 +382,20 @@ def table(seed: int, days: float, members: int) -> dict[str, Mapping[Kind, Seque
     )
     print(f"in memory each {IN_MEMORY_EVERY:g} s. Gang-hours; pods that were made; the median outage of each kind (s)")
     heads = " ".join(f"{kind.name.lower():>11}" for kind in Kind)
-    print(f"{'':36} {'goodput':>8} {'down':>6} {'again':>6} {'pods':>9} {heads}")
+    print(f"{'':36} {'goodput':>8} {'down':>6} {'again':>6} {'thin':>6} {'pods':>9} {heads}")
     known: dict[str, Mapping[Kind, Sequence[float]]] = {}
     for policy in POLICIES:
         if policy.is_gangctl:
-            loss = of_gangctl(policy, found, members, seed)
+            loss = of_gangctl(policy, found, members, seed, away)
         else:
-            loss = by_outages(found, of_jobset(policy), STORED_EVERY, members if "new pods" in policy.start else 1)
+            loss = by_outages(
+                found, of_jobset(policy, away), STORED_EVERY, members if "new pods" in policy.start else 1
+            )
         known[policy.name] = loss.outages
         middle = [sorted(loss.outages[kind] or [0.0])[len(loss.outages[kind]) // 2] for kind in Kind]
         print(
             f"{policy.name:36} {loss.goodput(days * DAY):8.2%} {loss.down / 3600:6.1f} {loss.again / 3600:6.1f} "
-            f"{loss.pods:9,} " + " ".join(f"{seconds:11.1f}" for seconds in middle),
+            f"{loss.thin / 3600:6.1f} {loss.pods:9,} " + " ".join(f"{seconds:11.1f}" for seconds in middle),
             flush=True,
         )
     return known
@@ -341,11 +405,11 @@ def picture(path: Path, known: Mapping[str, Mapping[Kind, Sequence[float]]], see
     """Draw goodput by the rate of faults, and by the checkpoint interval, with the outages that the table found."""
     rates = list(RATES.items())
     intervals = [(f"{seconds / 60:g}", seconds) for seconds in (60, 300, 600, 1_800, 3_600)]
-    colours = ("#888888", "#444444", "#c96", "#2a7", "#17b", "#71c")
+    colours = ("#888888", "#444444", "#c96", "#2a7", "#b3a", "#17b", "#71c")
     parts = [
-        '<svg xmlns="http://www.w3.org/2000/svg" width="900" height="420" font-family="sans-serif" font-size="12">',
+        '<svg xmlns="http://www.w3.org/2000/svg" width="900" height="440" font-family="sans-serif" font-size="12">',
         "<title>Goodput by the rate of faults and by the checkpoint interval</title>",
-        '<rect width="900" height="420" fill="#fff"/>',
+        '<rect width="900" height="440" fill="#fff"/>',
     ]
     for left, title, points in ((60, "the rate of faults", rates), (500, "minutes between checkpoints", intervals)):
         parts.append(f'<text x="{left}" y="20">goodput by {title}</text>')
@@ -377,10 +441,13 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--days", type=float, default=DAYS)
     parser.add_argument("--members", type=int, default=MEMBERS, help="pods of 8 devices; fewer take less time")
+    parser.add_argument(
+        "--away", type=float, default=0.0, help="seconds until a node replaces one that is lost or sick"
+    )
     parser.add_argument("--picture", type=Path, help="an SVG file to write")
     options = parser.parse_args()
     began = time.monotonic()
-    known = table(options.seed, options.days, options.members)
+    known = table(options.seed, options.days, options.members, options.away)
     print(f"took {time.monotonic() - began:.0f} s")
     if options.picture is not None:
         picture(options.picture, known, options.seed, options.days)

@@ -1,4 +1,4 @@
-"""A restart on a GPU by phase, executed, forked and in the same process; contexts, memory after SIGKILL, and forks.
+"""A restart on a GPU by phase, executed, forked and in the same process; memory after SIGKILL, forks, and checks.
 
     python -m bench.gpu                     a GPU, 1.3 billion parameters; no Kubernetes, no network, no root
     python -m bench.gpu --device cpu        the same with gloo and a smaller model
@@ -45,7 +45,11 @@ from bench.warm_start import IN_PROCESS, NAME, SETTLED_SECONDS, Gang
 from gangctl.api.model import changed
 from gangctl.cluster.local.gang_store import GangStore
 from gangctl.cluster.local.layout import StateDirectory
+from gangsidecar.install import build_archive
+from gangsidecar.supervisor.checks import BUILTIN
+from tests.ports import free_port
 
+COUNT: Final = "import torch; print(torch.cuda.device_count())"
 WORKER: Final = Path(__file__).with_name("gpu_worker.py")
 DOCS: Final = Path(__file__).parents[1] / "docs/benchmarks.md"
 BEGIN, END = "<!-- gpu: begin -->", "<!-- gpu: end -->"
@@ -84,6 +88,8 @@ class Figures:
     memory: Mapping[str, float]
     """MiB and seconds of a process that is killed."""
     forks: Sequence[Mapping[str, Any]]
+    checks: Sequence[Mapping[str, Any]]
+    """The built-in checks of devices: exit codes, seconds, and what rank 0 said."""
     load: float
 
     def __str__(self) -> str:
@@ -102,6 +108,7 @@ class Figures:
                 f"a process uses {memory['context']:.0f} MiB with a context, {memory['weights']:.0f} with weights",
                 f"after SIGKILL: ended after {memory['ended']:.2f} s, memory free after {memory['free']:.2f} s",
                 *(f"fork after {state}: {outcome}" for state, outcome in forks),
+                *("check {name}, {codes}, {seconds:.1f} s: {said}".format(**one) for one in self.checks),
             ]
         )
 
@@ -156,6 +163,30 @@ class Bench:
             wait_until(lambda: used() - before < context / 2, lambda: "its memory isn't free")
             free = time.monotonic() - began
         return {"context": context / 2**20, "weights": weights / 2**20, "ended": ended, "free": free}
+
+    def checks(self) -> Iterator[dict[str, Any]]:
+        """Run those that gangctl brings along for devices; a group has a rank for each device, and two at least."""
+        archive = self.folder / "supervisor.pyz"
+        build_archive(archive)
+        count = subprocess.run([self.python, "-c", COUNT], check=True, capture_output=True, text=True).stdout
+        devices = [str(at) for at in range(int(count))] if self.device == "cuda" else []
+        each = devices if len(devices) > 1 else [",".join(devices)] * 2
+        for name, visible in (
+            ("MatMul", [",".join(devices)]),
+            ("DeviceCopy", [",".join(devices)]),
+            ("AllReduce", each),
+        ):
+            place = {"SIZE": len(visible), "HOST": "127.0.0.1", "PORT": free_port()}
+            began = time.monotonic()
+            ranks = []
+            for rank, those in enumerate(visible):
+                variables = {f"GANG_CHECK_{key}": str(value) for key, value in {**place, "RANK": rank}.items()}
+                environment = os.environ | variables | {"CUDA_VISIBLE_DEVICES": those}
+                command = [self.python, "-c", BUILTIN, str(archive), name]
+                ranks.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True))
+            said = [rank.communicate()[0].splitlines() for rank in ranks]
+            codes = [rank.returncode for rank in ranks]
+            yield {"name": name, "codes": codes, "seconds": time.monotonic() - began, "said": (said[0] or [""])[-1]}
 
     def rows(self, ways: Sequence[str], restarts: int) -> Iterator[Row]:
         """The first start, when nothing is compiled, and the restarts in each way."""
@@ -236,7 +267,9 @@ def main() -> None:
         for row in bench.rows(options.ways, options.restarts):
             print(row, file=sys.stderr, flush=True)
             rows.append(row)
-        figures = Figures(device, size, rows, bench.memory(), bench.answers("fork"), os.getloadavg()[0])
+        figures = Figures(
+            device, size, rows, bench.memory(), bench.answers("fork"), list(bench.checks()), os.getloadavg()[0]
+        )
     print(json.dumps(asdict(figures)) if options.output == "json" else figures)
     if options.write:
         write(figures, f"python -m bench.gpu {' '.join(sys.argv[1:])}".strip())

@@ -2,6 +2,7 @@
 
     make bench                                     the table of the docs
     python bench/restart.py --members 4 --restarts 50
+    python bench/restart.py --members 4 --checks MatMul AllReduce     a row for each check that gangctl brings along
 
 Each row is one gang of real processes under `gangctl run`. Its workers only sleep, so that their start-up costs nothing
 and they end at once on SIGTERM; rank 0 reports a step, so that the next restart does not wait (restart back-off).
@@ -26,6 +27,7 @@ from pathlib import Path
 
 import yaml
 
+from gangctl.api.gangjob import BuiltinCheck
 from gangctl.api.status import GangPhase
 from gangctl.cli.gang_view import GangView, view_gang
 from gangctl.cluster.local.gang_store import GangStore
@@ -52,20 +54,31 @@ class Restart:
 
 
 SCOPES = ("Member", "Pair", "Gang")
+SCOPE = {BuiltinCheck.ALL_REDUCE: "Pair", BuiltinCheck.CLOCK_SKEW: "Gang"}
+"""Of the others: Member."""
+ARGS = {BuiltinCheck.MOUNT: ["--path", "/proc/self", "--read-only"], BuiltinCheck.DISK: ["--path", "."]}
+BUILTINS = tuple(str(one) for one in BuiltinCheck)
 
 
-def manifest(members: int, checkpoints: Path | None, scope: str) -> str:
+def checks(extra: str) -> list[dict[str, object]]:
+    """A check that gangctl brings along, with its defaults, or one of this scope that ends at once."""
+    if extra in BUILTINS:
+        scope = SCOPE.get(BuiltinCheck(extra), "Member")
+        args = ARGS.get(BuiltinCheck(extra), [])
+        return [{"name": "builtin", "when": "Fault", "scope": scope, "builtin": extra, "args": args}]
+    return [{"name": "none", "when": "Fault", "scope": extra, "command": ["true"]}] if extra in SCOPES else []
+
+
+def manifest(members: int, checkpoints: Path | None, extra: str) -> str:
     """A gang of sleepers.
 
-    ``checkpoints``: a Shared directory that is scanned in each restart, or none. ``scope``: that of a check, which ends
-    at once, or empty.
+    ``checkpoints``: a Shared directory that is scanned in each restart, or none. ``extra``: a check, or something else.
     """
-    checks = [{"name": "none", "when": "Fault", "scope": scope, "command": ["true"]}] if scope else []
     step = '[ "$RANK" = 0 ] && python3 -c "import gangclient; gangclient.connect().progress(2)"'
     container = {"name": "worker", "command": ["sh", "-c", f"({step}) & exec sleep 1000000"]}
     spec: dict[str, object] = {
         "roles": [{"name": "worker", "replicas": members, "template": {"spec": {"containers": [container]}}}],
-        "recovery": {"budget": {"type": "Unlimited"}, "replaceAfter": 100, "checks": checks},
+        "recovery": {"budget": {"type": "Unlimited"}, "replaceAfter": 100, "checks": checks(extra)},
     }
     if checkpoints is not None:
         source = {"type": "Directory", "directory": str(checkpoints), "layout": "Pattern", "pattern": "step-{step}"}
@@ -112,9 +125,7 @@ class Gang:
             (directory / "step-1").mkdir(parents=True)
             (directory / "step-1" / "DONE").touch()
         path = folder / "bench.yaml"
-        path.write_text(
-            manifest(members, directory if extra == "directory" else None, extra if extra in SCOPES else "")
-        )
+        path.write_text(manifest(members, directory if extra == "directory" else None, extra))
         self.state = StateDirectory(folder / "state")
         self.store = GangStore(self.state.gang(NAME))
         self.log = (folder / "run.log").open("w")
@@ -168,7 +179,7 @@ class Gang:
 
 
 def measure(members: int, restarts: int, extra: str = "") -> None:
-    """One row of the table. ``extra``: what a restart has more: a ``directory``, or a check of this scope."""
+    """One row of the table. ``extra``: what a restart has more: a ``directory``, or a check (``checks``)."""
     folder = Path(tempfile.mkdtemp(prefix="gangctl-bench-"))
     gang = Gang(members, folder, extra)
     try:
@@ -197,7 +208,7 @@ def measure(members: int, restarts: int, extra: str = "") -> None:
         f"{max(one.writes for one in found):7d} {max(sidecars):8.1f} {max(supervisors):11.1f}",
         flush=True,
     )
-    if extra not in SCOPES and max(one.writes for one in found) > WRITES:
+    if not checks(extra) and max(one.writes for one in found) > WRITES:
         print(f"  more than {WRITES} status writes in a restart", flush=True)
 
 
@@ -206,15 +217,16 @@ def main() -> None:
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     flags.add_argument("--members", type=int, nargs="*", default=[4, 16, 64])
     flags.add_argument("--restarts", type=int, default=20)
+    flags.add_argument("--checks", nargs="*", choices=BUILTINS, help="instead: restarts with these, one at a time")
     options = flags.parse_args()
     print(f"{options.restarts} restarts each, {os.cpu_count()} cores; milliseconds, medians; memory: the largest, MB")
     print(
         f"{'members':>14} {'total':>8} {'min':>6} {'max':>6} {'detect':>7} {'stop':>5} {'barrier':>8} {'check':>6} "
         f"{'start':>6} {'flat':>6} {'writes':>7} {'sidecar':>8} {'supervisor':>11}"
     )
-    for members in options.members:
+    for members in () if options.checks else options.members:
         measure(members, options.restarts)
-    for extra in ("directory", *SCOPES):
+    for extra in options.checks or ("directory", *SCOPES):
         measure(options.members[0], options.restarts, extra)
 
 

@@ -34,8 +34,8 @@ class Steps:
         shutil.copy(self.script, self.folder)
         return [python, f"{seen_as}/{self.script.name}", *options, seen_as, *modules]
 
-    def wait(self, attempt: int, why: Callable[[], str]) -> float:
-        """When the last rank has made its first step in an attempt. ``why``: what to say if it doesn't.
+    def wait(self, attempt: int, why: Callable[[], str]) -> dict[str, float]:
+        """Wait for the last rank's first step in an attempt; its moments. ``why``: what to say if it doesn't come.
 
         If another fault ends this attempt before, the next one counts.
 
@@ -47,7 +47,7 @@ class Steps:
             return next((one for one in (attempt, attempt + 1) if self._has(one)), None)
 
         wait_until(done, why)
-        return self.moments(done() or attempt)["step"]
+        return self.moments(done() or attempt)
 
     def newest(self) -> int:
         """The newest attempt in which a rank has made a step."""

@@ -25,6 +25,7 @@ from e2e.installation import Installed
 from e2e.jaeger import Jaeger
 from e2e.jobsets import jobset, trainer
 from e2e.queues import coscheduling, kueue
+from e2e.queues.crashes import Crashes
 
 CLUSTER = pytest.StashKey[Cluster]()
 ON_DEMAND = {
@@ -238,6 +239,12 @@ async def local_controllers(
         cluster.kubectl, addresses.CONTROL, enter, tmp_path, gangctl_installed.sidecar
     ) as found:
         yield found
+
+
+@pytest.fixture
+def crashes(local_controllers: controllers.LocalControllers, api_proxy: ApiProxy, lab: Lab) -> Crashes:
+    """Kills gangctl or Kueue at a request of gangctl's."""
+    return Crashes(local_controllers, api_proxy, lab, {"GANGCTL_KUEUE": "true", "GANGCTL_JOBSETS": "true"})
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,7 +1,12 @@
-"""Failpoints: they strike a controller at a chosen moment of a restart, before or after one of its two writes."""
+"""Failpoints: they strike a controller at a chosen moment, before or after one of its requests.
+
+Of a restart, these are its two writes.
+"""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
@@ -10,13 +15,30 @@ from e2e.controllers import Controller
 
 WRITE_1: Final = "Gathering"
 WRITE_2: Final = "Running"
-OK: Final = 200
+ERRORS: Final = 300
+"""The least status code of a request that stored nothing."""
+
+Hits = Callable[[Call], bool]
+"""Whether this request is the moment."""
 
 
-def writes(call: Call, phase: str, attempt: int) -> bool:
-    """Whether this request stores this phase of this attempt."""
-    status = call.status_write
-    return status is not None and (status.get("phase"), status.get("attempt")) == (phase, attempt)
+def writes(phase: str, attempt: int = 2) -> Hits:
+    """The request that stores this phase of this attempt of a gang."""
+
+    def hits(call: Call) -> bool:
+        status = call.status_write
+        return status is not None and (status.get("phase"), status.get("attempt")) == (phase, attempt)
+
+    return hits
+
+
+def sends(method: str, path: str, holds: Callable[[Any], bool] = bool) -> Hits:
+    """The request of this method whose path ends so, as a regular expression, and for whose document this holds."""
+
+    def hits(call: Call) -> bool:
+        return call.method == method and bool(re.search(f"{path}$", call.path)) and holds(json.loads(call.body))
+
+    return hits
 
 
 async def kill(controller: Controller) -> None:
@@ -26,24 +48,22 @@ async def kill(controller: Controller) -> None:
 
 
 class Failpoint(Fault):
-    """Strikes a controller once, before or after one of the writes of an attempt. What it strikes before is refused."""
+    """Strikes a controller once, before or after one of its requests. What it strikes before is refused."""
 
     def __init__(
         self,
         controller: Callable[[], Controller],
-        phase: str,
+        hits: Hits,
         *,
         after: bool,
-        attempt: int = 2,
         strike: Callable[[Controller], Awaitable[None]] = kill,
     ) -> None:
         super().__init__(self._before, self._after)
         self.done = False
-        self._controller, self._phase, self._is_after, self._attempt = controller, phase, after, attempt
-        self._strike = strike
+        self._controller, self._is_moment, self._is_after, self._strike = controller, hits, after, strike
 
     def _hits(self, call: Call) -> bool:
-        return not self.done and writes(call, self._phase, self._attempt)
+        return not self.done and self._is_moment(call)
 
     async def _before(self, call: Call) -> Any:
         if self._is_after or not self._hits(call):
@@ -53,6 +73,6 @@ class Failpoint(Fault):
         return refusal(503, "ServiceUnavailable", "a failpoint refuses it")
 
     async def _after(self, call: Call, code: int) -> None:
-        if self._is_after and code == OK and self._hits(call):
+        if self._is_after and code < ERRORS and self._hits(call):
             self.done = True
             await self._strike(self._controller())

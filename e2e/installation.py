@@ -55,6 +55,17 @@ def enable(cluster: Cluster, part: str, *more: str, wanted: bool = True) -> None
     )
 
 
+def scale(cluster: Cluster, replicas: int) -> None:
+    """Set the number of controllers, and wait until they lead or are gone."""
+    words = ("-n", NAMESPACE, "deployment", RELEASE)
+    cluster.kubectl("scale", *words, f"--replicas={replicas}")
+    if replicas:
+        cluster.kubectl("rollout", "status", *words, "--timeout=120s")
+    else:
+        pods = ("-n", NAMESPACE, "pod", "-l", "app.kubernetes.io/component=controller")
+        cluster.kubectl("wait", "--for=delete", *pods, "--timeout=60s")
+
+
 def uninstall(cluster: Cluster) -> None:
     """Remove the release; the CRD stays, as always with Helm."""
     helm(cluster, "uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", "--timeout=120s")

@@ -104,6 +104,26 @@ def test_a_gang_with_a_topology_key_runs_in_one_domain_or_not_at_all(submit: Sub
 
 
 @pytest.mark.usefixtures("_places")
+def test_a_gang_that_may_start_with_fewer_members_is_placed_with_so_many(
+    submit: Submit, shared_dir: Path, kubectl: Kubectl, namespace: str
+) -> None:
+    document = needing_most("elastic", str(shared_dir), members=2 * ON_NODE + 1, gangScheduling=GROUPED)
+    role, spec = document["spec"]["roles"][0], document["spec"]
+    role["minReplicas"] = MEMBERS
+    spec["checkpoint"] = {
+        "tiers": [{"name": "store", "scope": "Shared", "reshardable": True, "source": {"type": "API"}}]
+    }
+    spec["recovery"]["shrinkAfterSeconds"] = 30
+    gang = submit(document)
+    ready = f"{2 * ON_NODE}/{2 * ON_NODE + 1}"
+    runs = lambda one: one if (one.get("phase"), one.get("ready")) == ("Running", ready) else None  # noqa: E731
+    status = gang.until("it runs with four members", runs, 120)
+    assert groups(kubectl, namespace) == {"elastic-0": MEMBERS}
+    assert status["size"]["roles"] == [{"name": "worker", "members": 2 * ON_NODE}]
+    assert len(nodes_of(gang)) == 2 * ON_NODE
+
+
+@pytest.mark.usefixtures("_places")
 def test_a_group_has_the_priority_of_its_pods(
     submit: Submit, shared_dir: Path, kubectl: Kubectl, namespace: str, urgent: str
 ) -> None:

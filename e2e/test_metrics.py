@@ -46,6 +46,8 @@ WITHOUT_DATA = {
     "Degraded gangs by reason: {{reason}}": "no gang is degraded",
     "Checks: {{check}} {{result}}": "the gang has no checks",
     "Faults by node: {{node}}": "a killed worker says nothing about its node",
+    "Faults by node: score of {{node}}": "the records of nodes are off",
+    "Device guard and node records: nodes avoided by {{by}}": "the records of nodes are off",
     "Refused connections: {{reason}}": "shows rates above zero, and nothing is refused",
 }
 """Queries of the dashboard that find nothing after a worker was killed -> why."""

@@ -11,7 +11,7 @@ import pytest
 
 from e2e.api_proxy import ApiProxy
 from e2e.controllers import LocalControllers
-from e2e.failpoints import WRITE_1, WRITE_2, Failpoint
+from e2e.failpoints import WRITE_1, WRITE_2, Failpoint, writes
 from e2e.gangs import Gang
 from e2e.jaeger import ROOT, Jaeger
 from e2e.traced_gangs import CLOSE, assert_sound, traced, training
@@ -28,7 +28,7 @@ async def test_a_controller_killed_during_a_restart_leaves_one_whole_trace(
     first = await local_controllers.start("first", api_proxy.url, OTEL_EXPORTER_OTLP_ENDPOINT=jaeger.endpoint)
     gang = await asyncio.to_thread(submit, traced("mid", shared_dir, jaeger))
     found = await asyncio.to_thread(training, gang, shared_dir)
-    after_write_1 = Failpoint(lambda: first, WRITE_1, after=True)
+    after_write_1 = Failpoint(lambda: first, writes(WRITE_1), after=True)
     api_proxy.faults.append(after_write_1)
     await asyncio.to_thread(found.kill, "worker-1")
     first_fault = found.fault
@@ -37,7 +37,7 @@ async def test_a_controller_killed_during_a_restart_leaves_one_whole_trace(
     await asyncio.to_thread(gang.runs, 2)
     # A fault may overtake the report of a first step, and then the trace ends with the first steps that were reported.
     await asyncio.to_thread(found.until_timed, 2)
-    after_write_2 = Failpoint(lambda: second, WRITE_2, after=True, attempt=3)
+    after_write_2 = Failpoint(lambda: second, writes(WRITE_2, 3), after=True)
     api_proxy.faults.append(after_write_2)
     await asyncio.to_thread(found.kill, "worker-1")
     await until_async("the second controller is killed", lambda: after_write_2.done)

@@ -1,4 +1,7 @@
-"""How much a run tries: a third of the examples at each landing, all of them with GANGCTL_NIGHTLY=1 (make nightly)."""
+"""How much a run tries: a third of the examples at each landing, all of them with GANGCTL_NIGHTLY=1 (make nightly).
+
+With GANGCTL_FUZZ=N (make fuzz) N times as many, and others each time.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,16 @@ from hypothesis import settings
 from tests.conftest import PROFILE
 
 NIGHTLY = os.environ.get("GANGCTL_NIGHTLY") == "1"
+FUZZ = int(os.environ.get("GANGCTL_FUZZ", "0"))
 
 
 def tries(most: int) -> int:
     """Return how many of ``most`` examples this run tries."""
+    if FUZZ:
+        return most * FUZZ
     return most if NIGHTLY else most // 3
 
 
 def examples(most: int) -> settings:
     """Hypothesis' settings for a test that tries so many examples at most."""
-    return settings(settings.get_profile(PROFILE), max_examples=tries(most))
+    return settings(settings.get_profile(PROFILE), max_examples=tries(most), derandomize=not FUZZ)

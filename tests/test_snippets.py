@@ -10,6 +10,7 @@ import ast
 import builtins
 import importlib.util
 import os
+import pkgutil
 import re
 import shlex
 import sys
@@ -41,6 +42,7 @@ spec:
 TIER: Final = {"name": "shared", "scope": "Shared"}
 PAGES: Final = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 BLOCK: Final = re.compile(r"^( *)```(\w*)[^\n]*\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+IMPORT: Final = re.compile(r"import |from \S+ import ")
 COMMAND: Final = re.compile(r"(?:\$ )?(gangctl|kubectl gang) .*")
 FRAMEWORKS: Final = (
     "torch",
@@ -52,6 +54,7 @@ FRAMEWORKS: Final = (
     "lightning.pytorch",
     "transformers",
 )
+ADAPTERS: Final = [one.name for one in pkgutil.iter_modules(gangclient.__path__) if not one.name.startswith("_")]
 MISSING: Final = [name for name in FRAMEWORKS if importlib.util.find_spec(name.partition(".")[0]) is None]
 READERS: Final = {
     "STEPS": 4,
@@ -81,6 +84,17 @@ def blocks(*languages: str) -> list[Any]:
     ]
 
 
+def python_blocks() -> list[Any]:
+    """The blocks of Python, each with what the blocks before it on its page import."""
+    made, imports, page = list[Any](), "", ""
+    for one in blocks("python"):
+        before, page = page, one.id.rpartition("-")[0]
+        imports = imports if page == before else ""
+        made.append(pytest.param(imports, *one.values, id=one.id))
+        imports += "".join(f"{line}\n" for line in one.values[0].splitlines() if IMPORT.match(line))
+    return made
+
+
 def framework(name: str) -> MagicMock:
     """A stand-in for a framework. Its classes can be derived from."""
     made = MagicMock(__version__="99", __name__=name, __spec__=MagicMock())
@@ -104,23 +118,29 @@ def free_names(tree: ast.Module) -> set[str]:
 
 
 @pytest.mark.parametrize("restore", RESTORES, ids=["fresh", "restored"])
-@pytest.mark.parametrize("snippet", blocks("python"))
+@pytest.mark.parametrize(("imports", "snippet"), python_blocks())
 def test_a_python_snippet_runs(
-    snippet: str, restore: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    imports: str, snippet: str, restore: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for name, value in {**restore, "GANG_TERMINATION_LOG": str(tmp_path / "log")}.items():
         monkeypatch.setenv(name, value)
     for name in MISSING:
         monkeypatch.setitem(sys.modules, name, framework(name))
+    for name in ADAPTERS:  # An import by another test must not stand in for one that is missing on the page.
+        monkeypatch.setattr(gangclient, name, None, raising=False)
+        monkeypatch.delattr(gangclient, name)
+        monkeypatch.setitem(sys.modules, f"gangclient.{name}", gangclient)
+        monkeypatch.delitem(sys.modules, f"gangclient.{name}")
     sys.modules["torch.distributed.distributed_c10d"].rendezvous.return_value = iter([(None, 0, 1)])
     monkeypatch.setattr("jax.distributed.initialize", MagicMock())  # It waits for the other processes.
     if snippet.startswith("except"):
         snippet = f"try:\n    raise gangclient.Restart(stop)\n{snippet}"
     snippet = re.sub(r"\breturn$", "raise SystemExit", snippet, flags=re.MULTILINE)
     tree = ast.parse(snippet)
-    given = {"gangclient": gangclient, "gang": gangclient.connect(), **READERS}
-    names = {**dict.fromkeys(free_names(tree), MagicMock()), **given}
+    names = {**dict.fromkeys(free_names(tree), MagicMock()), "gang": gangclient.connect(), **READERS}
+    names.pop("gangclient", None)
+    exec(imports, names)
     with suppress(SystemExit, gangclient.Restart):
         exec(compile(tree, "snippet", "exec"), names)
 

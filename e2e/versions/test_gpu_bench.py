@@ -27,4 +27,9 @@ def test_each_way_to_restart_is_measured_by_phase() -> None:
         assert min(phases) >= 0
         assert abs(sum(phases) - total) < 0.01
     assert figures["forks"][0]["error"] == ""
+    assert [(one["name"], one["codes"]) for one in figures["checks"]] == [
+        ("MatMul", [0]),
+        ("DeviceCopy", [3]),
+        ("AllReduce", [0, 0]),
+    ]
     assert figures["memory"]["weights"] > figures["memory"]["context"]

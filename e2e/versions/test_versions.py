@@ -43,12 +43,12 @@ def python(age: str) -> Path:
     """The interpreter that has the packages of ``oldest.txt`` or ``newest.txt``; made once, with 5 GB."""
     wanted = Path(__file__).with_name(f"{age}.txt")
     kept = versions.cache() / f"versions-{age}-{hashlib.sha256(wanted.read_bytes()).hexdigest()[:8]}"
-    if not kept.exists():
-        made = kept.with_suffix(".new")
-        shutil.rmtree(made, ignore_errors=True)
-        subprocess.run([sys.executable, "-m", "venv", made], check=True)
-        subprocess.run([made / "bin/python", "-m", "pip", "install", "--quiet", "-r", wanted], check=True)
-        made.rename(kept)
+    complete = kept / "complete"  # It isn't made elsewhere and moved: its console scripts name its path.
+    if not complete.exists():
+        shutil.rmtree(kept, ignore_errors=True)
+        subprocess.run([sys.executable, "-m", "venv", kept], check=True)
+        subprocess.run([kept / "bin/python", "-m", "pip", "install", "--quiet", "-r", wanted], check=True)
+        complete.touch()
     return kept / "bin/python"
 
 

@@ -198,6 +198,8 @@ class CheckResult(Model):
     """Up to 3 nodes on which members passed a check of scope Member with when NewPod or Suspect."""
     note: Sentence = ""
     """Why a check could not tell, if a member said so."""
+    verifies: bool = False
+    """Whether it verifies checkpoints."""
     time: Timestamp
     """Start of the check."""
     milliseconds: int = 0
@@ -240,6 +242,8 @@ class Incident(Model):
     """Last output of the worker at fault. The newest two are kept."""
     checks: Annotated[tuple[CheckResult, ...], Field(max_length=8)] = ()
     """The newest 8 checks before the attempt."""
+    missing_members: int = 0
+    """Members by which the next attempt is smaller than wanted."""
     restored_step: int | None = None
     """Step that the next attempt restored; absent for the beginning."""
     lost_steps: int | None = None

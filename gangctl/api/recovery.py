@@ -74,8 +74,8 @@ class CheckSpec(Model):
     command: Annotated[tuple[Annotated[str, Field(max_length=32_768)], ...], Field(max_length=64)] = ()
     """Command, with a worker's environment, user and working directory. GANG_CHECK_RANK, GANG_CHECK_SIZE,
     GANG_CHECK_HOST and GANG_CHECK_PORT have its rank, the number of members that are checked together, and the address
-    of rank 0. Exit code 0: passed. 3: cannot tell, which counts as passed. Any other end: failed. The last line of
-    standard output is the detail."""
+    of rank 0. Exit code 0: passed. 3: cannot tell, as passed. Any other end: failed; 4: by a wrong result, so no step
+    after the newest verified one is restored. The last line of standard output is the detail."""
     builtin: BuiltinCheck | None = None
     """Check of gangctl. If absent, command is run."""
     args: Annotated[tuple[Annotated[str, Field(max_length=1024)], ...], Field(max_length=16)] = ()
@@ -85,6 +85,15 @@ class CheckSpec(Model):
     on_failure: Literal["Replace", "Note", "Hold"] = "Replace"
     """Replace: members that fail get pods on other nodes, in the same restart. Note: the gang goes on. Hold: the gang
     is held. If the check itself counts as faulty, no pod is replaced, and only Hold holds the gang."""
+    verifies_after_steps: Annotated[int, Field(ge=0, le=2**53)] | None = None
+    """Exit code 0 of all members that ran verifies checkpoints this much older than the last step. If absent, 0 for
+    MatMul, else never."""
+
+    @property
+    def verifies_after(self) -> int | None:
+        """The same, with its default."""
+        is_default = self.verifies_after_steps is None and self.builtin is BuiltinCheck.MAT_MUL
+        return 0 if is_default else self.verifies_after_steps
 
 
 class Recovery(Model):
@@ -210,9 +219,9 @@ class Tier(Model):
             ("source.type", "scope"),
         ),
         Constraint(
-            "reshardable needs scope Shared, because a rank of another size loads parts that others have written",
-            lambda tier: tier.scope == "Shared" or not tier.reshardable,
-            "self.scope == 'Shared' || !self.reshardable",
+            "reshardable needs scope Shared or Process, because the memory of members has parts for their ranks only",
+            lambda tier: tier.scope in {"Shared", "Process"} or not tier.reshardable,
+            "self.scope == 'Shared' || self.scope == 'Process' || !self.reshardable",
             ("reshardable", "scope"),
         ),
     )
@@ -233,8 +242,8 @@ class RestoreSpec(Model):
     """Which checkpoints a restart may load."""
 
     trust: Literal["Any", "Verified"] = "Any"
-    """Any: every complete step. Verified: only steps that the framework has verified. A requested step needs no
-    verification."""
+    """Any: every complete step. Verified: only steps that the framework or a later check has verified. A requested step
+    needs no verification."""
 
 
 class CheckpointSpec(Model):

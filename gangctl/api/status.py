@@ -390,6 +390,10 @@ class Size(Model):
     """Why they have fewer."""
     growing_attempt: int = 0
     """Newest attempt that was stopped to grow."""
+    due_attempt: int = 0
+    """Attempt that is stopped to grow after its next checkpoint; 0 if no members wait for it."""
+    due_step: int = 0
+    """Newest step that was saved when they were ready."""
     stops: Annotated[tuple[Timestamp, ...], Field(max_length=8)] = ()
     """Times within the last hour of such stops, and of quota that was not used."""
     asked_time: Timestamp = 0.0
@@ -510,6 +514,8 @@ class Status(Model):
     """Newest step since the restore point that every rank has registered in an API tier."""
     verified_steps: Annotated[tuple[VerifiedStep, ...], Field(max_length=16)] = ()
     """Steps that the framework has verified, newest first."""
+    checked_step: int | None = None
+    """Newest step that checks have verified, or that the first attempt restored."""
     lineage: Annotated[tuple[LineageEntry, ...], Field(max_length=32)] = ()
     """Attempts that went back to a step."""
     replaced: Annotated[tuple[Replaced, ...], Field(max_length=1000)] = ()

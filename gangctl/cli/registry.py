@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from importlib import import_module
 from typing import Final, NamedTuple, Protocol, cast
 
@@ -68,6 +69,25 @@ class VerbRegistration(NamedTuple):
         module, _, name = self.place.partition(":")
         found = import_module(module)
         return cast("VerbModule", getattr(found, name) if name else found)
+
+
+class WhyRegistration(NamedTuple):
+    """Something else than a gang that `gangctl why KIND/NAME` answers for."""
+
+    kind: str
+    place: str
+    """``module:function``, which gets the arguments, prints the answer and returns the exit code."""
+
+    def load(self) -> Callable[[argparse.Namespace], int]:
+        """Import the function."""
+        module, _, name = self.place.partition(":")
+        return cast("Callable[[argparse.Namespace], int]", getattr(import_module(module), name))
+
+
+def find_why(name: str) -> WhyRegistration | None:
+    """Return what answers for this name, such as node/a; None if it is a gang's."""
+    kind, slash, _ = name.partition("/")
+    return next((one for one in find_registered(WhyRegistration) if slash and one.kind == kind), None)
 
 
 def verbs() -> dict[str, VerbRegistration]:

@@ -88,6 +88,7 @@ spec:
   roles:
   - name: worker
     replicas: {starter.members:<25} # members, one pod each: all run together, or none does
+{_least(starter)}\
 {_launch(starter)}\
     template:                           # the pod template of a Job
       spec:
@@ -165,6 +166,7 @@ def _tier(directory: str, found: CheckpointFolder | None) -> str:
     tiers:
     - name: shared
       scope: Shared                     # every member reads it; on a cluster: a volume that all pods mount
+      # reshardable: true               # if any number of ranks can load what others have written
       source:
         type: Directory
         directory: {_quoted(directory)}
@@ -185,6 +187,13 @@ def _layout(found: CheckpointFolder | None) -> str:
         )
     complete = "DONE" if found is None or not found.complete else found.complete
     return f"{layout}        complete: {_quoted(complete):<21} # the file that is written last: it makes a step count\n"
+
+
+def _least(starter: Starter) -> str:
+    if starter.members == 1:
+        return ""
+    least = f"# minReplicas: {starter.members - 1}"
+    return f"    {least:<35} # goes on with so many if need be, and grows; needs reshardable: true\n"
 
 
 def _launch(starter: Starter) -> str:

@@ -134,6 +134,9 @@ class Cluster(Protocol):
     def nodes(self) -> Mapping[str, NodeState]:
         """Return what nodes show beside that they answer: the same object as long as it is the same."""
 
+    def unfavoured_nodes(self, uid: str) -> frozenset[str]:
+        """Nodes that new pods of the gang rather avoid, since gangs have met faults there."""
+
     def pod_rejections(self, uid: str) -> tuple[str, ...] | None:
         """Return why the cluster rejects pods of this gang, in the cluster's words, one sentence for each role or pod.
 

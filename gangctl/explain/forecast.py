@@ -6,6 +6,7 @@ attempt stands in angle brackets: ``<address of worker-0>``, ``<port>``, ``<uid>
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -26,10 +27,12 @@ from gangctl.core.policy.restore import tier_with
 from gangctl.core.policy.rules import Verdict, verdict
 from gangctl.words.text import counted, listed
 from gangsidecar.wire import Phase, Report
-from gangsidecar.wire.python_command import unforkable_flag
+from gangsidecar.wire.python_command import parse_python, unforkable_flag
 
 PORT: Final = "<port>"
 UID: Final = "<uid>"
+_DROPS_HOOK: Final = re.compile(r"\bPYTHONPATH=(?!\S*PYTHONPATH)")
+"""In a shell's text: the variable without what it had."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +136,11 @@ def _start(role: Role) -> str:
             how = "executes the command anew, which imports everything (start Exec)"
         case _ if flag:
             how = f"executes the command anew: with {flag}, Python can't be forked from a template"
+        case _ if _DROPS_HOOK.search(" ".join(role.worker.command)):
+            how = "executes the command anew: it drops what PYTHONPATH had (write PYTHONPATH=FOLDER:$PYTHONPATH)"
         case ForkStart(preload=ModulesPreload(modules=modules)):
             how = f"forks each Python from a template that has imported {listed(modules)}"
+            how += "" if parse_python(role.worker.command) else ", but not a pod's first start, whose Python is unknown"
         case _:
             how = "forks each Python from a template that has imported what the first start in the pod imported"
     return f"start: a restart of a {role.name} {how}"

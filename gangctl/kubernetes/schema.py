@@ -107,6 +107,7 @@ class RawContainerStatus(Raw):
     """Status of a container."""
 
     name: str
+    image_id: str = Field(default="", alias="imageID")
     restart_count: int = 0
     started: bool | None = None
     state: RawState = RawState()

@@ -151,12 +151,17 @@ def _painted(job: GangJob, turns: Sequence[_Turn], begin: float, end: float) -> 
 
 
 def _sized(status: Status, strip: Strip) -> Strip:
-    """The strip with the present size; the status doesn't keep the sizes of attempts before."""
-    missing, size, trained = missing_share(status), status.size, {Activity.RUNNING, Activity.LOST}
-    if size is None or not missing:
+    """The strip with the size of each attempt, as incidents keep it; one that follows none has the present size."""
+    size, trained, wanted = status.size, {Activity.RUNNING, Activity.LOST}, sum(one.desired for one in status.roles)
+    shares = {one.attempt: 1 - one.missing_members / wanted for one in status.incidents if wanted}
+    if size is None:
         return strip
+    now = 1 - missing_share(status)
     return tuple(
-        replace(bar, share=1 - missing) if bar.kind in trained and bar.attempt >= size.attempt else bar for bar in strip
+        replace(bar, share=shares.get(bar.attempt, now if bar.attempt >= size.attempt else 1.0))
+        if bar.kind in trained
+        else bar
+        for bar in strip
     )
 
 

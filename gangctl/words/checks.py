@@ -65,5 +65,7 @@ def is_held_for_check() -> str:
 
 
 @message
-def pods_leave(members: Sequence[str]) -> str:
-    return f"{'its pod is' if len(members) == 1 else 'their pods are'} replaced on another node"
+def pods_leave(members: Sequence[str], since: int | None = None) -> str:
+    """``since``: the first step that isn't trusted."""
+    leave = f"{'its pod is' if len(members) == 1 else 'their pods are'} replaced on another node"
+    return leave if since is None else f"{leave}, and no step from {since} on is restored"

@@ -35,7 +35,7 @@ def runs_smaller(size: str, then: str, at: float = 0.0, queue: str = "", words: 
         "Asking": f"when queue {queue} gives it quota for more, for which it asks after {moment(at)}",
         "Resume": f"only when it was suspended and is resumed, since queue {queue} places its pods",
         "Quota": f"when queue {queue} gives it quota for more{quoted(words)}",
-        "Members": "as soon as more members are ready",
+        "Members": "after a checkpoint, once more members are ready",
         "Time": f"after {moment(at)}, when the next checkpoint is complete",
         "Checkpoint": "when the next checkpoint is complete",
     }

@@ -23,6 +23,7 @@ FIGURES = gpu.Figures(
     rows=[_row("first start, cold", 40.0), _row("Exec", 8.0), _row("Fork", 4.0), _row("In process", 1.0)],
     memory={"context": 500.0, "weights": 3000.0, "ended": 0.5, "free": 0.75},
     forks=[{"after": "import", "seconds": 0.5, "error": ""}, {"after": "a use", "seconds": 0.1, "error": "refused"}],
+    checks=[{"name": "MatMul", "codes": [0], "seconds": 2.5, "said": "exact"}],
     load=1.0,
 )
 
@@ -34,7 +35,11 @@ def test_the_table_has_a_column_for_each_phase_and_says_how_many_times_as_long_a
     assert lines[4].split() == ["Exec", "executed", "0.50", "1.00", "0.25", "0.25", "2.00", "4.00", "8.00", "0.12"]
     assert len({len(line) for line in lines[2:7]}) == 1
     assert lines[7] == "times as long as In process: first start, cold 40.0, Exec 8.0, Fork 4.0"
-    assert lines[-2:] == ["fork after import: works, 0.50 s", "fork after a use: refused"]
+    assert lines[-3:] == [
+        "fork after import: works, 0.50 s",
+        "fork after a use: refused",
+        "check MatMul, [0], 2.5 s: exact",
+    ]
 
 
 def test_the_table_replaces_the_one_in_the_docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

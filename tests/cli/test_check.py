@@ -99,6 +99,17 @@ def test_ranks_groups_ports_and_rules_are_shown(here: Path, capsys: pytest.Captu
             "forks each Python from a template that has imported torch and numpy",
         ),
         (
+            ["bash", "-c", "exec torchrun train.py"],
+            {"type": "Fork", "preload": {"type": "Modules", "modules": ["torch"]}},
+            "forks each Python from a template that has imported torch, but not a pod's first start",
+        ),
+        (["sh", "-c", "PYTHONPATH=. python t.py"], None, "executes the command anew: it drops what PYTHONPATH had"),
+        (
+            ["sh", "-c", "export PYTHONPATH=src:$$PYTHONPATH; python train.py"],
+            None,
+            "forks each Python from a template that has imported what",
+        ),
+        (
             ["/opt/bin/python3.12", "-u", "-Im", "train"],
             None,
             "executes the command anew: with -I, Python can't be forked",

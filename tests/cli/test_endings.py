@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import resource
+import shutil
 import signal
 import subprocess
 import sys
 from contextlib import suppress
+from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gangctl.cli.gang_view import live_snapshot
+from gangctl.cli.main import main
+from gangctl.cli.targets import ending
 from gangctl.cluster.local import process
 from gangctl.cluster.local.pod_record import controller_pid
 from gangctl.cluster.local.process import LocalProcess
@@ -26,6 +32,9 @@ STUBBORN = (
     "-c",
     'trap "" TERM; echo "$GANG_ATTEMPT" >> "$GANG_MEMBER.attempts"; exec sleep 1000000',
 )
+
+
+FULL = "gangjob.json can't be written: No space left on device"
 
 
 def without_a_controller(folder: Here) -> None:
@@ -159,6 +168,33 @@ def test_a_gang_whose_file_is_damaged_can_be_deleted(folder: Here) -> None:
     assert not folder.state.gang("g").path.exists()
 
 
+@pytest.mark.parametrize("writes", ["once", "on and on"])
+def test_delete_removes_what_an_ending_process_still_writes(
+    folder: Here, writes: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file appears while its folder is removed."""
+    gang, remove, is_ending = folder.state.gang("g"), shutil.rmtree, writes == "once"
+    late = iter(["last words"] if is_ending else cycle(["more"]))
+
+    def removed(path: Path, **options: Any) -> None:
+        remove(path, **options)
+        if path == gang.path and (text := next(late, "")):
+            path.mkdir()
+            (path / "out").write_text(text)
+            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), str(path))
+
+    gang.path.mkdir(parents=True)
+    gang.job.write_text("{")
+    monkeypatch.chdir(folder.path)
+    monkeypatch.setattr(shutil, "rmtree", removed)
+    if not is_ending:
+        monkeypatch.setattr(ending, "_RECORDS_SECONDS", 0)
+    assert main(["delete", "g"]) == (0 if is_ending else 2)
+    assert gang.path.exists() is not is_ending
+    said = "g is deleted" if is_ending else f"{gang.path} can't be removed: Directory not empty"
+    assert said in "".join(capsys.readouterr())
+
+
 def test_a_gang_whose_controller_can_store_nothing_can_be_deleted(folder: Here) -> None:
     """The limit of a file's size is the full disk."""
     folder.write(manifest())
@@ -192,6 +228,8 @@ def test_ctrl_c_on_a_full_disk_ends_a_gang_whose_workers_are_seen_to_be_dead(fol
         for worker in folder.workers().values():
             process.signal_process(worker, signal.SIGKILL)
         until("it is seen", lambda: re.search(r"Running +attempt 1 +ready 0/3", folder.gangctl("status", "g").stdout))
+        until("run tells of the disk", lambda: FULL in run.said)
+        assert FULL in " ".join(folder.gangctl("status", "g").stdout.split())
         run.signal(signal.SIGINT)
         assert run.wait() == 130
         assert "error" not in run.said

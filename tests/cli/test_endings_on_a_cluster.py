@@ -142,6 +142,7 @@ async def test_a_gang_that_its_jobset_would_make_again_is_not_ended(here: Shell,
     done = await here.gangctl(verb, "jobset/llama")
     assert done.code == 2
     assert "gang llama follows JobSet llama, which would make it again: use kubectl delete jobset llama" in done.err
+    assert "if a TrainJob made it, do so with the TrainJob" in " ".join(done.err.split())
     assert not [one for one in here.api.requests if one[0] in {"PATCH", "DELETE", "POST"}]
 
 

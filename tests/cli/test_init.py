@@ -81,10 +81,13 @@ def test_what_is_commented_out_is_valid_as_well() -> None:
     assert "ckpt has step-{step}, without a file that marks a step complete" in text
     lines = text.splitlines()
     first = next(at for at, line in enumerate(lines) if line == "  # checkpoint:")
-    block = [line.replace("  # ", "  ", 1) for line in lines[first : first + 10]]
-    job = load_gangjob("\n".join([*lines[:first], *block, *lines[first + 10 :]]), "gang.yaml")
+    block = [line.replace("  # ", "  ", 1) for line in lines[first : first + 11]]
+    written = "\n".join([*lines[:first], *block, *lines[first + 11 :]])
+    job = load_gangjob(written, "gang.yaml")
     assert job.spec.checkpoint is not None
-    hints = [line.replace("  # ", "  ", 1) if line.startswith("  # ") else line for line in lines[first + 10 :]]
+    elastic = written.replace("# reshardable", "reshardable").replace("# minReplicas", "minReplicas")
+    assert load_gangjob(elastic, "gang.yaml").spec.roles[0].min_replicas == job.spec.roles[0].replicas - 1
+    hints = [line.replace("  # ", "  ", 1) if line.startswith("  # ") else line for line in lines[first + 11 :]]
     assert load_gangjob("\n".join([*lines[:first], *hints]), "gang.yaml").spec.progress.timeout_seconds == 600
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
+import venv
 from pathlib import Path
 
 import pytest
@@ -88,6 +90,36 @@ def test_a_rule_that_fails_the_job_ends_with_1_and_the_output_names_the_rule(fol
     assert "g has failed" in run.said
     assert "rule bad-config has action FailJob" in run.said
     assert folder.left() == []
+
+
+def test_an_end_after_a_restarted_container_is_judged_by_itself(folder: Here) -> None:
+    """The restart of the container is settled: a rule for the exit code that follows decides alone."""
+    folder.write(manifest(podFailurePolicy={"rules": RULES}))
+    run = folder.run()
+    folder.runs_attempt(1)
+    assert folder.gangctl("inject", "g", "worker-1", "--kill-supervisor").returncode == 0
+    folder.runs_attempt(2)
+    assert folder.job.status.incidents[0].cause.reason == "ContainerRestarted"
+    injected = folder.gangctl("inject", "g", "worker-1", "--exit-code", "78")
+    if "ptrace_scope" in injected.stderr:
+        pytest.skip("ptrace is not permitted here")
+    assert run.wait() == 1
+    assert "rule bad-config has action FailJob" in run.said
+    assert {member: attempts[-1] for member, attempts in folder.attempts().items()} == {
+        f"worker-{at}": 2 for at in range(3)
+    }
+
+
+@pytest.mark.parametrize("start", ["Fork", "Exec"])
+def test_a_worker_gets_the_python_of_the_shell_and_not_that_of_gangctl(folder: Here, start: str) -> None:
+    theirs = folder.path / "theirs"
+    venv.create(theirs, symlinks=True)
+    script = "import os, sys; open(os.environ['GANG_MEMBER'] + '.prefix', 'w').write(sys.prefix)"
+    one = manifest(("python", "-c", script), 1)
+    one["spec"]["roles"][0]["start"] = {"type": start}
+    folder.write(one)
+    assert folder.run(PATH=f"{theirs / 'bin'}:{os.environ['PATH']}").wait() == 0
+    assert (folder.path / "worker-0.prefix").read_text() == str(theirs) != sys.prefix
 
 
 def test_a_command_that_does_not_exist_fails_the_gang_after_three_tries(folder: Here) -> None:

@@ -55,7 +55,7 @@ def test_a_manifest_that_cannot_run_on_this_machine_is_rejected(folder: Here) ->
         ("env", [{"name": "NUL", "value": "a\0b"}], "can't be given to a process: embedded null byte"),
         ("env", {"LR": 0.1}, "env: {'LR': 0.1} instead of a list"),
         ("args", ["a\0b"], "embedded null byte"),
-        ("workingDir", "nowhere", "nowhere: No such file or directory"),
+        ("workingDir", "nowhere", "nowhere: No such file or directory; the command starts there"),
         ("workingDir", "job.yaml", "job.yaml: Not a directory"),
         ("workingDir", "a\0b", "embedded null byte"),
     ],

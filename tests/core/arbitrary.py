@@ -130,9 +130,11 @@ def worlds(draw: DrawFn, job: GangJob) -> Observed:
         ),
         lost_nodes=draw(st.just({}) | st.fixed_dictionaries({"node-a": times})),
         nodes=draw(st.just({}) | st.fixed_dictionaries({"node-a": _STATES})),
+        unfavoured_nodes=draw(st.sampled_from([frozenset(), frozenset({"node-a"})])),
         scanned=draw(st.none() | st.builds(Scanned, some, st.just("u0"), few(_FOUND), st.sampled_from(["", "broken"]))),
         scanned_at=draw(times),
         listening_since=draw(times),
+        relayed_since=draw(st.just(0.0) | times),
         refused=draw(st.sampled_from([(), (), None, ("exceeded quota",), ("no " * 500, "image")])),
         group=tuple(
             draw(st.lists(st.builds(Replica, st.just("b"), st.just("Running"), st.none() | times), max_size=2))

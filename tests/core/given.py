@@ -284,6 +284,13 @@ def silent(world: World, member: str) -> None:
     world.heard[uid] = replace(world.heard[uid], connected=False)
 
 
+def relay_lost(world: World, member: str, seconds: str) -> None:
+    """The relay is gone that its supervisor spoke to, and with it what it said in that time."""
+    uid = world.newest(member)
+    world.heard[uid] = replace(world.heard[uid], connected=False, at=world.now - float(seconds))
+    world.relayed_since = world.now
+
+
 def disrupt(world: World, member: str, reason: str, *, deleting: bool) -> None:
     """The cluster says that its pod has to go."""
     world.pod(member, deleting=deleting, conditions=(("DisruptionTarget", "True", reason),))

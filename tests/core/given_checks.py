@@ -9,6 +9,7 @@ from tests.core.world import World
 
 ENDS: Final = {
     "fails": (1, None),
+    "computes wrongly in": (4, None),
     "can't tell": (3, None),
     "is killed by": (None, 11),
     "takes too long for": (None, None),

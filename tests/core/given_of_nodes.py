@@ -43,5 +43,10 @@ def cordon(world: World, member: str) -> None:
     world.nodes[node] = world.nodes.get(node, NodeState())._replace(cordoned=True)
 
 
+def avoid_node(world: World, member: str) -> None:
+    """Gangs have met faults on its node."""
+    world.unfavoured |= {node_of(world, member)}
+
+
 def node_of(world: World, member: str) -> str:
     return world.pods[world.newest(member)].node

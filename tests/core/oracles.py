@@ -68,7 +68,8 @@ class Facts:
             return False
         began = max(pod.started_at or pod.created_at, self.observed.listening_since)
         silent = self.heard[pod.uid].at if pod.uid in self.heard else began
-        return all(self.now - since >= 30 for since in (silent, self.observed.lost_nodes[pod.node]))
+        counted = silent, self.observed.relayed_since, self.observed.lost_nodes[pod.node]
+        return all(self.now - since >= 30 for since in counted)
 
 
 # The barrier
@@ -197,8 +198,17 @@ def assign(facts: Facts) -> dict[str, str | None]:
             for of_role, name in facts.members(spares=True)
             if of_role == role.name and name not in holders.values() and _is_ready(facts, name)
         ]
+        idle = [
+            *(one for one in idle if not _is_avoided(facts, one)),
+            *(one for one in idle if _is_avoided(facts, one)),
+        ]
         given |= {place: name for place, name in zip_longest(free, idle[: len(free)]) if place is not None}
     return given
+
+
+def _is_avoided(facts: Facts, member: str) -> bool:
+    current = [pod for pod in facts.observed.pods if pod.incarnation == facts.incarnation(pod.member)]
+    return any(pod.member == member and pod.node in facts.observed.unfavoured_nodes for pod in current)
 
 
 def _is_member(facts: Facts, name: str) -> bool:

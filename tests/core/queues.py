@@ -32,6 +32,11 @@ def admits(world: World) -> None:
     _changes(world, admitted=True, reserved=True, evicted=False, said="")
 
 
+def places_pods(world: World) -> None:
+    """It says for each pod in which domain of its topology it is placed."""
+    _changes(world, places_pods=True)
+
+
 def reserves(world: World) -> None:
     """Quota is reserved; the gang may not start yet."""
     _changes(world, admitted=False, reserved=True, evicted=False, said="a check is pending")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gangctl.api.model import changed
 from gangctl.api.status import GangPhase
 from gangctl.core.facts.gang import Gang
 from gangctl.core.policy.cause import manual_cause
-from gangctl.core.policy.checks import is_unclear
+from gangctl.core.policy.checkpoints import verified_until
+from gangctl.core.policy.checks import AskCheck, is_unclear
 from tests.core.scenario import sentence
 from tests.core.world import World
 
@@ -20,6 +23,11 @@ checkpoint:
   fallbackAfter: 1
   tiers: [{name: shared, scope: Shared, source: {type: Directory, directory: /c, layout: TorchDCP}}]
 recovery: {replaceAfter: 100, checks: [{name: disk, when: Fault, command: [probe]}]}
+"""
+TRAINED = """
+roles: [{{name: worker, replicas: 4}}]
+checkpoint: {{tiers: [{{name: shared, scope: Shared, source: {{type: Directory, directory: /c, layout: TorchDCP}}}}]}}
+recovery: {{replaceAfter: 100, checks: [{{name: sums, {check}}}]}}
 """
 SUSPECTED = """
 roles: [{name: worker, replicas: 4}]
@@ -69,6 +77,79 @@ def test_a_failed_check_blames_no_checkpoint_and_is_charged_once() -> None:
         assert status.ledger[-1].member == "worker-1"
         assert status.ledger[-1].progressed is None
     assert made.job.status.restarts.counted == 4
+
+
+def trained(check: str) -> World:
+    """A gang that began with step 10, has made 35 and saved 30, and has failed for an unclear cause."""
+    made = World()
+    made.submit(TRAINED.format(check=check))
+    says(made, "every pod starts", "everyone is Ready", "a scan finds shared 10")
+    says(made, "every pod starts", "everyone is Ready", "a scan finds shared 10", "everyone runs")
+    says(made, "everyone runs", "worker-0 reports step 35")
+    return made
+
+
+@pytest.mark.parametrize(
+    ("check", "ends", "restored", "checked"),
+    [
+        ("when: Fault, builtin: MatMul", (), 30, 30),
+        ("when: Fault, command: [probe]", (), 30, 10),
+        ("when: Fault, command: [probe], verifiesAfterSteps: 10", (), 30, 25),
+        ("when: Fault, builtin: MatMul", ("worker-1 can't tell check sums",), 30, 10),
+        ("when: Suspect, builtin: MatMul", (), 30, 10),
+        ("when: Fault, builtin: MatMul", ("worker-1 computes wrongly in check sums",), 10, 10),
+        ("when: Fault, builtin: MatMul", ("worker-1 fails check sums",), 30, 10),
+        ("when: Fault, builtin: MatMul, onFailure: Note", ("worker-1 computes wrongly in check sums",), 30, 10),
+    ],
+)
+def test_only_wrong_results_blame_checkpoints_and_only_a_pass_of_all_verifies_them(
+    check: str, ends: tuple[str, ...], restored: int, checked: int
+) -> None:
+    made = trained(check)
+    says(made, "worker-0 ends with SIGABRT")
+    says(made, "everyone is Ready", "a scan finds shared 10 20 30")
+    says(made, *ends, "everyone passes check sums")
+    if made.job.status.phase is GangPhase.GATHERING:
+        says(made, "the pod of worker-1.0 has ended", "worker-1.1 starts on node-b")
+        says(made, "worker-1.1 is Ready", "5 s pass", "a scan finds shared 10 20 30")
+    status = made.job.status
+    assert (status.phase, status.corrupt_since) == (GangPhase.RUNNING, None)
+    assert status.restore_point is not None
+    assert (status.restore_point.step, status.checked_step) == (restored, checked)
+    assert verified_until(Gang(made.now, made.job, made.observed())) == checked, (
+        "a pass says nothing of what is made after it"
+    )
+
+
+def test_a_pass_does_not_verify_what_a_pod_has_made_that_is_gone() -> None:
+    made = trained("when: Fault, builtin: MatMul")
+    says(made, "the pod of worker-0.0 has ended")
+    says(made, "worker-0.1 starts on node-b", "worker-0.1 is Ready", "everyone is Ready")
+    says(made, "a scan finds shared 10 20 30", "everyone passes check sums")
+    status = made.job.status
+    assert status.restore_point is not None
+    assert (status.restore_point.step, status.checked_step) == (30, 10)
+    assert [one.result for one in status.incidents[0].checks] == ["Passed"]
+
+
+def test_wrong_results_in_a_pod_that_ran_no_worker_blame_no_checkpoint() -> None:
+    made = World()
+    made.submit(TRAINED.format(check="when: NewPod, builtin: MatMul"))
+    says(made, "every pod starts", "everyone is Ready", "a scan finds shared 10")
+    says(made, "every pod starts", "everyone is Ready", "a scan finds shared 10")
+    says(made, "worker-1 computes wrongly in check sums", "everyone passes check sums")
+    assert [one.member for one in made.job.status.replaced] == ["worker-1"]
+    assert made.job.status.corrupt_since is None
+
+
+def test_a_check_that_ended_by_a_clock_that_was_ahead_is_no_wait_without_end() -> None:
+    made = checking()
+    says(made, "worker-1 fails check disk: slow", "everyone passes check disk")
+    says(made, "the pod of worker-1.0 has ended", "a new controller starts, whose clock is 86400 s behind")
+    says(made, "worker-0 connects again", "worker-2 connects again", "worker-1.1 starts on node-b")
+    for _ in range(20):
+        says(made, "10 s pass")
+    assert made.job.status.barrier_timeouts > 0
 
 
 def test_a_check_names_the_nodes_where_each_member_has_passed() -> None:
@@ -168,3 +249,14 @@ def test_a_cause_is_unclear_if_it_is_not_known_who_failed_first() -> None:
         changed(cause, reason="Hang"),
     ):
         assert is_unclear(other)
+
+
+def test_a_check_of_mounts_looks_at_the_folders_of_the_tiers_unless_it_names_others() -> None:
+    for args, asked in (((), ("--tier=/c",)), (("--read-only",), ("--read-only", "--tier=/c")), (("--path=/x",), None)):
+        made = World()
+        check = f"builtin: Mount, args: [{', '.join(args)}]"
+        made.submit(SAVES.replace("when: Fault, command: [probe]", f"when: Start, {check}"))
+        for _ in range(2):
+            says(made, "every pod starts", "everyone is Ready")
+        queries = {one.check.args for one in made.plan().actions if isinstance(one, AskCheck)}
+        assert queries == {args if asked is None else asked}

@@ -6,6 +6,7 @@ import pytest
 
 from gangctl.api.gangjob import GangJob, Role
 from gangctl.api.model import changed
+from gangctl.api.reasons import Reason
 from gangctl.api.status import Condition, FirstStep, GangPhase, RoleSize, RoleStatus, Size, Spent, Status
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.layout import layout, number_places, with_sizes
@@ -137,6 +138,34 @@ def smaller(*sentences: str) -> World:
 def test_a_gang_in_which_a_rank_has_finished_is_not_stopped_to_grow() -> None:
     assert smaller("worker-1 ends with 0", "decide").job.status.phase is GangPhase.RUNNING
     assert smaller("decide").job.status.phase is GangPhase.GATHERING
+
+
+def all_save(step: int) -> tuple[str, ...]:
+    """What happens as the ranks of three members save a step, and train on meanwhile."""
+    those = [f"worker-{at} completes checkpoint {step} of tier store" for at in (1, 2)]
+    return (
+        *those,
+        f"worker-3 holds a copy of checkpoint {step} of tier store, of rank 0",
+        f"worker-1 reports step {step + 3}",
+    )
+
+
+def test_a_gang_that_trains_on_while_it_saves_is_stopped_after_its_next_checkpoint() -> None:
+    world = smaller("worker-1 reports step 13", "decide", "900 s pass", "worker-1 reports step 19", "decide")
+    assert world.job.status.phase is GangPhase.RUNNING
+    for one in (*all_save(20), "decide"):
+        sentence(world, one)
+    assert (world.job.status.phase, world.job.status.incidents[0].cause.reason) == (GangPhase.GATHERING, Reason.GROWING)
+
+
+def test_a_checkpoint_from_before_a_member_came_back_stops_no_gang_to_grow() -> None:
+    gone = ("worker-1 reports step 13", "decide", "the pod of worker-0 has ended", "decide")
+    back = ("worker-0 starts", "worker-0 is Ready", "worker-1 reports step 29", "decide")
+    world = smaller(*gone, *all_save(20), *back)
+    assert world.job.status.incidents[0].cause.reason != Reason.GROWING
+    for one in (*all_save(30), "decide"):
+        sentence(world, one)
+    assert world.job.status.incidents[0].cause.reason == Reason.GROWING
 
 
 def test_an_attempt_that_grows_waits_for_the_member_that_is_ready_last() -> None:

@@ -98,3 +98,13 @@ def test_a_member_that_was_merely_not_done_yet_is_not_suspected() -> None:
     assert replaced(steps=False, killed=False) == ["worker-0"]
     assert replaced(steps=True, killed=True, ways=("1", "SIGABRT", "SIGABRT")) == ["worker-0"]
     assert replaced(steps=True, killed=True, ways=("SIGABRT", "SIGABRT")) == ["worker-0"]
+
+
+def test_a_spare_on_a_node_where_gangs_have_met_faults_is_the_last_choice() -> None:
+    for bad, chosen in (((), "worker-2"), (("worker-2",), "worker-3"), (("worker-2", "worker-3"), "worker-2")):
+        made = World()
+        made.submit("roles: [{name: worker, replicas: 2, spares: 2}]")
+        says(made, "the gang runs", *[f"gangs have met faults on the node of {one}" for one in bad])
+        says(made, "the pod of worker-1 has ended")
+        says(made, "2 s pass", "worker-0 is Ready", "worker-2 is Ready", "worker-3 is Ready")
+        assert [(one.place, one.member) for one in made.job.status.ranks] == [("worker-1", chosen)]

@@ -133,6 +133,10 @@ def _checkpoints(before: Status, after: Status) -> list[str]:
         lines.append(f"rejected: {', '.join(f'{one.step} of {one.tier}' for one in after.rejected_steps)}")
     if after.verified_steps != before.verified_steps:
         lines.append(f"verified: {', '.join(str(one.step) for one in after.verified_steps) or 'none'}")
+    if after.checked_step != before.checked_step:
+        lines.append(
+            f"verified by checks: {'nothing' if after.checked_step is None else f'up to {after.checked_step}'}"
+        )
     if after.corrupt_since != before.corrupt_since:
         since = after.corrupt_since
         lines.append(f"not trusted: {'nothing' if since is None else f'step {since} and later'}")

@@ -52,9 +52,11 @@ class World:
     lost: dict[str, float] = field(default_factory=dict)
     """Nodes that don't answer, and since when the controller sees it."""
     nodes: dict[str, NodeState] = field(default_factory=dict)
+    unfavoured: frozenset[str] = frozenset()
     scanned: Scanned | None = None
     scanned_at: float = 0.0
     listening_since: float = START - 3600
+    relayed_since: float = 0.0
     refused: tuple[str, ...] | None = ()
     brake: Brake = field(default_factory=Brake)
     queue: Queue = NO_QUEUE
@@ -62,6 +64,8 @@ class World:
     output: OutputRead | None = None
     directives: Directives | None = None
     """What the controller's hub tells."""
+    gangs: int = 1
+    """How many gangs the controller manages."""
 
     # What the file says of the job
 
@@ -182,13 +186,17 @@ class World:
             heard=tuple(self.heard.values()),
             lost_nodes={node: max(at, self.listening_since) for node, at in self.lost.items()},
             nodes=self.nodes,
+            unfavoured_nodes=self.unfavoured,
             scanned=self.scanned,
             scanned_at=self.scanned_at,
-            listening_since=self.listening_since,
+            listening_since=max(self.listening_since, self.relayed_since),
+            watching_since=self.listening_since,
+            relayed_since=self.relayed_since,
             refused=self.refused,
             queue=self.queue,
             group=tuple(self.group.values()),
             output=self.output,
+            gangs=self.gangs,
         )
 
     def decide(self) -> Plan:

@@ -271,10 +271,14 @@ def test_goodput_and_what_the_time_was_spent_on_are_told() -> None:
 
 def test_what_a_smaller_attempt_trains_is_drawn_thinner() -> None:
     smaller = {"attempt": 2, "roles": [{"name": "worker", "members": 3}]}
-    job = gang(fault(2, 100), roles=[{"name": "worker", "desired": 4}], size=smaller)
+    shrunk = {**fault(2, 100), "missingMembers": 1}
+    job = gang(shrunk, roles=[{"name": "worker", "desired": 4}], size=smaller)
     told = story(job, BEGAN + 200)
     running = [bar for bar in told.rows[0].bars if bar.kind is Activity.RUNNING]
     assert [bar.share for bar in running] == [1, 0.75]
     assert "runs with 75% of the members" in running[1].text
     assert all(bar.share == 1 for row in told.rows[1:] for bar in row.bars)
     assert 'height="10"' in drawn(told)
+    grown = gang(fault(3, 150), shrunk, roles=[{"name": "worker", "desired": 4}], size={"attempt": 3})
+    bars = story(grown, BEGAN + 250).rows[0].bars
+    assert [(bar.attempt, bar.share) for bar in bars if bar.kind is Activity.RUNNING] == [(1, 1), (2, 0.75), (3, 1)]

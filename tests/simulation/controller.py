@@ -161,7 +161,13 @@ def think(u: Universe, number: int) -> None:
     reached = frozenset(one.report.session for one in leader.heard if one.connected)
     corrupt = restored.corrupt_since(leader)
     thought = leader._replace(
-        dirty=False, wake_at=wake, looked=looked, reached=reached, thought_at=u.now, corrupt=corrupt
+        dirty=False,
+        wake_at=wake,
+        looked=looked,
+        feared=frozenset(node for node, _ in leader.lost),
+        reached=reached,
+        thought_at=u.now,
+        corrupt=corrupt,
     )
     if plan.status is not None and plan.status != leader.status:
         u.leaders[number] = thought._replace(plan=plan)

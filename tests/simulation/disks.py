@@ -205,13 +205,16 @@ def loadable(u: Universe, status: Status, tier: Tier, step: int) -> dict[tuple[s
 
 def _given(u: Universe, tier: Tier, step: int, ranks: list[tuple[str, Rank]]) -> dict[tuple[str, Rank], File | None]:
     """What each rank has of a step, or gets from a process of its group that has it; None = none has it."""
+    local = {key: [rank for pod, rank in ranks if pod == key[0]].index(key[1]) for key in ranks}
     held = [
         File(tier.name, pod, step, rank, proc.attempt, pod, proc.holds)
         for pod, rank in ranks
         if pod in u.boxes
         for proc in (*u.boxes[pod].parked, *u.boxes[pod].procs)
-        if proc.rank == rank[1] and proc.holds is not None and last_step(proc.holds) == step
+        if proc.local_rank == local[pod, rank] and proc.holds is not None and last_step(proc.holds) == step
     ]
+    newest = max((one.attempt for one in held), default=0)  # Who had no part in it may have another history.
+    held = [one for one in held if one.attempt == newest]
     own = {(one.where, one.rank): one for one in held}
     return {key: own.get(key, next((one for one in held if one.rank[0] == key[1][0]), None)) for key in ranks}
 

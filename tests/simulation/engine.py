@@ -41,12 +41,14 @@ def observed(leader: Leader) -> Observed:
         leader.heard,
         lost,
         signals.states(leader),
+        frozenset(one.signal.node for one in leader.signals),
         leader.scanned,
         leader.scanned_at,
         max(since, leader.lost_links.counts_since),
         leader.refused,
         queue=leader.queue,
         watching_since=since,
+        relayed_since=leader.lost_links.counts_since,
     )
 
 

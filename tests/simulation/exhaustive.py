@@ -8,7 +8,7 @@ the simulation.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -38,6 +38,8 @@ class Search:
     """Time stands still but for these steps, in milliseconds, each at any moment after the one before."""
     fresh: bool = False
     """The gang was only just submitted; else it runs, and has checkpoints if it can."""
+    before: tuple[str, ...] = ()
+    """Faults that have happened by then, one after the other, with all that follows at once."""
     relays: int = 0
     """How many replicas relay; 0 = sidecars connect to the leader itself."""
     states: int = 1_000_000
@@ -46,6 +48,7 @@ class Search:
     def name(self) -> str:
         """What it is called where its result is printed."""
         faults = f"{self.count} x ({', '.join(self.faults)})" if self.faults else "no fault"
+        faults = " and then ".join([*self.before, faults])
         jumps = "".join(f", +{jump / 1000:g} s" for jump in self.jumps)
         relays = f" with relays: {self.relays}" if self.relays else ""
         return f"{self.setup}{relays}{' from the start' if self.fresh else ''}: {faults}{jumps}"
@@ -61,6 +64,8 @@ class Found:
     """States in which nothing more happened by itself, and from which the gang came to rest."""
     complete: bool = False
     """All states were visited, not only the nearest ones."""
+    power: Counter[str] = field(default_factory=Counter)
+    """What has happened on the ways to them, for what counts that."""
     deepest: int = 0
 
     def text(self) -> str:
@@ -107,6 +112,10 @@ def explore(search: Search) -> Found:
     if not search.fresh and start.spec.checkpoint is not None:
         FAULTS["train"](start, 2)
         settle(Run(start))
+    for fault in search.before:
+        FAULTS[fault](start, 0)
+        while move := next(moves.moves(start), None):
+            moves.perform(start, move)
     queue = deque([_Node(start, search.count, search.jumps, 0)])
     work.seen.add(_key(queue[0]))
     while queue and work.found.states < search.states:
@@ -119,7 +128,7 @@ def explore(search: Search) -> Found:
             if key not in work.seen:
                 work.seen.add(key)
                 queue.append(after)
-    work.found.complete = not queue
+    work.found.complete, work.found.power = not queue, start.power
     return work.found
 
 
@@ -282,6 +291,7 @@ def _begun(leader: Leader) -> tuple[Any, ...] | None:
 
 
 KILLED, CRASHED, DELETED = "a worker is killed", "a supervisor crashes", "a pod is deleted"
+STARTLESS = "pods can or can't be started"
 FORGOTTEN, FINISHED = "a pod is deleted by force", "a worker finishes"
 LED, USURPED, CUT = "the controller crashes", "another controller leads", "a connection ends"
 DEAD = "a container can't be started again"
@@ -300,6 +310,7 @@ QUICK = (
     Search("duo", (SUSPENDED, ASKED), fresh=True),
     Search("duo", (LOST, KILLED), jumps=(35_000,)),
     Search("pair", (KILLED, "train", LED)),
+    Search("elastic pair", (KILLED, LED), jumps=(35_000,), before=(STARTLESS, DELETED)),
 )
 """What is searched completely: the first LONG at night, the others with every test run."""
 LONG = 7
@@ -331,6 +342,7 @@ DEEP = (
     Search("duo", (KILLED, USURPED, UNLINKED), count=2, relays=1, states=400_000),
     Search("trio", (DELETED,), states=400_000),
     Search("pair", (KILLED, "train", CRASHED, LED), count=2),
-    Search("elastic pair", (LOST,), jumps=(35_000, 35_000)),
+    Search("elastic pair", (CRASHED, CUT, LOST, STARTLESS), jumps=(35_000,), before=(STARTLESS, DELETED)),
+    Search("elastic pair", (STARTLESS, "train"), 2, (35_000, 65_000), before=(STARTLESS, DELETED), states=400_000),
 )
 """Minutes, and some gigabytes of memory."""

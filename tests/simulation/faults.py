@@ -52,6 +52,7 @@ def heal(u: Universe) -> None:
         for proc in stuck:
             moves.kill_process(u, uid, replace(proc, stuck=False))
     u.signals, u.sick, u.checks_fail = frozenset(), frozenset(), False
+    u.ghost = u.ghost._replace(spoiled=frozenset())  # A node that is well again passes.
     u.queue, u.scarce = replace(u.queue, known=True), False
     if u.spec.suspend:
         u.change_spec(suspend=False)

@@ -26,7 +26,8 @@ MOVES_TO_SETTLE = 6_000
 MOVES_A_SECOND = 10
 """So many more for each second that passes: a gang that waits for a checkpoint looks again every two seconds."""
 MOVES_TO_RUN = 120
-MS_TO_SETTLE = 12 * 3600 * 1000
+SECONDS_TO_SETTLE = 12 * 3600
+"""And the times of its policies on top."""
 STALE_MS = 10_000
 """What a controller reads and hears is at most this old: watches and connections without news are closed."""
 TURNS = 8
@@ -179,6 +180,19 @@ def longest_seconds(u: Universe) -> float:
     return 3 * (spec.barrier_timeout_seconds + granted + starts)
 
 
+def _granted_seconds(u: Universe) -> float:
+    """How long a gang may be in phases that aren't to gather an attempt."""
+    recovery, progress = u.spec.recovery, u.spec.progress
+    hangs = (
+        progress.timeout_seconds,
+        progress.startup_timeout_seconds,
+        progress.checkpoint_timeout_seconds,
+        progress.evaluation_timeout_seconds,
+    )
+    waits = (recovery.hold_timeout_seconds, recovery.scheduling_timeout_seconds, recovery.grow_after_seconds)
+    return longest_seconds(u) + sum(one or 0 for one in (*hangs, *waits, recovery.shrink_after_seconds))
+
+
 def settle(run: Run) -> None:
     """6: without faults, the gang comes to rest within a bounded number of moves and a bounded time.
 
@@ -187,7 +201,9 @@ def settle(run: Run) -> None:
     u = run.universe
     start, moved = u.now, run.moves
     began, attempt = start, u.status.attempt
+    known = len(u.spec.restart_token)
     while True:
+        asked = u.spec.restart_token[known:]
         if attempt != u.status.attempt or u.status.phase not in {GangPhase.PENDING, GangPhase.GATHERING}:
             began, attempt = u.now, u.status.attempt
         require(u.now <= began + longest_seconds(u) * 1000, 6, f"attempt {attempt} gathers for too long: {_rest(u)}")
@@ -198,16 +214,14 @@ def settle(run: Run) -> None:
             if is_settled(u):
                 return
             waits = u.status.phase is GangPhase.HELD or u.status.given_back
-            if waits and " go on" not in u.spec.restart_token:
+            if waits and " go on" not in asked:
                 u.change_spec(restart_token=f"{u.spec.restart_token} go on")
                 run.trace.append("-- the user goes on")
                 continue
             if u.status.phase is GangPhase.HELD:  # Held again: from zero it never goes silently.
-                before = u.spec.restart_token.count("from zero")
-                require(before < _starts_from_zero(u), 11, f"no way leads out: {u.status.message}")
+                require(asked.count("from zero") < _starts_from_zero(u), 11, f"no way leads out: {u.status.message}")
                 token = f"{u.spec.restart_token}, go on from zero"
-                asked = RestartFrom(type="Beginning", restart_token=token)
-                u.change_spec(restart_token=token, restart_from=asked)
+                u.change_spec(restart_token=token, restart_from=RestartFrom(type="Beginning", restart_token=token))
                 run.trace.append("-- the user goes on from the beginning")
                 continue
             poisoned = [
@@ -225,9 +239,8 @@ def settle(run: Run) -> None:
             moves.advance(u, due)
         enough = MOVES_TO_SETTLE + MOVES_A_SECOND * (u.now - start) / 1000
         require(run.moves - moved < enough, 6, f"after {int(enough)} moves without a fault the gang is {_rest(u)}")
-        require(
-            u.now < start + MS_TO_SETTLE, 6, f"after {MS_TO_SETTLE / 1000} s without a fault the gang is {_rest(u)}"
-        )
+        longest = SECONDS_TO_SETTLE + _granted_seconds(u)
+        require(u.now < start + longest * 1000, 6, f"after {longest} s without a fault the gang is {_rest(u)}")
 
 
 def _starts_from_zero(u: Universe) -> int:

@@ -33,6 +33,7 @@ CHECKED = "granted dead_containers requeues"
 ORACLES = f"oracles {CHECKED} restart_backoff ties brake checkpoint_oracle failed_starts log_lines rolling"
 CORE = "bounds stored_times degradation node_signals directives older_step suspects held_up evictions checks"
 CORE += " first_checkpoint sizes quota"
+NODES = "records suspicion gate gate_of_gangs"
 CALLED = {
     "regression": (
         *(f"tests.core.test_{name}" for name in CORE.split()),
@@ -41,6 +42,7 @@ CALLED = {
     ),
     "test of the machine": tuple(f"tests.sidecar.machine.test_{name}" for name in MACHINE.split()),
     "test of the sidecar": ("tests.sidecar.agent.test_attempt_gate",),
+    "test of node records": tuple(f"tests.annexes.node_records.test_{name}" for name in NODES.split()),
     "oracles": (
         *(f"tests.core.test_{name}" for name in ORACLES.split()),
         "tests.simulation.test_queues",
@@ -121,6 +123,7 @@ class CheckFailedError(Exception):
 def checks() -> dict[str, Check]:
     """Return all of them by name, in the order in which they are tried if nothing is known about them."""
     found = [*_called("regression"), *_called("test of the machine"), *_called("test of the sidecar")]
+    found += _called("test of node records")
     found += [Check("simulation", f"life {seed}", partial(_timed, drawn(seed).run)) for seed in range(LIVES)]
     found += [*_called("oracles"), *_with_pytest(HUB), *_with_pytest(SUPERVISOR)]
     searches = reversed(range(len(QUICK) + len(MANY)))

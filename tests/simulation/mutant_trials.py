@@ -25,7 +25,7 @@ from tests.simulation.mutant import MUTANTS
 from tests.simulation.mutant_places import ROOT, Sources, node_at, places
 from tests.simulation.mutant_suite import Check, Objection, checks, first_objection
 
-COPIED = ("crds", "gangctl", "sidecar/gangsidecar", "sidecar/static", "tests", "pyproject.toml")
+COPIED = ("bench", "crds", "gangctl", "sidecar/gangsidecar", "sidecar/static", "tests", "pyproject.toml")
 
 
 def tried(trees: Mapping[str, ast.Module], checks: Sequence[Check], usual: Mapping[str, float]) -> Objection:

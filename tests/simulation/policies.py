@@ -1,7 +1,4 @@
-"""Policies that are drawn: every field of them, from the least that the API takes to much more than is usual.
-
-What takes longest ends within hours, so that a gang still comes to rest while a life lasts.
-"""
+"""Policies that are drawn: every field of them, from the least that the API takes to the most."""
 
 from __future__ import annotations
 
@@ -13,6 +10,8 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from gangctl.api.gangjob import GangJob
+from gangctl.api.model import YEAR, Model
+from gangctl.api.recovery import CheckpointSpec, ProgressSpec, Recovery
 from tests.simulation.setups import Setup
 
 Values = Mapping[str, tuple[Any, ...]]
@@ -49,6 +48,56 @@ PROGRESS: Final[Values] = {
 CHECKPOINT: Final[Values] = {"fallbackAfter": (1, 2, 100)}
 SHARE: Final = 0.3
 """So many fields are drawn."""
+AWAITED: Final = (
+    "barrierTimeoutSeconds",
+    "stopGracePeriodSeconds",
+    "plannedStopGracePeriodSeconds",
+    "lostPodGraceSeconds",
+    "isolationTimeoutSeconds",
+)
+"""A gang looks again every two seconds while it waits for these: a year of it takes too long to simulate."""
+RARE_RECOVERY: Final[Values] = {
+    **dict.fromkeys(
+        (
+            "podStartTimeoutSeconds",
+            "schedulingTimeoutSeconds",
+            "replacementTimeoutSeconds",
+            "orphanTimeoutSeconds",
+            "avoidNodeSeconds",
+            "holdTimeoutSeconds",
+        ),
+        (YEAR,),
+    ),
+    **dict.fromkeys(AWAITED, (3600,)),
+    "shrinkAfterSeconds": (0, 1, YEAR),
+    "growAfterSeconds": (1, YEAR),
+}
+RARE_PROGRESS: Final[Values] = {
+    "timeoutSeconds": (YEAR,),
+    "startupTimeoutSeconds": (YEAR,),
+    "checkpointTimeoutSeconds": (1, 60, YEAR),
+    "evaluationTimeoutSeconds": (1, 60, YEAR),
+}
+RARE_CHECKPOINT: Final[Values] = {"restore": ({"trust": "Any"}, {"trust": "Verified"})}
+RARE: Final = 0.05
+"""So many of these are drawn on top."""
+FIXED: Final = {
+    "recovery": {"checks", "podDisruptionBudget"},
+    "progress": {"source"},
+    "checkpoint": {"tiers"},
+}
+"""What the setups have, and what doesn't concern decisions: the budget for voluntary disruptions is an object."""
+
+
+def not_drawn() -> dict[str, set[str]]:
+    """The fields of each policy for which no value is ever drawn."""
+    drawn = {
+        "recovery": RECOVERY.keys() | RARE_RECOVERY.keys(),
+        "progress": PROGRESS.keys() | RARE_PROGRESS.keys(),
+        "checkpoint": CHECKPOINT.keys() | RARE_CHECKPOINT.keys(),
+    }
+    kinds: dict[str, type[Model]] = {"recovery": Recovery, "progress": ProgressSpec, "checkpoint": CheckpointSpec}
+    return {name: {str(one.alias) for one in kind.model_fields.values()} - drawn[name] for name, kind in kinds.items()}
 
 
 def redrawn(setup: Setup, seed: int) -> Setup:
@@ -66,12 +115,16 @@ def redrawn(setup: Setup, seed: int) -> Setup:
             spec["successPolicy"] = random.choice(({"type": "AllRoles"}, {"type": "Never"}, first))
         if len(spec["roles"]) > 1 and random.random() < SHARE:
             spec["roles"][-1]["dependsOn"] = [{"name": spec["roles"][0]["name"]}]
+        spec["recovery"] = _drawn(random, spec["recovery"], RARE_RECOVERY, RARE)
+        spec["progress"] = _drawn(random, spec["progress"], RARE_PROGRESS, RARE)
+        if "checkpoint" in spec:
+            spec["checkpoint"] = _drawn(random, spec["checkpoint"], RARE_CHECKPOINT, RARE)
         try:
             return replace(setup, job=GangJob.model_validate(job))
         except ValidationError:
             continue  # Some fields need others.
 
 
-def _drawn(random: Random, before: Mapping[str, Any], values: Values) -> dict[str, Any]:
-    new = {name: random.choice(some) for name, some in values.items() if random.random() < SHARE}
+def _drawn(random: Random, before: Mapping[str, Any], values: Values, share: float = SHARE) -> dict[str, Any]:
+    new = {name: random.choice(some) for name, some in values.items() if random.random() < share}
     return {name: value for name, value in {**before, **new}.items() if value is not None}

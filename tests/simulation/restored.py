@@ -198,9 +198,9 @@ def _verified(u: Universe, leader: Leader, steps: set[int]) -> set[int]:
 def _registered_by_all(u: Universe, leader: Leader, new: Status, tier: Tier) -> set[int]:
     said = {(h.report.member, h.report.incarnation): h.report for h in leader.heard}
     reports = {place: said.get((one, incarnation(new, one))) for place, one in holders(u.spec, new).items()}
-    if roles_of(u.spec, new) != u.roles:
-        return set()  # Memory isn't resharded.
-    numbering, steps = number_places(u.roles), list[set[int]]()
+    if roles_of(u.spec, new) != u.roles and not tier.reshardable:
+        return set()
+    numbering, steps = number_places(roles_of(u.spec, new)), list[set[int]]()
     if tier.scope == "Process":  # Any one of a group gives it to the others.
         for group in numbering.groups.values():
             told = [one for place in group if (report := reports[place]) is not None for one in report.checkpoints]

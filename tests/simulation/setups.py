@@ -23,13 +23,13 @@ CHECKED = "checked"
 """As well: test_checks.py."""
 ELASTIC = "elastic"
 """As well: test_elastic.py."""
-KEPT = "kept"
+KEPT, KEPT_ELASTIC = "kept", "kept elastic"
 """As well: test_kept.py."""
 CHECKS = [
     {"name": "boot", "when": "Start", "scope": "Gang", "command": ["check"], "onFailure": "Hold"},
     {"name": "new", "when": "NewPod", "command": ["check"]},
-    {"name": "link", "when": "Fault", "scope": "Pair", "command": ["check"]},
-    {"name": "probe", "when": "Fault", "command": ["check"]},
+    {"name": "link", "when": "Fault", "scope": "Pair", "command": ["check"], "verifiesAfterSteps": 1},
+    {"name": "probe", "when": "Fault", "command": ["check"], "verifiesAfterSteps": 0},
     {"name": "disk", "when": "Suspect", "command": ["check"], "onFailure": "Note"},
 ]
 RULES = [{"name": "fatal", "action": "FailJob", "onExitCodes": {"operator": "In", "values": [FATAL_CODE]}}]
@@ -216,6 +216,19 @@ def setups() -> dict[str, Setup]:
             ),
         ),
         Setup(
+            KEPT_ELASTIC,
+            _job(
+                [{"name": "worker", "replicas": 4, "minReplicas": 2}],
+                checkpoint={"tiers": [{**LIVE, "reshardable": True}, {**SHARED, "reshardable": True}]},
+                recovery={
+                    "budget": {"type": "Unlimited"},
+                    "barrierTimeoutSeconds": 120,
+                    "shrinkAfterSeconds": 30,
+                    "growAfterSeconds": 60,
+                },
+            ),
+        ),
+        Setup(
             QUEUED_ELASTIC,
             _job(
                 [{"name": "worker", "replicas": 4, "minReplicas": 2, "sizes": {"type": "Step", "step": 2}}],
@@ -248,6 +261,8 @@ def setups() -> dict[str, Setup]:
 
 
 SMALL = tuple(
-    name for name in setups() if name not in {LARGE, QUEUED, QUEUED_ELASTIC, CHECKED, ELASTIC, KEPT, "elastic pair"}
+    name
+    for name in setups()
+    if name not in {LARGE, QUEUED, QUEUED_ELASTIC, CHECKED, ELASTIC, KEPT, KEPT_ELASTIC, "elastic pair"}
 )
 """Their lives are cheap."""

@@ -58,13 +58,15 @@ def _started(u: Universe, leader: Leader, new: Status, sizes: dict[str, int], be
     for role in leader.spec.roles if leader.queue.name and leader.queue.known else ():
         has = queues.granted(leader.queue, role, held=True)
         require(sizes[role.name] <= has, 18, f"{role.name} starts with {sizes[role.name]} members, and quota for {has}")
+    if sizes != before and new.restore_point is not None and new.restore_point.tier == "live":
+        u.power["an attempt of another size restored what processes held"] += 1
     if smaller or sizes != before:
         u.power["an attempt is smaller" if smaller else "an attempt is larger"] += 1
     places = len(layout(roles_of(leader.spec, new)).places)
     u.ghost = u.ghost._replace(sizes=(*u.ghost.sizes, (new.attempt, places)))
     point = new.restore_point
     tier = next((one for one in disks.tiers(u.spec) if point is not None and one.name == point.tier), None)
-    if tier is not None and point is not None and tier.scope != "Shared":
+    if tier is not None and point is not None and not tier.reshardable:
         known_sizes = dict(u.ghost.sizes)
         files = disks.loadable(u, new, tier, point.step).values()
         wrote = {known_sizes[one.attempt] for one in files if one is not None and one.line}

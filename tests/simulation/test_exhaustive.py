@@ -32,6 +32,7 @@ def test_the_invariants_hold_in_every_state(search: Search, capsys: pytest.Captu
         print(f"\n{search.name()}: {found.text()} ", end="")
     assert found.complete
     assert found.rests
+    assert found.power["an attempt is smaller"] or not search.setup.startswith("elastic")
 
 
 @pytest.mark.parametrize("search", [*MANY[:-1], pytest.param(MANY[-1], marks=pytest.mark.nightly)], ids=Search.name)

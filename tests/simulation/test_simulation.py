@@ -19,6 +19,7 @@ from tests.simulation.invariants import CHANGES, Change
 from tests.simulation.lives import Injection, Run, settle, simulate
 from tests.simulation.moves import moves, perform
 from tests.simulation.parking import SCRIPTS_PARK
+from tests.simulation.policies import FIXED, not_drawn
 from tests.simulation.relayed import REPLICAS_RELAY
 from tests.simulation.seeds import PAUSES, Life, drawn, with_any_policies
 from tests.simulation.setups import QUEUED, QUEUED_ELASTIC, SMALL, setups
@@ -128,6 +129,10 @@ def test_drawn_lives_hold_the_invariants(first: int) -> None:
 def test_lives_with_any_policies_hold_the_invariants() -> None:
     for seed in range(100, 110):
         with_any_policies(seed).run()
+
+
+def test_every_policy_is_drawn_except_those_of_the_setups() -> None:
+    assert not_drawn() == FIXED
 
 
 def test_a_gang_may_wait_long_for_a_restore_point() -> None:

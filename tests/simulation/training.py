@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from gangctl.api.gangjob import Tier
 from gangsidecar.wire import Checkpoint, Dropped, Progress
-from tests.simulation import disks
+from tests.simulation import checks, disks
 from tests.simulation.disks import SHARED_DIRECTORY, File, Line, Marker, Rank
 from tests.simulation.universe import Universe
 from tests.simulation.values import CHILD, Box, Proc
@@ -63,6 +63,8 @@ def make_step(u: Universe, uid: str, proc: Proc) -> int:
     line = disks.grown(box.line, proc.attempt, step)
     procs = tuple(replace(one, holds=None) if one.holds else one for one in box.procs)
     u.boxes[uid] = box._replace(step=step, line=line, procs=procs)
+    if box.node in u.sick:
+        checks.spoils(u, uid, line)
     if not u.ghost.trunk:
         u.ghost = u.ghost._replace(trained_since=u.now)
     if step > disks.last_step(u.ghost.trunk):

@@ -163,7 +163,7 @@ def unfit(u: Universe, leader: Leader, old: Status, new: Status, member: str) ->
     if pod.uid not in leader.looked:
         return f"its watch did not show {pod.uid}"
     shown = signals.against(u, leader, box, at_restart=new.phase is not GangPhase.RUNNING)
-    lost = box.node in u.lost or u.ghost.excused == old.attempt
+    lost = box.node in u.lost | leader.feared or u.ghost.excused == old.attempt
     return _of_pod(pod) or shown or (f"{box.node} is lost" if lost else "")
 
 

@@ -244,6 +244,8 @@ class Leader(NamedTuple):
     """The first step that the workers that ran last don't trust, as it knew when it decided last."""
     looked: frozenset[str] = frozenset()
     """The pods that it saw when it decided last."""
+    feared: frozenset[str] = frozenset()
+    """The nodes that it saw as lost when it decided last."""
     reached: frozenset[str] = frozenset()
     """The sessions that were connected when it decided what it is about to write."""
     ends: tuple[tuple[Ended, int], ...] = ()
@@ -311,6 +313,10 @@ class Ghost(NamedTuple):
     """States of the training whose checkpoints were verified."""
     unchecked: frozenset[tuple[int, str, int]] = frozenset()
     """(attempt, member, incarnation) of every pod that really did not pass a check."""
+    spoiled: frozenset[tuple[str, Line]] = frozenset()
+    """Pod UID and state of the training: the first ones that a pod on a sick node has made."""
+    wrong: frozenset[tuple[str, int, int]] = frozenset()
+    """(pod UID, attempt, turn) of every check that has found wrong results."""
     sizes: tuple[tuple[int, int], ...] = ()
     """(attempt, places) of every attempt that was started."""
     grown: tuple[int, ...] = ()

@@ -62,6 +62,17 @@ def _inject(request: InjectionRequest) -> None:
         else:
             _print(request, pid, f"was sent {request.signal}")
             os.kill(pid, request.number)
+            if request.tree:
+                _signal_descendants(request, pid)
+
+
+def _signal_descendants(request: InjectionRequest, pid: int) -> None:
+    """Signal what the process has started. It is stopped and starts no more, but a child may end at any time."""
+    for child in [each for each in _pids() if _parent(each) == pid]:
+        with suppress(ProcessLookupError):
+            os.kill(child, request.number)
+            _print(request, child, f"was sent {request.signal}")
+        _signal_descendants(request, child)
 
 
 def _pids_of(request: InjectionRequest) -> list[int]:
@@ -80,7 +91,7 @@ def _pids_of(request: InjectionRequest) -> list[int]:
         if not found:
             there = ", ".join(str(one) for one in sorted(one for one in ranks.values() if one is not None))
             raise Terminal(f"no process here has rank {request.rank}; ranks here: {there or 'none'}")
-    return [each for pid in found for each in _tree(pid)] if request.tree else found
+    return found
 
 
 def _signal_first_process(request: InjectionRequest) -> None:
@@ -156,14 +167,6 @@ def _catches(pid: int, number: int) -> bool:
         if line.startswith(b"SigCgt:"):
             return bool(int(line.split()[1], 16) >> (number - 1) & 1)
     return False
-
-
-def _tree(pid: int) -> list[int]:
-    """The process and its descendants, parents first."""
-    order = [pid]
-    for one in order:
-        order.extend(each for each in _pids() if _parent(each) == one)
-    return order
 
 
 def _parent(pid: int) -> int | None:

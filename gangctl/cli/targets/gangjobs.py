@@ -114,7 +114,7 @@ class GangJobs:
         for kind, owner in _owners((await self._get(name)).get("metadata", {})):
             raise UserError(
                 f"gang {name} follows {kind} {owner}, which would make it again: use kubectl delete {kind.lower()} "
-                f"{owner}, or set its spec.suspend"
+                f"{owner}, or set its spec.suspend; if a TrainJob made it, do so with the TrainJob"
             )
 
     async def _list(self, decoder: Decoder[V]) -> tuple[V, ...]:

@@ -15,11 +15,12 @@ from typing import Final
 
 import yaml
 
+from gangctl.cli.arguments import namespaced_name
 from gangctl.cli.command_name import is_plugin
 from gangctl.cli.errors import UserError, hint
 from gangctl.cli.local import gangs as local_gangs
 from gangctl.cli.targets.local import LocalTarget
-from gangctl.cli.targets.port import Target
+from gangctl.cli.targets.port import DEFAULT_LEASE, Target
 from gangctl.cluster.local.layout import DEFAULT_STATE_DIRECTORY
 
 _DEFAULT_CONFIG: Final = "~/.kube/config"
@@ -81,6 +82,17 @@ def name_of(target: Target, arguments: argparse.Namespace) -> str:
         return names[0]
     there = f"there is no gang in {target.location}; {target.start_hint}"
     raise UserError(f"name one of the gangs: {', '.join(sorted(names))}" if names else there)
+
+
+def configure_controller(parser: argparse.ArgumentParser, meaning: str) -> None:
+    """Add --controller, for verbs that read what a controller stores in its namespace."""
+    parser.add_argument(
+        "--controller",
+        metavar="NAMESPACE/NAME",
+        type=namespaced_name,
+        default=DEFAULT_LEASE,
+        help=f"{meaning} (default: %(default)s)",
+    )
 
 
 def configure_group(parser: argparse.ArgumentParser) -> None:

@@ -12,7 +12,7 @@ from gangctl.cli.errors import ExitCode
 from gangctl.cli.page import PageProxy, Upstream, check_page
 from gangctl.cli.printers.output import print_err, print_out
 from gangctl.cli.targets import selection
-from gangctl.cli.targets.port import DEFAULT_LEASE, PageAccess
+from gangctl.cli.targets.port import PageAccess
 
 _EPILOG: Final = """\
 examples:
@@ -47,13 +47,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=0,
         help="port on 127.0.0.1 (default: a free one)",
     )
-    parser.add_argument(
-        "--controller",
-        metavar="NAMESPACE/NAME",
-        type=namespaced_name,
-        default=DEFAULT_LEASE,
-        help="Lease of the controller on a cluster (default: %(default)s)",
-    )
+    selection.configure_controller(parser, "Lease of the controller on a cluster")
     parser.add_argument(
         "--service-account",
         metavar="NAMESPACE/NAME",

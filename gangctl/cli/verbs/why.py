@@ -1,4 +1,7 @@
-"""``gangctl why``: why a gang does not run or, if it runs or has ended, why it restarted; what to do about it."""
+"""``gangctl why``: why a gang does not run or, if it runs or has ended, why it restarted; what to do about it.
+
+Annexes register other names that it answers for, such as node/NAME.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from gangctl.api.stored import Stored, read_stored
 from gangctl.cli.errors import ExitCode, UserError
 from gangctl.cli.printers.output import print_document, print_out
 from gangctl.cli.printers.why import answer_lines
+from gangctl.cli.registry import find_why
 from gangctl.cli.targets import selection
 from gangctl.cli.targets.port import Target
 from gangctl.cluster.kube.decoding import first_error
@@ -26,6 +30,7 @@ examples:
   gangctl why demo -o json        the same, for programs
   gangctl why demo -n research    on a cluster
   gangctl why --group torchft     for each gang of a replica group
+  gangctl why node/node-7         whether gangs avoid a node, for which faults, and whether it is suspected
 
 example output:
   bert: Pending for 3m12s, attempt 1, ready 0/2
@@ -46,7 +51,8 @@ says so where pods have them. Figures are requests against what is allocatable, 
 Permissions on a cluster: get gangjobs, list pods. For pods without a node also: list nodes and the pods of all
 namespaces, get persistentvolumeclaims, persistentvolumes and storageclasses, list resourceslices and devicetaintrules
 (for those with claims); for those that don't start list events.
-The chart's ClusterRole gangctl-explainer has them. If one is missing, it is named, and the rest is answered.
+For node/NAME: list nodes, and in the controller's namespace get the ConfigMap NAME-node-records.
+The chart's ClusterRole gangctl-explainer has those on nodes. If one is missing, it is named, and the rest is answered.
 
 exit codes: 0 answered, 2 bad input, or the gang can't be read
 """
@@ -58,11 +64,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     selection.configure_name(parser)
     selection.configure_group(parser)
     parser.add_argument("-o", "--output", choices=["json", "yaml"], help="print the answer for programs")
+    selection.configure_controller(parser, "for node/NAME: Lease of the controller whose records are read")
     selection.configure(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Answer for one gang, or for each of a group."""
+    """Answer for one gang, for each of a group, or for what an annex has registered."""
+    other = find_why(arguments.name or "") if arguments.group is None else None
+    if other is not None:
+        return other.load()(arguments)
     now = time.time()
     with selection.open_target(arguments) as target:
         answers = [_answer(target, name, now) for name in selection.names_of(target, arguments)]

@@ -122,6 +122,11 @@ class KubeCluster:
         """Return what nodes show beside that they answer; see the port."""
         return self.informers.shown()
 
+    def unfavoured_nodes(self, uid: str) -> frozenset[str]:
+        """Return the nodes that companions advise against; see the port."""
+        job = self.gang(uid)
+        return frozenset() if job is None else frozenset(node for ask in self.advice for node in ask(job))
+
     def pod_rejections(self, uid: str) -> tuple[str, ...] | None:
         """Return why the API server rejects pods of this gang, in its words; see the port."""
         job = self.gang(uid)

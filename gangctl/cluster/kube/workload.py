@@ -197,8 +197,10 @@ _TOPOLOGY: Final = {
 }
 """Annotation of a template -> field of the topologyRequest of its pod set."""
 _UNCONSTRAINED: Final = f"{KUEUE_GROUP}/podset-unconstrained-topology"
-_REQUEUED: Final = "Preempted"
-"""Evicted for this reason, a Workload is queued again at once; otherwise Kueue says when."""
+_SOMEWHERE: Final = {key for key, field in _TOPOLOGY.items() if field in {"required", "preferred", "unconstrained"}}
+"""Kueue ungates only pods with one of these annotations."""
+_REQUEUED: Final = frozenset({"Preempted", "NodeFailures"})
+"""Evicted for one of these reasons, a Workload is queued again at once; otherwise Kueue says when."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,7 +327,7 @@ def status_change(stored: Mapping[str, Any], tell: TellQueue, now: datetime) -> 
             put("PodsReady", "Started", text, state=True)
         case QueueVerb.RELEASE if is_true(conditions, "Evicted") and is_true(conditions, "QuotaReserved"):
             evicted = conditions["Evicted"]
-            again = evicted.get("reason") == _REQUEUED
+            again = evicted.get("reason") in _REQUEUED
             put("Requeued", evicted.get("reason") or "Evicted", evicted.get("message") or "", state=again)
             put("QuotaReserved", "Pending", evicted.get("message") or "", state=False)
             put("Admitted", "NoReservation", "The workload has no reservation", state=False)
@@ -383,7 +385,7 @@ def place_pod(
         spec["schedulingGates"] = [*(spec.get("schedulingGates") or ()), {"name": TOPOLOGY_GATE}]
         metadata["labels"] = {**metadata.get("labels", {}), f"{KUEUE_GROUP}/podset": role}
         annotations = {f"{KUEUE_GROUP}/workload": place.topology, **metadata.get("annotations", {})}
-        if not annotations.keys() & _TOPOLOGY.keys():
+        if not annotations.keys() & _SOMEWHERE:
             annotations[_UNCONSTRAINED] = "true"
         metadata["annotations"] = annotations
     return {**pod, "metadata": metadata, "spec": spec}

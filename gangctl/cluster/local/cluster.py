@@ -109,6 +109,10 @@ class LocalCluster:
         """None: this machine shows nothing."""
         return {}
 
+    def unfavoured_nodes(self, _uid: str) -> frozenset[str]:
+        """None: this machine is the only node."""
+        return frozenset()
+
     def pod_rejections(self, _uid: str) -> tuple[str, ...]:
         """None: a gang that this machine can't run is rejected before it is stored."""
         return ()

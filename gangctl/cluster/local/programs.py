@@ -107,7 +107,7 @@ def _of_system(own: Command, path: str) -> list[str]:
     except OSError as error:
         if error.errno == errno.E2BIG:
             return [f"{path}: command, args and env can't be given to a process: {error.strerror}"]
-        return [f"{path}: workingDir: {own.directory}: {error.strerror}; gangctl run starts the command there"]
+        return [f"{path}: workingDir: {own.directory}: {error.strerror}; the command starts there"]
     except ValueError as error:
         return [f"{path}: command, args, env or workingDir can't be given to a process: {error}"]
     return []

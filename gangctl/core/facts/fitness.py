@@ -267,7 +267,7 @@ def lost_at(gang: Gang, pod: Pod) -> float | None:
     if node is None or (heard is not None and heard.connected):
         return None
     silent = heard.at if heard is not None else max(pod.started_at or pod.created_at, gang.watching_since)
-    return max(node, silent) + NODE_GRACE_SECONDS
+    return max(node, silent, gang.observed.relayed_since) + NODE_GRACE_SECONDS
 
 
 def on_lost_node(gang: Gang, pod: Pod) -> bool:

@@ -427,6 +427,8 @@ class Observed:
     """Nodes that don't answer, and since when this leader's own fresh watch has shown them so."""
     nodes: Mapping[str, NodeState] = field(default_factory=dict)
     """Nodes that show anything beside that they answer."""
+    unfavoured_nodes: frozenset[str] = frozenset()
+    """Nodes that new pods of the gang rather avoid, since gangs have met faults there."""
     scanned: Scanned | None = None
     """The newest answer to a Scan."""
     scanned_at: float = 0.0
@@ -446,8 +448,12 @@ class Observed:
     """What the worker printed that was asked for last."""
     watching_since: float | None = None
     """``listening_since`` without regard to relays and to the brake; None = it is the same."""
+    relayed_since: float = 0.0
+    """When the last relay with members of the gang was lost: the silence before it says nothing about them."""
     unstored: str = ""
     """Why the newest status of the gang can't be stored: until it can, nothing is done for it. Empty = it can."""
+    gangs: int = 1
+    """How many gangs the controller manages."""
 
 
 # Gaps

@@ -2,8 +2,9 @@
 
 The rule: each turn of a check is written before it is asked for, and its result before anything follows from it; a
 result that all have passed is written with what comes next. A member that is to blame is replaced once, with its node
-avoided; where it ran the attempt that failed for an unclear cause, it is the cause. Whatever a check says, it must not
-be charged by itself, and no checkpoint is blamed.
+avoided; where it ran the attempt that failed for an unclear cause, it is the cause. If that
+computed wrongly, its checkpoints since the newest verified step aren't trusted. Whatever a check says, it must not be
+charged by itself, and no other checkpoint is blamed.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from gangctl.core.facts.printed import mask_secrets
 from gangctl.core.lifecycle import transitions
 from gangctl.core.lifecycle.plan import Event, EventType, Plan, plan_write, wait
 from gangctl.core.lifecycle.resting import plan_hold
-from gangctl.core.policy import pods
+from gangctl.core.policy import checkpoints, pods
 from gangctl.core.policy.cause import Settlement, judge_fault, note_cause
 from gangctl.core.policy.checks import Blame, Look, Turn, of_attempt, turn_of
 from gangctl.core.policy.deadlines import check_deadline
@@ -120,6 +121,7 @@ def _result(gang: Gang, turn: Turn) -> CheckResult:
         failed=tuple(failed),
         nodes=_passed_nodes(gang, turn),
         note=mask_secrets(turn.note),
+        verifies=turn.verifies,
         time=turn.known.time,
         milliseconds=max(0, round((gang.now - turn.known.time) * 1000)),
     )
@@ -149,6 +151,10 @@ def _seen(turn: Turn, member: str) -> tuple[Message, str]:
 def _not_passed(gang: Gang, status: Status, turn: Turn) -> Plan:
     """What follows from a check that not all have passed."""
     check, blame = turn.check, turn.blame
+    if blame.result == "Failed" and check.on_failure != "Note" and turn.finds_corruption:
+        since = checkpoints.first_unverified(gang)
+        known = status.corrupt_since
+        status = changed(status, corrupt_since=since if known is None else min(since, known))
     if blame.result == "Failed" and check.on_failure == "Replace":
         return _replace(gang, status, turn)
     holds = check.on_failure == "Hold" and bool(blame.bad)
@@ -183,7 +189,7 @@ def _replace(gang: Gang, status: Status, turn: Turn) -> Plan:
     causes = {name: _cause(gang, turn, name) for name in bad}
     status = _explained(gang, status, turn.check, causes.values())
     why = {name: Defect(Reason.CHECK_FAILED, cause.message, against_node=True) for name, cause in causes.items()}
-    because = words.check_failed(list(bad), _told(turn, bad[0]), words.pods_leave(list(bad)))
+    because = words.check_failed(list(bad), _told(turn, bad[0]), words.pods_leave(list(bad), status.corrupt_since))
     events = [Event(EventType.WARNING, Reason.CHECK_FAILED, because, bad[0])]
     if not pods.has_room(status, why):
         status = transitions.recreate(gang, pods.recreate_members(gang, status, why))

@@ -43,6 +43,8 @@ from gangctl.words.waits import roles_wait, turn_dropped
 
 SUMMARY_SECONDS: Final = 30.0
 """The summary (progress, ready) is written at most this often. A first step ends an incident: it is written at once."""
+SUMMARIES: Final = 25
+"""So many summaries a second are written at most for all gangs of the controller."""
 
 
 def decide_running(gang: Gang) -> Plan:
@@ -145,7 +147,7 @@ def note(gang: Gang, hung: Fault | None) -> Plan:
     if requests.waits_for(gang):  # The gangs that it waits for may change often: that is written with the summary.
         reason, text = Reason.RESTART_WAITS, requests.turn(gang)
         status = with_new_message(status, text)
-    waits, due = order.awaited(gang), gang.status.observed_time + SUMMARY_SECONDS
+    waits, due = order.awaited(gang), gang.status.observed_time + summary_seconds(gang)
     if waits is not None:
         reason, text = Reason.ROLES_WAIT, roles_wait(status.attempt, waits.roles, waits.starts, waits.probes)
         due = due if text.is_same(status.said) else due_at(gang)
@@ -155,12 +157,15 @@ def note(gang: Gang, hung: Fault | None) -> Plan:
         status = with_new_message(status, warned[1])
     elif warned_of(gang.status) == Reason.HANG:
         status = with_new_message(status, text)
+    if gang.is_smaller:
+        status = growth.noted(gang, status)
     told = update_summary(gang, status)
     is_new = changed(told, observed_time=gang.status.observed_time) != gang.status
     news = warned is not None and warned[0] != warned_of(gang.status)
     gaps = told.step_gaps != gang.status.step_gaps  # Rare, and a new controller must not go by shorter ones.
     trains = timings.has_first_step(told) and not timings.has_first_step(gang.status)
-    if is_news(gang, warned) or gaps or trains or (is_new and gang.now >= due):
+    grows = told.size is not gang.status.size
+    if is_news(gang, warned) or gaps or trains or grows or (is_new and gang.now >= due):
         generation = gang.job.metadata.generation
         told = changed(told, observed_generation=generation)
         refused = admission.refusal(gang, told)
@@ -171,7 +176,7 @@ def note(gang: Gang, hung: Fault | None) -> Plan:
         if waits is not None and (gang.status.said is None or gang.status.said.name != text.name):
             events += (Event(EventType.NORMAL, Reason.ROLES_WAIT, text),)
         because = warned[1] if warned is not None and news else text
-        return Plan(because, told, pods.actions(gang, told), events, SUMMARY_SECONDS)
+        return Plan(because, told, pods.actions(gang, told), events, summary_seconds(gang))
     times = [
         due if is_new else None,
         None if hung is not None else hangs.hangs_at(gang),
@@ -187,6 +192,11 @@ def note(gang: Gang, hung: Fault | None) -> Plan:
     ]
     scan = growth.scan_due(gang) if gang.is_smaller else None
     return wait(gang, text, times, (*pods.actions(gang, status), *(() if scan is None else (plan.AskScan(*scan),))))
+
+
+def summary_seconds(gang: Gang) -> float:
+    """Seconds between two summaries of this gang: each is a request, and the loop must have time for restarts."""
+    return max(SUMMARY_SECONDS, gang.observed.gangs / SUMMARIES)
 
 
 def _gathering(

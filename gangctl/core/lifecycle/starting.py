@@ -42,6 +42,8 @@ RestoreChoice = restore.Candidate | restore.Undecided | None
 
 def plan_start(gang: Gang, status: Status, settlement: Settlement | None, assignment: dict[str, str]) -> Plan:
     """The plan that starts the attempt, or says what is still to be known. ``assignment``: place -> ready member."""
+    if status.checks is not gang.status.checks:  # What has passed just now verifies checkpoints.
+        gang = gang.with_status(changed(gang.status, checks=status.checks))
     chosen, rejected = _choose(gang, settlement, assignment)
     ended = 0.0 if settlement is None else gang.status.incidents[0].time
     if chosen is restore.Undecided.NONE_FOUND and restore.begins_anew(gang, ended):
@@ -58,6 +60,7 @@ def plan_start(gang: Gang, status: Status, settlement: Settlement | None, assign
     status = changed(
         status,
         verified_steps=checkpoints.up_to(remembered.verified_steps, step),
+        checked_step=checkpoints.checked_step(gang, step),
         size=size_of_attempt(gang, assignment) if gang.is_elastic else status.size,
     )
     status = transitions.start(

@@ -16,9 +16,19 @@ A Process tier is the state of processes that survive the stop. Each rank of a g
 
     complete(s) = some rank of every process group has registered step s in the attempt that ran last
 
-A rank registers as it parks. One that has applied the optimizer's step has passed the collective that all ranks of that
-step were in, so its state is that of an undisturbed run, and those that have not applied it get it from this rank. What
-a rank registered in an earlier attempt is no longer what its process has, and must not count.
+It counts for another size where the tier is ``reshardable``, which other memory can't be. A rank registers as it parks.
+One that has applied the optimizer's step has passed the collective that all ranks of that step were in, so its state is
+that of an undisturbed run, and those that have not applied it get it from this rank. What a rank registered in an
+earlier attempt is no longer what its process has, and must not count.
+
+Verified steps: what a rank has verified, and what is older than a check that has passed.
+
+    verified(s) = a rank has verified s, or s <= checked
+    checked     = what the gang's first attempt restores; after a check that verifies: the last step made, less
+                  ``verifiesAfterSteps``, or all that exists if that is 0; at most what the attempt after it restores
+
+If a member that ran fails a check by a wrong result, steps beyond the newest verified one aren't trusted. A pass must
+not verify what a pod has computed that wasn't checked or couldn't tell; of pods that are gone by then, it says nothing.
 
 Checkpoint layouts: how frameworks name a step's folder or file, and which file in the folder they write last.
 
@@ -41,11 +51,13 @@ from typing import Final, TypeVar
 
 from gangctl.api.gangjob import ApiSource, DirectorySource, Tier
 from gangctl.api.model import changed
-from gangctl.api.status import LineageEntry, RecordedStep, Status, VerifiedStep
+from gangctl.api.status import GangPhase, LineageEntry, RecordedStep, Status, VerifiedStep
 from gangctl.core.facts.faults import corrupt_since
 from gangctl.core.facts.gang import Gang, once, raised_incarnations
 from gangctl.core.facts.layout import number_places
+from gangctl.core.facts.progress import highest_step
 from gangctl.core.facts.world import Heard, RankPart
+from gangctl.core.policy.checks import of_attempt
 from gangsidecar.wire import MAX_VERIFIED
 
 # Registered checkpoints
@@ -76,10 +88,10 @@ class _Sources:
 def of_every_member(gang: Gang, tier: Tier, assignment: Mapping[str, str]) -> list[RecordedStep]:
     """Complete steps of a Member tier: the members of this assignment hold them for their own ranks. Newest first.
 
-    Of a Peers tier: some member of the rank's process group holds them.
+    Of a Peers tier: some member of the rank's process group holds them. Of a Process tier: any of the group.
     """
-    if assignment.keys() != gang.holders.keys():
-        return []  # The coming attempt has another size: memory isn't resharded.
+    if assignment.keys() != gang.holders.keys() and not tier.reshardable:
+        return []  # The coming attempt has another size.
     if assignment == gang.holders:
         return _of_holders(gang)[tier.name]
     return _of_members(gang, tier, assignment)
@@ -154,8 +166,37 @@ def verified_steps(gang: Gang) -> tuple[VerifiedStep, ...]:
 
 def note_corruption(gang: Gang, status: Status) -> Status:
     """The status with the first step that isn't trusted."""
-    since = corrupt_since(gang)
+    since = min((one for one in (corrupt_since(gang), status.corrupt_since) if one is not None), default=None)
     return status if since == status.corrupt_since else changed(status, corrupt_since=since)
+
+
+def verified_until(gang: Gang) -> float:
+    """The last step that checks have verified, those before the coming attempt included; -1 if there is none."""
+    status = gang.status
+    stored = _depth(status.checked_step)
+    if status.phase is GangPhase.RUNNING:
+        return stored
+    passed = {one.name for one in of_attempt(gang).results if one.verifies}
+    after = [one.verifies_after for one in gang.spec.recovery.checks if one.name in passed]
+    margin = min((one for one in after if one is not None), default=None)
+    if margin == 0:
+        return math.inf
+    made = None if margin is None else highest_step(gang, status.started_attempt)
+    return stored if made is None or margin is None else max(stored, made.step - margin)
+
+
+def checked_step(gang: Gang, restored: int | None) -> int | None:
+    """What checks have verified of what there is after the restart from ``restored``."""
+    if restored is None or not gang.spec.recovery.checks:
+        return None
+    is_first = gang.status.started_attempt == 0
+    until = restored if is_first else min(restored, verified_until(gang))
+    return int(until) if until > _BEGINNING else None
+
+
+def first_unverified(gang: Gang) -> int:
+    """The step after the newest verified one."""
+    return 1 + max(_depth(gang.status.checked_step), *(one.step for one in verified_steps(gang)), _BEGINNING)
 
 
 def up_to(steps: tuple[_Step, ...], last: int | None) -> tuple[_Step, ...]:
@@ -231,13 +272,13 @@ def _kinds_among_peers(gang: Gang, tier: Tier, sources: _Sources) -> set[tuple[R
 
 
 def _kinds_of_groups(gang: Gang, tier: Tier, sources: _Sources) -> set[tuple[RankPart, ...]]:
-    """What any rank of each process group has, the newest attempt last."""
-    kinds = set[tuple[RankPart, ...]]()
-    for places in number_places(gang.roles).groups.values():
-        reports = [heard for heard in map(sources.alone.get, places) if heard is not None]
-        told = [heard.registered[tier.name] for heard in reports if tier.name in heard.registered]
-        kinds.add(tuple(sorted(part for one in told for parts in one.parts.values() for part in parts)))
-    return kinds
+    """What any rank of each process group has, the newest attempt last: also if the coming attempt has other places."""
+    held: dict[str, list[RankPart]] = {group: [] for group in number_places(gang.roles).groups}
+    for place, heard in sources.alone.items():
+        group = gang.members[place].role.group
+        if group in held and (told := heard.registered.get(tier.name)) is not None:
+            held[group] += [part for parts in told.parts.values() for part in parts]
+    return {tuple(sorted(parts)) for parts in held.values()}
 
 
 def _sized_at(gang: Gang) -> int:

@@ -25,20 +25,30 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, Literal, NamedTuple
 
-from gangctl.api.gangjob import CheckSpec
+from gangctl.api.gangjob import CheckSpec, DirectorySource
 from gangctl.api.incident import Cause
 from gangctl.api.status import Checks
 from gangctl.core.facts.evidence import default
 from gangctl.core.facts.gang import Gang
 from gangctl.core.policy import pairs
 from gangctl.core.policy.recovery import is_failure, suspected_member
-from gangsidecar.wire import CHECK_CANT_TELL, Check, Checked
+from gangsidecar.wire import CHECK_CANT_TELL, CHECK_CORRUPT, Check, Checked
 
 FINAL: Final = frozenset({"Undecided", "CheckFaulty"})
 """Results after which a check isn't repeated in the attempt, whatever pods are new."""
 PARTNERS: Final = 2
 """So many others at least are checked with the members that a check of pairs concerns: one alone can't be told apart
 from its partner."""
+
+
+def _arguments(gang: Gang, check: CheckSpec) -> tuple[str, ...]:
+    """Its arguments. A check of mounts that names no folder looks at those of the checkpoint tiers."""
+    checkpoint = gang.spec.checkpoint
+    if check.builtin != "Mount" or checkpoint is None or any(one.startswith("--path") for one in check.args):
+        return check.args
+    sources = (tier.source for tier in checkpoint.tiers)
+    folders = {source.directory: None for source in sources if isinstance(source, DirectorySource)}
+    return (*check.args, *(f"--tier={folder}" for folder in folders))
 
 
 class AskCheck(NamedTuple):
@@ -203,6 +213,22 @@ class Turn:
         return max(ends, key=lambda one: (not passed(one), one.turn), default=None)
 
     @property
+    def verifies(self) -> bool:
+        """Whether it verifies what there is: all that ran the attempt before have passed, for certain."""
+        gang, status = self.look.gang, self.look.gang.status
+        if self.check.verifies_after is None or not gang.holding <= {*self.members}:
+            return False
+        ran = status.attempt == status.started_attempt + 1 and not any(map(gang.is_fresh, gang.holding))
+        ends = [self.last_end(name) for name in gang.holding]
+        return ran and all(end is not None and end.exit_code == 0 for end in ends)
+
+    @property
+    def finds_corruption(self) -> bool:
+        """Whether one of those to blame has computed wrongly in a pod in which a worker ran."""
+        ends = (self.last_end(name) for name in self.blame.bad if not self.look.gang.is_fresh(name))
+        return any(end is not None and end.exit_code == CHECK_CORRUPT for end in ends)
+
+    @property
     def note(self) -> str:
         """Why the check can't tell, as the first member says for which that is so."""
         ends = (self.last_end(name) for name in self.members)
@@ -229,7 +255,7 @@ class Turn:
                         timeout_ms=check.timeout_seconds * 1000,
                         command=check.command,
                         builtin=check.builtin or "",
-                        args=check.args,
+                        args=_arguments(gang, check),
                         rank=rank,
                         size=len(group),
                         host=first.address,

@@ -1,14 +1,15 @@
 """Growth: when a gang that runs with fewer members than are wanted is stopped, so that it starts with more.
 
-    grows(g)   <=> more members are ready for an allowed size beyond the present one, now >= grows_at (``size.py``), and
-                   saved(g) is beyond the restore point, and
-                   saved(g) >= the newest step that a rank has reported, or now >= grows_at + growAfterSeconds
+    due(g)     <=> more members are ready for an allowed size beyond the present one, and now >= grows_at (``size.py``)
+    grows(g)   <=> due(g), and saved(g) is beyond the restore point, and
+                   saved(g) >= the newest step that a rank has reported, or saved(g) > what was saved when due(g) began
     saved(g)     = the newest step that a Shared tier has complete: what other ranks can load
 
-The rule: it is a planned stop, with the planned grace for a last checkpoint, and not charged. It follows a checkpoint
-of the newest step, so that it costs no step that was made; where none is seen to come in time, the grace is for that.
-Directories are listed for it while the gang runs, once it could grow. What must not happen: a stop without a member to
-grow by, or before a step of this attempt is saved; nor once a rank has finished, which would do its work again.
+The rule: it is a planned stop, with the planned grace for a last checkpoint, and not charged. It comes right after a
+checkpoint, however long that takes, so that it costs no step that was made; where steps are fast, the grace is for
+those that follow. The status has what was saved when it became due, and forgets it when the members go. Directories are
+listed for it while the gang runs, once it is due. What must not happen: a stop without a member to grow by, or between
+two checkpoints; nor once a rank has finished, which would do its work again.
 """
 
 from __future__ import annotations
@@ -28,13 +29,28 @@ from gangsidecar.wire import Scan
 
 def grows(gang: Gang) -> bool:
     """Whether the gang is stopped now so that it grows."""
-    due = size.grows_at(gang)
-    if not could_grow(gang) or gang.now < due:
-        return False
     saved, point, made = _saved(gang), gang.status.restore_point, highest_step(gang, gang.status.attempt)
-    if saved is None or saved <= (0 if point is None else point.step):
+    if not is_due(gang) or saved <= (0 if point is None else point.step):
         return False
-    return made is None or saved >= made.step or gang.now >= due + gang.spec.recovery.grow_after_seconds
+    after = _due_step(gang)
+    return (made is not None and saved >= made.step) or (after is not None and saved > after)
+
+
+def is_due(gang: Gang) -> bool:
+    """Whether it is stopped after its next checkpoint."""
+    return could_grow(gang) and gang.now >= size.grows_at(gang)
+
+
+def noted(gang: Gang, status: Status) -> Status:
+    """The status that knows what was saved when growth became due, or that it isn't due any more."""
+    known, after = status.size, _due_step(gang)
+    if known is None or is_due(gang) == (after is not None):
+        return status
+    if after is not None:
+        return changed(status, size=changed(known, due_attempt=0, due_step=0))
+    is_seen = restore.has_scan(gang) and not _is_scan_old(gang)
+    size_due = changed(known, due_attempt=status.attempt, due_step=max(0, _saved(gang)))
+    return changed(status, size=size_due) if is_seen else status
 
 
 @once
@@ -59,16 +75,16 @@ def looks_at(gang: Gang) -> float | None:
     """When to look again though nothing happens; None if the gang can't grow."""
     if not could_grow(gang):
         return None
-    due = size.grows_at(gang)
-    return due if gang.now < due else gang.now + restore.SCAN_SECONDS
+    again = gang.observed.scanned_at + restore.SCAN_SECONDS
+    later = again if again > gang.now else gang.now + restore.SCAN_SECONDS
+    return later if is_due(gang) else size.grows_at(gang)
 
 
 def scan_due(gang: Gang) -> tuple[str, Scan] | None:
     """The pod to ask, by its UID, and the query for the directories that tells whether the newest step is saved."""
-    scan = restore.wanted_scan(gang) if could_grow(gang) and gang.now >= size.grows_at(gang) else None
+    scan = restore.wanted_scan(gang) if is_due(gang) and _is_scan_old(gang) else None
     asked = next((gang.pods[one].uid for one in gang.holders.values() if one in gang.speaking), None)
-    is_old = gang.now >= gang.observed.scanned_at + restore.SCAN_SECONDS
-    return (asked, scan) if scan is not None and asked is not None and is_old else None
+    return (asked, scan) if scan is not None and asked is not None else None
 
 
 def smaller(gang: Gang) -> Message | None:
@@ -81,8 +97,20 @@ def smaller(gang: Gang) -> Message | None:
     return warnings.runs_smaller(known.reason, then, due if then == "Time" else 0.0)
 
 
-def _saved(gang: Gang) -> int | None:
+def _saved(gang: Gang) -> int:
+    """The newest step that other ranks can load; -1 if none is known."""
     if not restore.has_scan(gang):
-        return None
+        return -1
     found = restore.candidates(gang, gang.holders, gang.status.rejected_steps)
-    return next((one.point.step for one in found if not one.near), None)
+    return next((one.point.step for one in found if not one.near), -1)
+
+
+def _due_step(gang: Gang) -> int | None:
+    """What was saved when growth became due; None if that isn't known, or it isn't due."""
+    known = gang.status.size
+    return None if known is None or known.due_attempt != gang.status.attempt else known.due_step
+
+
+def _is_scan_old(gang: Gang) -> bool:
+    has_any = restore.wanted_scan(gang) is not None
+    return has_any and gang.now >= gang.observed.scanned_at + restore.SCAN_SECONDS

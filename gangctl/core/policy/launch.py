@@ -26,8 +26,7 @@ def processes_to_start(job: GangJob, numbering: Numbering, place: str, report: R
     ranks = numbering.ranks.get(place, ())
     paths = _restore_paths(job.status, report.checkpoints)
     common = _gang_variables(job, role, report.member) + _memory_variables(job, role, report.pod)
-    common += tuple(one for one in _process_variables(job, role) if one not in common)
-    common += _group_variables(job, numbering, place) + _size_variables(job, role)
+    common += _process_variables(job, role) + _group_variables(job, numbering, place) + _size_variables(job, role)
     if role.launch is Launch.TORCHRUN:
         return (Process(0, common + _torchrun_variables(job, numbering, place) + _path_variable(paths, ranks)),)
     if role.launch is Launch.COMMAND and role.processes_per_pod > 1:
@@ -60,6 +59,7 @@ def _gang_variables(job: GangJob, role: Role, member: str) -> Variables:
     status = job.status
     variables = [
         ("GANG_NAME", job.metadata.name),
+        ("GANG_UID", job.metadata.uid),
         ("GANG_ROLE", role.name),
         ("GANG_MEMBER", member),
         ("GANG_ATTEMPT", str(status.attempt)),
@@ -90,7 +90,6 @@ def _memory_variables(job: GangJob, role: Role, pod: str) -> Variables:
     if tier is None or master is None or master.memory_port is None:
         return ()
     return (
-        ("GANG_UID", job.metadata.uid),
         ("GANG_MEMORY_TIER", tier.name),
         ("GANG_MEMORY_ADDRESS", f"{_host(master.address)}:{master.memory_port}"),
         ("GANG_MEMORY_FOLDER", memory_folder(pod)),
@@ -99,7 +98,7 @@ def _memory_variables(job: GangJob, role: Role, pod: str) -> Variables:
 
 def _process_variables(job: GangJob, role: Role) -> Variables:
     tier = tier_with(job.spec, "Process")
-    return () if tier is None or not role.group else (("GANG_UID", job.metadata.uid), ("GANG_PROCESS_TIER", tier.name))
+    return () if tier is None or not role.group else (("GANG_PROCESS_TIER", tier.name),)
 
 
 def _restore_paths(status: Status, registered: tuple[Checkpoint, ...]) -> dict[int, str]:

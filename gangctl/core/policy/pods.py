@@ -7,6 +7,10 @@ the status gives it up, and must not be forgotten before it is known to run noth
 run is never made again: it is missing, and its member gets the next incarnation; none while the others run, if it has
 finished. A gang that names a queue gets no pod while it isn't known that the queue admits it.
 
+Where the queue places each pod (topology), or the template has a gate, a member's next pod is created when its last one
+has ended, or is being deleted on a lost node. Kueue counts pods that haven't ended, and knows members by their index:
+if two pods have the same, it gives free places to any members.
+
 Replacement: which members get a new pod, and which nodes it avoids.
 
 The rule: a member whose pod can't go on is replaced at once: the status raises its incarnation before its pod is
@@ -87,12 +91,13 @@ def actions(gang: Gang, status: Status, *, create: bool = True) -> tuple[CreateP
     current, present = raised_incarnations(status), gang.with_status(status).pods
     made: list[CreatePod] = []
     if create and len(present) < len(gang.members) and status.phase in _WITH_PODS and _may_create(gang, status):
-        workers = _of_workers(gang, status)
+        workers, kept = _of_workers(gang, status), _keeping_places(gang)
         missing = (
             _create(name, base, entries.get(name))
             for name in gang.members
             if name not in present
             and name not in workers
+            and name not in kept
             and not (name in entries and entries[name].without_quota)
             and gang.now >= creatable_at(entries.get(name, status.recreated))
         )
@@ -119,6 +124,17 @@ def _of_workers(gang: Gang, status: Status) -> frozenset[str]:
         return frozenset()  # All are fresh.
     fresh = (entry.member for entry in status.replaced if is_fresh(status, entry))
     return frozenset(holders(gang.spec, status).values()).difference(fresh)
+
+
+def _keeping_places(gang: Gang) -> frozenset[str]:
+    """The members with a pod that has their place until it has ended."""
+    workload = gang.observed.queue.workload
+    placed = workload is not None and workload.places_pods
+    roles = [one.name for one in gang.spec.roles if placed or one.template.spec.scheduling_gates]
+    if not roles:
+        return frozenset()
+    pods = (pod for pod in gang.observed.pods if admission.takes_quota(gang, pod))
+    return frozenset(pod.member for pod in pods if pod.member.rpartition("-")[0] in roles)
 
 
 def _create(name: str, base: int, entry: Replaced | None) -> CreatePod:

@@ -74,8 +74,9 @@ waits, and a restart by hand ends the wait.
 Ranks: which member runs which part of the job in this attempt.
 
 The rule: its own member runs a place until that member's pod can't go on. Then a ready spare of the same role takes the
-place and keeps it, and the member's new pod becomes the spare. A rank must not be given twice: a member holds at most
-one place, and a place has at most one holder. As many places as a status can name are taken over; others wait.
+place and keeps it, and the member's new pod becomes the spare. Of several spares, the first takes it whose node isn't
+rather avoided, or else the first. A rank must not be given twice: a member holds at most one place, and a place has at
+most one holder. As many places as a status can name are taken over; others wait.
 
 The places are those of the coming attempt (``size.py``). One that the attempt before didn't have is its own member's,
 unless that holds another, and any ready spare's. Once an elastic role waits no longer, a ready member takes the place
@@ -316,12 +317,15 @@ def held_until(gang: Gang) -> float:
 
 
 def checked_until(gang: Gang) -> float:
-    """Until when the attempt has waited for its checks, at most until now; 0 if it hasn't."""
+    """Until when the attempt has waited for its checks, at most until now; 0 if it hasn't.
+
+    A result of a clock that was ahead must not count, or the wait would have no end.
+    """
     known = gang.status.checks
     if known is None or known.attempt != gang.status.attempt:
         return 0.0
     seconds = {one.name: one.timeout_seconds for one in gang.spec.recovery.checks}
-    ends = [one.time + one.milliseconds / 1000 for one in known.results]
+    ends = [end for one in known.results if (end := one.time + one.milliseconds / 1000) <= gang.now]
     ends += [known.turn_time + seconds.get(known.check, 0)] if known.check else []
     return min(max(ends, default=0.0), gang.now)
 
@@ -543,7 +547,10 @@ def _holders_at(gang: Gang, sizes: Mapping[str, int]) -> dict[str, str]:
 
 
 def _of_role(gang: Gang, spares: frozenset[str], role: str) -> Iterator[str]:
-    return (name for name, member in gang.members.items() if name in spares and member.role.name == role)
+    """Those of a role in the order of members, but those on nodes that are rather avoided come last."""
+    found = (name for name, member in gang.members.items() if name in spares and member.role.name == role)
+    bad = gang.observed.unfavoured_nodes
+    yield from sorted(found, key=lambda name: name in gang.pods and gang.pods[name].node in bad) if bad else found
 
 
 def held_ranks(assignment: Mapping[str, str | None]) -> tuple[HeldRank, ...]:

@@ -3,11 +3,11 @@
 The restore point: the newest checkpoint step that one tier holds complete for every rank, decided once an attempt.
 
 The rule: steps that are begun but not completed don't exist; neither do rejected ones until they are written again, nor
-steps that no rank has verified, where the spec trusts only verified ones. Of equal steps a Member, Peers or Process
-tier wins, because it is nearer. A user may ask for another step, or for the beginning, once. By itself a gang must not
-start from the beginning when a step was ever complete for every rank, or when training has made steps for longer than
-``RETRAINED_SECONDS`` and there is a directory that should hold them. Before, its first checkpoint may be still to come,
-and a store that is away costs no more. A step that not every rank completed is no record.
+steps that aren't verified (``checkpoints.py``), where the spec trusts only those. Of equal steps a Member, Peers or
+Process tier wins, because it is nearer. A user may ask for another step, or for the beginning, once. By itself a gang
+must not start from the beginning when a step was ever complete for every rank, or when training has made steps for
+longer than ``RETRAINED_SECONDS`` and there is a directory that should hold them. Before, its first checkpoint may be
+still to come, and a store that is away costs no more. A step that not every rank completed is no record.
 
 A missing step: why there should be a restore point, what was looked for, where, and what to do.
 
@@ -130,8 +130,8 @@ def candidates(gang: Gang, assignment: dict[str, str], rejected: tuple[RejectedS
     found = complete_steps(gang, assignment, rejected)
     if gang.spec.checkpoint is None or gang.spec.checkpoint.restore.trust == "Any":
         return found
-    verified = {one.step for one in checkpoints.verified_steps(gang)}
-    return tuple(one for one in found if one.point.step in verified)
+    verified, until = {one.step for one in checkpoints.verified_steps(gang)}, checkpoints.verified_until(gang)
+    return tuple(one for one in found if one.point.step in verified or one.point.step <= until)
 
 
 def complete_steps(gang: Gang, assignment: dict[str, str], rejected: tuple[RejectedStep, ...]) -> tuple[Candidate, ...]:

@@ -46,6 +46,7 @@ from gangctl.api.reasons import Reason
 from gangctl.api.status import RestorePoint, Status
 from gangctl.core.facts.evidence import Fault, Strength, default, strength
 from gangctl.core.facts.gang import Gang, follows_at_once, trace_id, trace_of
+from gangctl.core.facts.layout import layout
 from gangctl.core.facts.progress import first_step
 from gangctl.core.policy import recovery
 from gangctl.core.policy.cause import Settlement, judge_fault
@@ -118,6 +119,7 @@ def settle_incident(
         settled_time=gang.now,
         outcome=settlement.outcome,
         kept_signal=kept_signal(gang),
+        missing_members=len(layout(gang.spec.roles).places) - len(assignment) if restarted else 0,
         restored_step=None if point is None else point.step,
         lost_steps=lost,
         lost_steps_at_most=timings.lost_steps_at_most(gang, lost),

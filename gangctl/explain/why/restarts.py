@@ -2,7 +2,8 @@
 
 The rule: everything comes from the status, which keeps the last ten incidents. A restart that its user asked for isn't
 a fault and says nothing about members. For another rule, one that matches exactly this cause is put before the others,
-and the policy is asked with the controller's own functions; what would have come to the same is left out.
+and the policy is asked with the controller's own functions; what would have come to the same is left out. Neither
+data nor a checkpoint is blamed where the ledger doesn't know whether a step was made: others may have finished.
 """
 
 from __future__ import annotations
@@ -20,8 +21,11 @@ from gangctl.api.names import LOCAL_NODE, SIGNALS
 from gangctl.api.policy import Action, OnReason, PodFailurePolicy, Rule
 from gangctl.api.reasons import Reason
 from gangctl.core.facts.evidence import Fault, Strength, default, strength
+from gangctl.core.facts.layout import number_places
+from gangctl.core.facts.progress import attempt_with_workers, recorded_places
 from gangctl.core.policy.recovery import highest_level, ledger_in_window, suspected_member
 from gangctl.explain.forecast import judge
+from gangctl.explain.why.findings import many
 from gangctl.story.incidents import IncidentStory, incident_story
 from gangctl.words.text import counted
 from gangsidecar.wire import Level
@@ -164,7 +168,12 @@ def _patterns(job: GangJob, night: Sequence[Incident]) -> Iterator[Pattern]:
     how = _most([_how(one) for one in night])
     step = _most(["" if one.restored_step is None else str(one.restored_step) for one in night])
     if member:
-        means = "its pod or node is faulty, or its share of the data: gangctl replaces the pod (recovery.replaceAfter)"
+        done = _finished_before(job, member[0])
+        means = (
+            f"{many(done)} had finished: see what it still needs of {'that' if len(done) == 1 else 'those'}"
+            if done
+            else "its pod or node is faulty, or its share of the data: gangctl replaces the pod (recovery.replaceAfter)"
+        )
         yield Pattern("member", *member, count, means)
     elif not alike and len({one.cause.member for one in night if one.cause.member}) == count:
         means = "a bug of the script, or what the members share: the network, storage, a registry"
@@ -174,7 +183,8 @@ def _patterns(job: GangJob, night: Sequence[Incident]) -> Iterator[Pattern]:
         yield Pattern("node", *node, count, means)
     if how:
         yield Pattern("cause", *how, count, "one rule of podFailurePolicy could decide for all of them")
-    if step and any(one.lost_steps == 0 for one in night):
+    unknown = {entry.attempt for entry in job.status.ledger if entry.progressed is None}
+    if step and any(one.lost_steps == 0 for one in night) and not any(one.attempt in unknown for one in night):
         means = "the gang fails just after that step: look at the data there and at this checkpoint"
         yield Pattern("step", *step, count, means)
     stuck = {entry.attempt for entry in job.status.ledger if entry.progressed is False}
@@ -182,6 +192,13 @@ def _patterns(job: GangJob, night: Sequence[Incident]) -> Iterator[Pattern]:
     if without * 2 > count:
         means = "the gang does not get to its first step: look at start-up and loading"
         yield Pattern("noStep", "", without, count, means)
+
+
+def _finished_before(job: GangJob, member: str) -> list[str]:
+    """The members of its process group that have finished the newest attempt that had workers, and it has not."""
+    done = recorded_places(job.status, attempt_with_workers(job.status))
+    groups = number_places(job.spec.roles).groups.values()
+    return [one for places in groups if member in places and member not in done for one in places if one in done]
 
 
 def _how(incident: Incident) -> str:

@@ -22,11 +22,12 @@ from gangctl.core.facts.world import Observed, Pod
 from gangctl.core.policy.admission import gives_up_at
 from gangctl.core.policy.deadlines import hold_timeout
 from gangctl.core.policy.recovery import is_failure, row_described
-from gangctl.core.record.conditions import warning
+from gangctl.core.policy.size import shrinks_at
+from gangctl.core.record.conditions import spent_until, total, warning
 from gangctl.explain.why.findings import Finding, FindingKind, many
 from gangctl.explain.why.pending import find_unscheduled
 from gangctl.explain.why.world import GangSurroundings
-from gangctl.story.words import interrupted
+from gangctl.story.words import interrupted, took
 from gangctl.words.text import clock_time, counted
 from gangctl.words.waits import roles_wait
 
@@ -124,6 +125,8 @@ def _waits(gang: Gang, around: GangSurroundings) -> Iterator[Finding]:
 def _while_pending(gang: Gang) -> str:
     """The future of pods without a node."""
     recovery, end = gang.spec.recovery, gives_up_at(gang)
+    if smaller := _smaller_soon(gang):
+        return smaller
     if end is not None:
         how = "held" if recovery.on_exhausted == "Hold" else "failed"
         return f"at {clock_time(end)} the gang is {how} (recovery.schedulingTimeoutSeconds)"
@@ -134,6 +137,17 @@ def _while_pending(gang: Gang) -> str:
             f"{recovery.replacement_timeout_seconds} s (recovery.replacementTimeoutSeconds)"
         )
     return "the gang waits, without limit and without charge (recovery.schedulingTimeoutSeconds is not set)"
+
+
+def _smaller_soon(gang: Gang) -> str:
+    """When the attempt starts without those that lack; empty if it doesn't."""
+    at = shrinks_at(gang)
+    if not gang.is_elastic or gang.now >= at:
+        return ""
+    return (
+        f"at {clock_time(at)} the attempt starts with fewer members, if as many as minReplicas are ready "
+        "(recovery.shrinkAfterSeconds)"
+    )
 
 
 def _missing(gang: Gang) -> Iterator[Finding]:
@@ -259,11 +273,11 @@ def _barrier(gang: Gang, around: GangSurroundings) -> Iterator[Finding]:
         and not (one.phase == "Ready" and one.attempt == status.attempt)
     )
     who = f": {many(unready)} {'is' if len(unready) == 1 else 'are'} not ready" if unready else ""
-    seconds = gang.spec.recovery.barrier_timeout_seconds
+    seconds, times = gang.spec.recovery.barrier_timeout_seconds, min(status.barrier_timeouts, 2)
     yield Finding(
         kind=FindingKind.BARRIER,
         seen=f"attempt {status.attempt} waits, {status.ready or 'no'} members are ready{who}; {status.message}",
-        next=f"after {seconds} s (recovery.barrierTimeoutSeconds) {_AFTER[min(status.barrier_timeouts, 2)]}",
+        next=_smaller_soon(gang) or f"after {seconds} s (recovery.barrierTimeoutSeconds) {_AFTER[times]}",
         do=f"gangctl logs {gang.job.metadata.name} --sidecar shows what a member waits for",
         members=unready,
         since=status.phase_time,
@@ -273,12 +287,21 @@ def _barrier(gang: Gang, around: GangSurroundings) -> Iterator[Finding]:
 def _degraded(gang: Gang) -> Iterator[Finding]:
     found = warning(gang.status)
     if found is not None:
-        silent = found.reason in _SILENT
+        silent, smaller = found.reason in _SILENT, found.reason == Reason.SMALLER
         yield Finding(
             kind=FindingKind.NOT_CONNECTED if silent else FindingKind.DEGRADED,
-            seen=f"{found.reason}: {found.message}",
+            seen=f"{found.reason}: {found.message}{_cost_so_far(gang) if smaller else ''}",
+            do=f"gangctl restart {gang.job.metadata.name} starts with all that are ready" if smaller else "",
             since=found.last_transition_time,
         )
+
+
+def _cost_so_far(gang: Gang) -> str:
+    spent = spent_until(gang.status, gang.now)
+    missing = spent.missing_members
+    return (
+        f"; members that lacked have cost {took(missing)} of training, {missing / total(spent):.0%}" if missing else ""
+    )
 
 
 def _deleting(gang: Gang) -> Finding:

@@ -28,6 +28,10 @@ class Failed(Exception):  # noqa: N818 - an outcome of a check
     """The check has failed; the text says what was seen."""
 
 
+class Corrupt(Exception):  # noqa: N818 - an outcome of a check
+    """A result is wrong without an error, and so may be what was computed before; the text says what was seen."""
+
+
 class Untold(Exception):  # noqa: N818 - an outcome of a check
     """It can't be told here; the text says why."""
 

@@ -4,7 +4,8 @@ The supervisor (``supervisor/checks.py``) runs a check in the user's own interpr
 
     python -c BUILTIN ARCHIVE NAME [OPTION ...]
 
-Exit codes: 0 passed, 1 failed, 3 can't be told here, 2 bad options. The last line on stdout says what was measured.
+Exit codes: 0 passed, 1 failed, 4 failed by a wrong result, 3 can't be told here, 2 bad options. The last line on stdout
+says what was measured.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from typing import Any, Callable, Dict, NoReturn, Tuple
 from gangsidecar.start.check_peers import (
     MAX_LINE,
     MIB,
+    Corrupt,
     Failed,
     Peer,
     Place,
@@ -41,7 +43,7 @@ from gangsidecar.start.check_peers import (
     serve,
 )
 
-PASSED, FAILED, UNTOLD = 0, 1, 3
+PASSED, FAILED, UNTOLD, CORRUPT = 0, 1, 3, 4
 PATTERNS = (b"\x00", b"\xff", b"\x55", b"\xaa", b"")
 """The last: each MiB is another, which shows wrong addresses."""
 CGROUP_FILES = (
@@ -68,6 +70,8 @@ def main(argv: Sequence[str]) -> int:
     options.deadline = time.monotonic() + options.wait
     try:
         code, said = PASSED, CHECKS[options.name](options)
+    except Corrupt as wrong:
+        code, said = CORRUPT, str(wrong)
     except Failed as failure:
         code, said = FAILED, str(failure)
     except Untold as reason:
@@ -94,6 +98,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--floor", type=float, default=0.0, metavar="MB/S", help="less has failed")
     parser.add_argument("--limit", type=float, default=100.0, metavar="MS", help="more skew has failed")
     parser.add_argument("--path", action="append", default=[], help="a folder")
+    parser.add_argument("--tier", action="append", default=[], help="a folder of checkpoints, which may be yet to come")
     parser.add_argument("--read-only", action="store_true", help="write nothing in a mount")
     parser.add_argument(
         "--inject-fault",
@@ -118,7 +123,7 @@ def memory(options: argparse.Namespace) -> str:
             room[0] ^= _faulty(options)
             for at in range(size):
                 if room[at * MIB : (at + 1) * MIB] != (pattern * MIB or block(at)):
-                    raise Failed(f"memory has changed: MiB {at} of {size}, pattern {pattern.hex() or 'of blocks'}")
+                    raise Corrupt(f"memory has changed: MiB {at} of {size}, pattern {pattern.hex() or 'of blocks'}")
     return f"{size} MiB of memory kept {len(PATTERNS)} patterns"
 
 
@@ -168,18 +173,21 @@ def _write_and_read(path: str, options: argparse.Namespace) -> str:
 
 def mount(options: argparse.Namespace) -> str:
     """Touch a file in each folder, which must be on a mount."""
-    return _each_folder(options, lambda path: _touch(path, writes=not options.read_only))
+    options.path = options.path or options.tier
+    return _each_folder(options, lambda path: _touch(path, options))
 
 
-def _touch(path: str, *, writes: bool) -> str:
+def _touch(path: str, options: argparse.Namespace) -> str:
     real = os.path.realpath(path)
+    while path in options.tier and not os.path.exists(real):
+        real = os.path.dirname(real)
     os.listdir(real)
     with open("/proc/self/mountinfo", "rb") as file:
         points = [line.split()[4].decode("unicode_escape") for line in file]
     point = max((one for one in points if (real + "/").startswith(one.rstrip("/") + "/")), key=len)
     if point == "/":
         raise Failed("is on no mount")
-    if writes:
+    if not options.read_only:
         name = _probe_name(real)
         file_number = _open_probe(name, os.O_WRONLY)
         try:
@@ -251,7 +259,7 @@ def mat_mul(options: argparse.Namespace) -> str:
             product[0] ^= _faulty(options)
             found = hashlib.sha256(product).hexdigest()[:16]
             if found != STORED[size]:
-                raise Failed(f"a product on {device} differs from the stored one: digest {found}, not {STORED[size]}")
+                raise Corrupt(f"a product on {device} differs from the stored one: digest {found}, not {STORED[size]}")
     return f"{number} products each on {', '.join(products)} are exact to the bit: digest {STORED[size]}"
 
 
@@ -314,7 +322,7 @@ def device_copy(options: argparse.Namespace) -> str:
             slowest = min(slowest, rate_of(options.mib * MIB, time.monotonic() - began))
         back[0] ^= _faulty(options)
         if not torch.equal(host, back):
-            raise Failed(f"what came back from {device} differs from what was sent")
+            raise Corrupt(f"what came back from {device} differs from what was sent")
     return _above(slowest, options, f"{slowest:.0f} MB/s to and from {len(devices)} devices")
 
 
@@ -386,7 +394,7 @@ def _summed(torch: Any, place: Place, options: argparse.Namespace) -> str:
             last = data[-1].item()  # Here, too.
             seconds = time.monotonic() - began
             if not bool((data == place.size * (place.size + 1) // 2).all()):
-                raise Failed(f"the sum over {place.size} ranks is wrong: {data[0].item():g} to {last:g}")
+                raise Corrupt(f"the sum over {place.size} ranks is wrong: {data[0].item():g} to {last:g}")
             if number:  # The first one connects the ranks.
                 best = max(best, rate_of(2 * (place.size - 1) * 4 * length // place.size, seconds))
         rates.append(best)

@@ -41,6 +41,7 @@ from gangsidecar.wire.coding import (
 )
 from gangsidecar.wire.messages import (
     CHECK_CANT_TELL,
+    CHECK_CORRUPT,
     CHECK_DETAIL,
     LOG_LINE,
     LOG_PATTERN,

@@ -27,6 +27,8 @@ MAX_CHECKED = 32
 """So many newest results of checks of one attempt are reported."""
 CHECK_CANT_TELL = 3
 """Exit code of a check that can't tell here. It counts as passed."""
+CHECK_CORRUPT = 4
+"""Exit code of a check that has failed by a wrong result: what was computed before may be wrong as well."""
 CHECK_DETAIL = 300
 """Characters of what a check says that are reported."""
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from functools import cache
+from contextlib import suppress
+from functools import cache, partial
 from itertools import count
 from typing import Any, Final
 
@@ -16,14 +17,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gangctl.annexes.device_taints.taints import read_claim
+from gangctl.annexes.jobset.names import ANNOTATION_SPEC
+from gangctl.annexes.jobset.translation import UnsupportedError, stages
 from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import Stacks
 from gangctl.cluster.kube.injection import sidecar_resources
 from gangctl.cluster.kube.pod_builder import EligibleNodes
 from gangctl.cluster.kube.projections import GANGS, PODS
+from gangctl.cluster.kube.workload import WORKLOADS
+from gangctl.controller.relaying import Close, Say, decode_batch, encode_batch
+from gangctl.controller.reports import ReportStore
 from gangctl.core.facts.printed import MAX_READ, last_lines, mask_secrets
 from gangctl.core.record.incidents import innermost
+from gangsidecar import wire
+from gangsidecar.wire import End
+from tests.annexes.jobset.jobsets import jobset, replicated
 from tests.cluster.kube.objects import NODES, gang, node, pod
+from tests.controller.fake_sidecars import report
 from tests.effort import examples
 
 MOST: Final = 300
@@ -31,6 +42,7 @@ MOST: Final = 300
 BYTES: Final = 12_000
 FRAGMENTS: Final = (
     *("secret", "password", "apikey", "token=", "a://:", "a://a:a@", "eyJ", "--x-secret ", "cookie:", "bearer "),
+    *("[", "{", "{a: ", "- ", "a: ", "&a ", "*a", "!a "),
     *("(", "(<", ".py", "(.py:1", "1", ".", "e9", "Ki", "-", "_", "/", "=", '"', "'", "\\", "\n", " ", "\x1b["),
     *("(?i)", "[\u0100-\uffff]", "(?P<step>", "(a*)*", "a{1,999}", "|", "\u00df", "\U0001f600", "[rank1]:"),
     *("Traceback (most recent call last):\n", "Root Cause (first observed failure)\n"),
@@ -103,6 +115,66 @@ def lands(text: str) -> Callable[[], object]:
     return lambda: EligibleNodes().restart_all(given_job, given_job.spec.roles[0], nodes)
 
 
+def checks(text: str) -> dict[str, Any]:
+    made = job()
+    made["spec"]["recovery"] = {
+        "checks": [
+            {"name": f"c{at}", "when": "Fault", "builtin": "Disk", "args": pieces(one, 100)[:16]}
+            for at, one in enumerate(pieces(text, 1600)[:8])
+        ]
+    }
+    return made
+
+
+def translated(text: str) -> Callable[[], object]:
+    """A JobSet becomes GangJobs in the controller's process."""
+    policies = json.dumps({"podFailurePolicy": {"rules": rules(text)}, "x": text})
+    container = {"name": "m", "image": "i", "env": [{"name": one, "value": one} for one in pieces(text, 20)]}
+    jobs = [replicated(f"j{at}", template={"spec": {"containers": [container]}}) for at in range(2)]
+    return partial(_translate, jobset(*jobs, annotations={ANNOTATION_SPEC: policies, **map_of(text)}))
+
+
+def annotated(text: str) -> Callable[[], object]:
+    return partial(_translate, jobset(replicated("j"), annotations={ANNOTATION_SPEC: text}))
+
+
+def _translate(given_jobset: dict[str, Any]) -> None:
+    with suppress(UnsupportedError):
+        stages(given_jobset)
+
+
+def workload(text: str) -> Callable[[], object]:
+    sets = [{"name": one, "count": 1, "template": {"x": one}} for one in pieces(text, 20)]
+    conditions = [{"type": one, "status": "True", "message": text} for one in pieces(text, 200)]
+    metadata = {**job()["metadata"], "annotations": map_of(text)}
+    line = event({"metadata": metadata, "spec": {"podSets": sets}, "status": {"conditions": conditions}})
+    return lambda: WORKLOADS.event(line)
+
+
+def claim(text: str) -> Callable[[], object]:
+    results = [{"driver": one, "pool": one, "device": one, "tolerations": [{"key": one}]} for one in pieces(text, 20)]
+    status = {"allocation": {"devices": {"results": results}}, "reservedFor": [{"resource": "pods", "uid": text}]}
+    return lambda: read_claim({"metadata": job()["metadata"], "status": status})
+
+
+def reported(text: str) -> str:
+    ends = tuple(End(1, at, 0, exit_code=1, message=one) for at, one in enumerate(pieces(text, 400)))
+    return wire.encode(report(attempt=1, ends=ends))
+
+
+def take(text: str) -> Callable[[], object]:
+    """Each report is compared with the one before."""
+    said, store = reported(text), ReportStore()
+    return lambda: store.add(wire.decode(said), 0.0)
+
+
+def relayed(text: str) -> Callable[[], object]:
+    batch = encode_batch(
+        "t", iter([Say(1, "Report", 0, reported(text)), *(Close(1, 1008, one) for one in pieces(text, 99))])
+    )
+    return lambda: decode_batch(batch)
+
+
 def read(line: bytes) -> Callable[[], object]:
     return lambda: GANGS.event(line)
 
@@ -128,6 +200,13 @@ WAYS: Final[dict[str, Callable[[str], Callable[[], object]]]] = {
     "affinity": lands,
     "lines": lambda text: lambda: [mask_secrets.__wrapped__(one) for one in pieces(text, MAX_READ)],
     "a log": lambda text: lambda: last_lines(text.encode(), 1, overtaken=False),
+    "checks": lambda text: read(event(checks(text))),
+    "a JobSet": translated,
+    "a JobSet's annotation": annotated,
+    "a Workload": workload,
+    "a resource claim": claim,
+    "a report": take,
+    "a relay's batch": relayed,
     "stacks": lambda text: lambda: innermost(Stacks(member="worker-0", text=f"    {text[:8000]}")),
 }
 

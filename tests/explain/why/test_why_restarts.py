@@ -109,6 +109,26 @@ def test_restarts_without_a_step_at_the_same_restore_point_are_told() -> None:
     assert patterns(*again)["step"].value == "50"
 
 
+def test_neither_data_nor_a_checkpoint_is_blamed_where_a_rank_fails_after_others_have_finished() -> None:
+    ends = [failure(2), failure(1), {**failure(0), "lostSteps": 0}]
+    made = gang(*ends).model_dump(by_alias=True)
+    told = [("2026-01-31T12:00:01Z", 2, True), ("2026-01-31T12:01:01Z", 3, None), ("2026-01-31T12:02:01Z", 4, None)]
+    ledger = [{"time": time, "attempt": at, "charged": True, "progressed": one} for time, at, one in told]
+    roles = [{"name": "worker", "indexes": "0"}]
+    for attempt, means in (
+        (8, "worker-0 had finished: see what it still needs of that"),
+        (7, "its pod or node is faulty, or its share of the data: gangctl replaces the pod (recovery.replaceAfter)"),
+    ):
+        finished = {"attempt": attempt, "time": BEGAN + 120, "roles": roles}
+        status = {**made["status"], "phase": "Failed", "startedAttempt": 8, "ledger": ledger, "finished": finished}
+        found = gang_restarts(GangJob.model_validate({**made, "status": status}), NOW)
+        assert found is not None
+        assert {one.what: one.means for one in found.patterns} == {
+            "member": means,
+            "cause": "one rule of podFailurePolicy could decide for all of them",
+        }
+
+
 @pytest.mark.parametrize(
     ("progressed", "told"),
     [((False, False, True), (2, 3)), ((True, True, False), None), ((None, None, None), None), ((), None)],

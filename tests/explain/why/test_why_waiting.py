@@ -14,6 +14,7 @@ from gangctl.explain.why.answer import answer
 from gangctl.explain.why.findings import Finding, FindingKind
 from gangctl.explain.why.waiting import findings
 from gangctl.explain.why.world import GangSurroundings
+from gangctl.words import warnings
 from tests.cli.here import manifest
 from tests.cli.tracecases import cause, incident
 from tests.explain.why.clusters import pod as seen
@@ -220,6 +221,41 @@ def test_a_gang_that_runs_has_only_what_should_be_looked_at() -> None:
     assert found.seen == "DeviceDegraded: rank 1 takes about 20 % longer"
 
 
+@pytest.mark.parametrize(
+    ("phase", "members", "told"),
+    [
+        ("Running", ("worker-1",), "worker-1 is not heard, as 40 of 60 members of all gangs were not at"),
+        ("Gathering", (), "the gang waits without a deadline: 40 of 60 members of all gangs were not heard at"),
+    ],
+)
+def test_a_controller_that_suspects_itself_is_named_before_all_else(
+    phase: str, members: tuple[str, ...], told: str
+) -> None:
+    said = warnings.braked(members, 40, 60, SINCE)
+    degraded = condition("Degraded", "True", "Braked", str(said))
+    around = GangSurroundings(pods=(pod(0, **STARTED), pod(1, **STARTED)), members={"worker-0": heard(0)})
+    found = findings(job(phase, conditions=[degraded], ready="1/2"), around, NOW)
+    assert (found[0].kind, found[0].since) == (FindingKind.NOT_CONNECTED, SINCE)
+    assert found[0].seen == (
+        f"Braked: {told} 2026-01-31T12:01:50Z: the controller suspects its own connection, so silence and deadlines "
+        "count for nothing and no pod is replaced for it; workers train on; check the controller's Service, "
+        "NetworkPolicies, DNS and CA"
+    )
+    assert all(one.kind is not FindingKind.NOT_CONNECTED or one.members for one in found[1:])
+
+
+def test_what_many_gangs_fail_for_is_named_with_the_back_off_of_this_gang() -> None:
+    degraded = condition("Degraded", "True", "GangsFailTogether", str(warnings.gangs_fail_together("ExitCode")))
+    waits = incident(outcome="Open", settled=False, settledTime=None, backOffTime=NOW + 8, attempt=4)
+    gang = job("Gathering", attempt=4, incidents=[waits], conditions=[degraded], restarts={"withoutStep": 3})
+    first, second, *_ = findings(gang, running(pod(0, **STARTED), pod(1, **STARTED)), NOW)
+    assert (first.kind, second.kind) == (FindingKind.DEGRADED, FindingKind.BACK_OFF)
+    assert first.seen == (
+        "GangsFailTogether: many gangs fail at once with ExitCode; they are restarted in place, and no pod is replaced "
+        "for it; look for what they share: storage, a registry, the network"
+    )
+
+
 def test_a_gang_that_has_ended_says_how() -> None:
     found = one(job("Failed", message="exit code 1; the budget is used up", completionTime=NOW))
     assert (found.kind, found.seen) == (FindingKind.ENDED, "exit code 1; the budget is used up")
@@ -283,3 +319,41 @@ def test_roles_that_wait_for_others_are_named_until_they_may_start() -> None:
     )
     started = {"attempt": 2, "time": NOW - 60, "roles": ["late"]}
     assert findings(ordered(startedRoles=started), GangSurroundings(), NOW) == ()
+
+
+def smaller(phase: str, seconds: int = 300, **status: Any) -> GangJob:
+    """A gang of which three of four members are enough."""
+    made = manifest(
+        replicas=4,
+        checkpoint={"tiers": [{"name": "store", "scope": "Shared", "reshardable": True, "source": {"type": "API"}}]},
+        recovery={"shrinkAfterSeconds": seconds},
+    )
+    made["spec"]["roles"][0]["minReplicas"] = 3
+    made["metadata"] = {"name": "demo", "namespace": "research", "uid": "u", "creationTimestamp": SINCE}
+    known = {"phase": phase, "attempt": 2, "phaseTime": SINCE, "ready": "3/4"}
+    return GangJob.model_validate({**made, "status": {**known, **status}})
+
+
+def test_a_gang_that_starts_with_fewer_members_soon_says_when() -> None:
+    soon = "the attempt starts with fewer members, if as many as minReplicas are ready (recovery.shrinkAfterSeconds)"
+    pods = [pod(at, **STARTED) for at in range(4)]
+    assert soon in one(smaller("Gathering"), running(*pods)).next
+    said = {"conditions": [{"type": "PodScheduled", "status": "False", "message": "0/2 nodes are available"}]}
+    around = GangSurroundings(pods=tuple(pods), waiting=(seen("demo-worker-3-0", 1, status=said),))
+    assert soon in findings(smaller("Gathering"), around, NOW)[0].next
+    assert "recovery.barrierTimeoutSeconds" in one(smaller("Gathering", 60), running(*pods)).next  # It is too late.
+
+
+def test_a_smaller_gang_says_what_that_has_cost_and_how_it_grows() -> None:
+    said = condition("Degraded", "True", "Smaller", "it runs with 3 of 4 members of worker")
+    gang = smaller(
+        "Running",
+        conditions=[said],
+        accountedTime=SINCE,
+        firstStep={"attempt": 2, "step": 1, "time": SINCE},
+        roles=[{"name": "worker", "desired": 4}],
+        size={"attempt": 2, "roles": [{"name": "worker", "members": 3}]},
+    )
+    found = one(gang)
+    assert found.seen.endswith("3 of 4 members of worker; members that lacked have cost 22.5 s of training, 25%")
+    assert found.do == "gangctl restart demo starts with all that are ready"

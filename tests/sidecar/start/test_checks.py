@@ -107,10 +107,11 @@ def test_a_healthy_pod_passes_each_check_of_its_own(start: Start, tmp_path: Path
                 start("MatMul", "--seconds", "0"),
                 start("Mount", "--path", mounted, "--path", "/proc/self", "--read-only"),
                 start("Mount", "--path", mounted),
+                start("Mount", "--tier", f"{mounted}/is/yet/to/come"),
             ]
         ]
         assert not any(Path(mounted).iterdir())
-    assert [code for code, _ in found] == [0] * 5, found
+    assert [code for code, _ in found] == [0] * 6, found
     assert found[0][1] == "8 MiB of memory kept 5 patterns"
     assert "exact to the bit" in found[2][1]
     assert not any(Path(tmp_path).iterdir())
@@ -123,7 +124,7 @@ def test_a_flipped_bit_fails(start: Start, tmp_path: Path, words: tuple[str, ...
     assert ended(start(*words))[0] == 0
     flip.touch()
     code, said = ended(start(*words))
-    assert code == 1
+    assert code == (1 if words[0] == "Disk" else 4)
     assert any(text in said for text in ("memory has changed", "was read otherwise", "differs from the stored one"))
 
 
@@ -138,7 +139,9 @@ def test_a_folder_that_is_missing_or_on_no_mount_fails(start: Start, tmp_path: P
     root = next(
         folder for folder in ("/usr", "/etc", "/var", "/opt") if Path(folder).stat().st_dev == Path("/").stat().st_dev
     )
-    assert ended(start("Mount", "--path", root)) == (1, f"{root}: is on no mount")
+    for flag in ("--path", "--tier"):
+        assert ended(start("Mount", flag, root)) == (1, f"{root}: is on no mount")
+    assert ended(start("Mount"))[0] == 3, "it has nothing to look at"
 
 
 def test_a_mount_that_hangs_is_left_alone(start: Start) -> None:

@@ -120,12 +120,15 @@ def test_quota_is_given_back_once_and_only_if_the_queue_wants_it() -> None:
     assert status_change(stored(EVICTED[:2]), TellQueue(QueueVerb.RELEASE, "it waits"), NOW) is None
 
 
-def test_a_gang_that_was_evicted_for_another_reason_is_queued_again_when_the_queue_says_so() -> None:
-    deactivated = [*EVICTED[:3], {**EVICTED[3], "reason": "Deactivated"}]
-    change = status_change(stored(deactivated), TellQueue(QueueVerb.RELEASE, "it waits"), NOW)
+@pytest.mark.parametrize(("reason", "state"), [("Deactivated", "False"), ("NodeFailures", "True")])
+def test_a_gang_that_was_evicted_for_another_reason_is_queued_again_when_the_queue_says_so(
+    reason: str, state: str
+) -> None:
+    evicted = [*EVICTED[:3], {**EVICTED[3], "reason": reason}]
+    change = status_change(stored(evicted), TellQueue(QueueVerb.RELEASE, "it waits"), NOW)
     assert change is not None
     (requeued,) = (one for one in change["status"]["conditions"] if one["type"] == "Requeued")
-    assert (requeued["status"], requeued["reason"]) == ("False", "Deactivated")
+    assert (requeued["status"], requeued["reason"]) == (state, reason)
 
 
 @pytest.mark.parametrize("verb", [QueueVerb.SUCCEED, QueueVerb.FAIL, QueueVerb.READY])
@@ -176,6 +179,19 @@ def test_a_pod_waits_for_the_domain_that_kueue_names() -> None:
         "kueue.x-k8s.io/workload": "w",
         "kueue.x-k8s.io/podset-unconstrained-topology": "true",
     }
+
+
+@pytest.mark.parametrize(
+    ("asked", "unconstrained"),
+    [({"slice-required-topology": "host", "slice-size": "2"}, True), ({"preferred-topology": "rack"}, False)],
+)
+def test_a_pod_in_slices_alone_may_be_anywhere_or_kueue_would_never_ungate_it(
+    asked: dict[str, str], *, unconstrained: bool
+) -> None:
+    annotations = {f"kueue.x-k8s.io/podset-{key}": value for key, value in asked.items()}
+    pod = {**POD, "metadata": {**POD["metadata"], "annotations": annotations}}
+    placed = place_pod(pod, "worker", PodSetPlace(topology="w"), dict[str, KubeFlavor]().get)
+    assert ("kueue.x-k8s.io/podset-unconstrained-topology" in placed["metadata"]["annotations"]) == unconstrained
 
 
 def test_an_evicted_workload_admits_nothing_though_its_condition_says_so() -> None:

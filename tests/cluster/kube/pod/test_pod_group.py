@@ -55,6 +55,17 @@ async def test_the_group_exists_before_the_first_pod_and_is_created_once() -> No
             assert pod["spec"]["schedulingGroup"] == {"podGroupName": "g-0"}
 
 
+async def test_a_gang_that_may_start_with_fewer_members_asks_for_these() -> None:
+    tiers = [{"name": "store", "scope": "Shared", "reshardable": True, "source": {"type": "API"}}]
+    plural, job = grouped()
+    job["spec"]["checkpoint"] = {"tiers": tiers}
+    job["spec"]["roles"][0]["minReplicas"] = 2
+    async with live_cluster((plural, job)) as one:
+        await one.cluster.create_pod(one.job, FIRST)
+        group = one.api.objects["podgroups", "default", "g-0"]
+        assert group["spec"] == {"schedulingPolicy": {"gang": {"minCount": 2}}}
+
+
 async def test_a_gang_that_does_not_ask_gets_no_group() -> None:
     async with live_cluster(("gangjobs", gang())) as one:
         await one.cluster.create_pod(one.job, FIRST)

@@ -6,6 +6,7 @@ e2e/test_gang_scheduling.py and e2e/queues. Volcano runs in no test: its names a
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,7 @@ def test_each_example_is_tried() -> None:
 
 
 def test_the_karta_names_what_a_gang_and_its_pods_have() -> None:
-    """Its own schema was read in its repository; KAI runs in no test."""
+    """The fields are those of the CRD in github.com/run-ai/karta at dd58fc6a, read there; KAI runs in no test."""
     spec = yaml.safe_load((EXAMPLES / "karta.yaml").read_text())["spec"]
     root, (role,) = spec["structureDefinition"]["rootComponent"], spec["structureDefinition"]["childComponents"]
     assert root["kind"] == {"group": GROUP, "version": VERSION, "kind": KIND}
@@ -83,3 +84,19 @@ def test_the_karta_names_what_a_gang_and_its_pods_have() -> None:
         label = path.removeprefix('.metadata.labels["').removesuffix('"]')
         assert all(label in pod["metadata"]["labels"] for pod in made), path
     assert {"replicas", "spares", "name", "template"} <= Role.model_fields.keys()
+
+
+def test_the_karta_holds_what_its_own_validation_asks_for_beyond_the_schema() -> None:
+    spec = yaml.safe_load((EXAMPLES / "karta.yaml").read_text())["spec"]
+    structure = spec["structureDefinition"]
+    components = [structure["rootComponent"], *structure["childComponents"]]
+    names = [one["name"] for one in components]
+    assert len(set(names)) == len(names)
+    assert [one.get("ownerRef") in names for one in components] == [False, True], "the root has no owner"
+    for one in components:
+        assert len(one.get("specDefinition", {})) <= 1
+        assert ("instanceIdPath" in one) == ("componentInstanceSelector" in one.get("podSelector", {}))
+        for action in (action for actions in one.get("suspendDefinition", {}).values() for action in actions):
+            assert isinstance(json.loads(action["value"]), bool), "a value is text with JSON"
+    groups = spec["optimizationInstructions"]["gangScheduling"]["podGroups"]
+    assert {member["componentName"] for group in groups for member in group["members"]} <= set(names)
