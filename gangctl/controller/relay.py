@@ -37,6 +37,8 @@ log = logging.getLogger(__name__)
 DIAL_SECONDS: Final = 3.0
 LOOK_SECONDS: Final = 0.25
 """So often the Lease is looked at: for another leader, and for one to link with."""
+MOST_PAUSE_SECONDS: Final = 2.0
+"""Between two tries with one leader; another one is dialled at once."""
 HELD_SECONDS: Final = 5.0
 """A leader counts as reached once its link has held so long."""
 KEEP_SECONDS: Final = 5.0
@@ -165,8 +167,7 @@ class Relay:
             try:
                 while True:
                     await self._try(session)
-                    self._hurry()
-                    await asyncio.sleep(random.uniform(LOOK_SECONDS / 5, LOOK_SECONDS))  # noqa: S311 - jitter
+                    await self._pause()
             finally:
                 self._close_all(ENDS)
 
@@ -189,6 +190,16 @@ class Relay:
             self._unreached = leader.term, now
         elif not self.can_serve:
             self._close_all(AWAY)
+
+    async def _pause(self) -> None:
+        term, since = self._unreached or ("", time.monotonic())
+        until = time.monotonic() + pause_after(time.monotonic() - since)
+        while True:
+            self._hurry()
+            await asyncio.sleep(random.uniform(LOOK_SECONDS / 5, LOOK_SECONDS))  # noqa: S311 - jitter
+            leader = self._find()
+            if leader is None or leader.term != term or time.monotonic() >= until:
+                return
 
     async def _follow(self, session: aiohttp.ClientSession, leader: LeaderAt) -> str:
         """Link with this leader until that ends, and return why.
@@ -308,6 +319,11 @@ class Relay:
     def _close_all(self, frame: CloseFrame) -> None:
         for connection in tuple(self._connections.values()):
             connection.outlet.close_soon(frame)
+
+
+def pause_after(unreached_seconds: float) -> float:
+    """Return how many seconds to leave a leader alone that could not be reached for so long."""
+    return min(MOST_PAUSE_SECONDS, unreached_seconds / 4)
 
 
 def counted(relay: Relay | None, links: Links | None) -> tuple[Counts, Counts]:

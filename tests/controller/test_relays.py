@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, get_type_hints
 
 import aiohttp
 import pytest
+from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,7 +20,7 @@ from gangctl.cluster.kube.election import LeaderAt
 from gangctl.cluster.port import MemberIdentity, Refusal
 from gangctl.controller.hub import Hub
 from gangctl.controller.links import LINK_PATH
-from gangctl.controller.relay import Dialing, Relay
+from gangctl.controller.relay import Dialing, Relay, pause_after
 from gangctl.controller.relaying import (
     Beat,
     Close,
@@ -246,6 +247,33 @@ async def test_a_relay_that_cannot_reach_the_leader_sends_its_sidecars_elsewhere
         await until_answered("it serves again", lambda: _status(session, url, headers), lambda found: found == 101)
         task.cancel()
         await session.close()
+
+
+def test_a_leader_that_cannot_be_reached_is_dialled_less_and_less_often() -> None:
+    assert [pause_after(seconds) for seconds in (0, 1, 4, 3600)] == [0, 0.25, 1, 2]
+
+
+async def test_another_leader_is_dialled_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def known(_token: str) -> MemberIdentity | Refusal:
+        return WHO
+
+    async def refuse(request: web.Request, _admitted: Callable[[], None]) -> web.Response:
+        dialled.put_nowait(request.path)
+        return web.Response(status=401)
+
+    monkeypatch.setattr("gangctl.controller.relay.pause_after", lambda _seconds: 1e9)
+    dialled = asyncio.Queue[str]()
+    hub = Hub(known, lambda _job, _before: lambda _report: None, print, print, lambda: "")
+    paths = [f"/{name}{LINK_PATH}" for name in ("one", "two", "three")]
+    async with hub.serve("127.0.0.1", 0, None, dict.fromkeys(paths, refuse)) as url:
+        leaders = [LeaderAt(url.replace("/v1", f"{path.removesuffix(LINK_PATH)}/v1"), path) for path in paths]
+        relay = Relay(hub, known, lambda: leaders[0], lambda: None, Dialing("x", "x", lambda: "token", lambda: ANY), 60)
+        task = asyncio.create_task(relay.run())
+        for path in paths:
+            assert await dialled.get() == path
+            del leaders[0]
+            leaders.append(LeaderAt("ws://127.0.0.1:9", "none"))
+        task.cancel()
 
 
 async def _status(session: aiohttp.ClientSession, url: str, headers: dict[str, str]) -> int:
