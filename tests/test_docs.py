@@ -116,7 +116,7 @@ def test_the_index_of_decisions_has_each_record_which_has_a_date_and_its_section
         text = (DOCS / "decisions" / name).read_text(encoding="utf-8")
         assert name.startswith(f"{int(number):04d}-")
         assert text.startswith(f"# {number}. {title}\n\n")
-        assert re.search(r"^- Date: \d{4}-\d\d-\d\d\n(- Status: (accepted|superseded)|\n)", text, re.MULTILINE)
+        assert re.search(r"^- Date: \d{4}-\d\d-\d\d\n(- Amend(s|ed by) |\n)", text, re.MULTILINE)
         sections = " ".join(re.findall("^## (.+)$", text, re.MULTILINE))
         assert re.fullmatch("Context Decision( Alternatives)?( Consequences)?", sections)
 
