@@ -124,6 +124,7 @@ found = {
     "read": "" if sys.stdin is None or sys.stdin.isatty() else sys.stdin.read(20),
 }
 """
+UV = str(Path(sys.executable).with_name("uv"))
 SHELLS = {
     "bash": ("bash", "-c", '"$$0" "$$1"; exit $$?'),
     "a login shell": ("bash", "-lc", 'exec "$$0" "$$1"'),
@@ -148,6 +149,7 @@ SHELLS = {
     "setsid": ("setsid", "-w", "PYTHON", "SCRIPT"),
     "stdbuf": ("stdbuf", "-oL", "PYTHON", "SCRIPT"),
     "taskset": ("taskset", "-c", "0", "PYTHON", "SCRIPT"),
+    "uv run": (UV, "run", "--no-project", "--offline", "--no-config", "--python", "PYTHON", "SCRIPT"),
     "a terminal": ("script", "-qefc", 'stty cols 99; "$$PYTHON" "$$SCRIPT"', "/dev/null"),
 }
 
