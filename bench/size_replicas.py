@@ -81,7 +81,7 @@ class Replica:
             raise RuntimeError(f"the controller {self.name} has ended with exit code {code}")
 
 
-async def replica(name: str, url: str, port: int, *more: str) -> None:
+async def replica(name: str, url: str, *more: str) -> None:
     """Be a controller with these flags; print the longest lag of the event loop, in seconds, four times a second."""
 
     async def sample() -> None:
@@ -93,14 +93,13 @@ async def replica(name: str, url: str, port: int, *more: str) -> None:
                 longest = max(longest, time.monotonic() - before - SAMPLE_SECONDS)
             print(longest, flush=True)
 
-    words = ("--namespace", "default", "--pod-name", name, "--hub-port", str(port), "--sidecar-image", "none")
-    ports = ("--health-port", str(free_port()), "--metrics-port", str(free_port()))
+    words = ("--namespace", "default", "--pod-name", name, "--sidecar-image", "none")
     ended = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
     housekeeping.raise_limit()
     async with Client(FakeApi(url).credentials()) as client:
         sampling = asyncio.create_task(sample())
-        await Controller(flags.parse([*words, *ports, *more]), client).run(ended)
+        await Controller(flags.parse([*words, *more]), client).run(ended)
         sampling.cancel()
 
 
@@ -111,8 +110,9 @@ async def controllers(api: FakeApi, replicas: int = 2, *more: str) -> AsyncItera
     async with asyncio.TaskGroup() as tasks:
         try:
             for name in ("first", "second", "third", "fourth", "fifth")[:replicas]:
-                port = free_port()
-                words = ("-m", "bench.size_replicas", name, api.url, str(port), *more)
+                port, health, metrics = free_port(), free_port(), free_port()
+                ports = ("--hub-port", str(port), "--health-port", str(health), "--metrics-port", str(metrics))
+                words = ("-m", "bench.size_replicas", name, api.url, *ports, *more)
                 process = await asyncio.create_subprocess_exec(sys.executable, *words, stdout=asyncio.subprocess.PIPE)
                 found.append(Replica(name, port, process))
                 tasks.create_task(found[-1].read())
@@ -124,4 +124,4 @@ async def controllers(api: FakeApi, replicas: int = 2, *more: str) -> AsyncItera
 
 
 if __name__ == "__main__":
-    asyncio.run(replica(sys.argv[1], sys.argv[2], int(sys.argv[3]), *sys.argv[4:]))
+    asyncio.run(replica(*sys.argv[1:]))
