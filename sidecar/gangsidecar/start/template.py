@@ -47,6 +47,9 @@ from gangsidecar.start.hook.gang_handover import interpreter
 from gangsidecar.start.link import PARKING, address, receive, send
 from gangsidecar.start.unsafe_modules import why_unsafe
 
+GPU_FILES = ("nvidia", "nvhost", "nvgpu", "nvmap", "dxg", "kfd")
+"""How the device files begin without which there is no GPU."""
+
 STORE_USER = "torch.distributed"
 """Without it there is no store at MASTER_PORT."""
 FIRST_RANK_SECONDS = 0.3
@@ -450,13 +453,23 @@ def _seed() -> None:
 
 
 def _poisoned() -> str:
-    """CUDA can't be used by the child of a process that has used it; nor can Intel's and other devices."""
+    """CUDA can't be used by the child of a process that has used it; nor can Intel's and other devices.
+
+    A process that has asked for a GPU, as ``accelerate launch`` does, counts as one: also where there is none.
+    """
     for name in ("torch.cuda", "torch.xpu", "torch.mtia", "torch_npu.npu"):
         device: Any = sys.modules.get(name)
-        if device is not None and getattr(device, "_is_in_bad_fork", bool)():
+        if device is None or (name == "torch.cuda" and not _has_gpu()):
+            continue
+        if getattr(device, "_is_in_bad_fork", bool)():
             what = name.partition(".")[2].upper()
             return f"a preloaded module has used {what} ({name} is in a bad fork)"
     return ""
+
+
+def _has_gpu() -> bool:
+    """Whether PyTorch could use one as ``torch.cuda``: of NVIDIA, also on a Tegra or below Windows, or of AMD."""
+    return any(name.startswith(GPU_FILES) for name in os.listdir("/dev"))
 
 
 def _set_threads(environment: Mapping[str, str]) -> None:

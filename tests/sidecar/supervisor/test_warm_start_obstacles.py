@@ -106,18 +106,31 @@ def test_what_c_has_printed_at_import_is_printed_once(warm: Warm, capfd: pytest.
     assert capfd.readouterr().out.count("from C") == 1
 
 
-@pytest.mark.parametrize("device", ["cuda", "xpu"])
-def test_a_device_that_was_used_before_the_fork_is_not_used_after_it(warm: Warm, device: str) -> None:
+def used_device(warm: Warm, device: str, files: list[str]) -> None:
     """As torch.cuda tells: https://github.com/pytorch/pytorch/blob/v2.6.0/torch/cuda/__init__.py."""
     package = warm.installed / "torch"
     package.mkdir()
     (package / "__init__.py").write_text(f"from . import {device}")
-    used = "import os\nused_by = os.getpid()\ndef _is_in_bad_fork(): return os.getpid() != used_by"
-    (package / f"{device}.py").write_text(used)
+    (package / f"{device}.py").write_text(
+        "import os\nlisted, used_by = os.listdir, os.getpid()\n"
+        f"os.listdir = lambda at='.': {files} if at == '/dev' else listed(at)\n"
+        "def _is_in_bad_fork(): return os.getpid() != used_by"
+    )
     warm.start(sys.executable, str(warm.script), preload="decimal,torch")
     warm.ready()
+
+
+@pytest.mark.parametrize("device", ["cuda", "xpu"])
+def test_a_device_that_was_used_before_the_fork_is_not_used_after_it(warm: Warm, device: str) -> None:
+    used_device(warm, device, ["null", "nvidia0"])
     said = f"a preloaded module has used {device.upper()} (torch.{device} is in a bad fork)"
     assert executed(warm) == said
+
+
+def test_to_ask_for_a_gpu_where_there_is_none_is_not_to_use_it(warm: Warm) -> None:
+    used_device(warm, "cuda", ["null", "nvme0"])
+    warm.run()
+    assert warm.told.forked == 1
 
 
 def test_the_template_ends_with_the_supervisor(warm: Warm) -> None:
