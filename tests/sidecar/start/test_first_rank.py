@@ -35,7 +35,8 @@ def bound(address: str = "127.0.0.1") -> tuple[socket.socket, dict[str, str]]:
 
 @pytest.mark.usefixtures("distributed")
 @pytest.mark.parametrize("address", [*ipv6.EACH, "localhost"])
-def test_it_waits_until_the_first_rank_listens(address: str) -> None:
+def test_it_waits_until_the_first_rank_listens(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(template, "FIRST_RANK_SECONDS", SECONDS)
     server, environment = bound(address)
     with server:
         waiting = threading.Thread(target=wait_for_first_rank, args=(environment,))

@@ -42,7 +42,7 @@ def test_a_stop_between_two_attempts_keeps_train_from_beginning(parkable: Parkab
     before = parkable.begun()
     parkable.member.run(parkable.hold(), {"GANG_ATTEMPT": "2", "GANG_SOCKET": "/nowhere", "RANK": "0"})
     wait_for(lambda: parkable.noted("between"))
-    ready = parkable.hold(grace_ms=3_000)
+    ready = parkable.hold()
     assert ready.ends == ()
     assert parkable.begun(2) == {}
     assert parkable.noted("finalized") == ["1"]
