@@ -27,6 +27,8 @@ PARKING = "GANG_PARKING"
 """The variable with the channel of a process that was executed; a fork does not get it."""
 LOOK_SECONDS = 0.1
 """While the answer waits, the time between two looks for signals."""
+STAND_IN_SECONDS = 3600.0
+"""A socket that signals are written to must not block, and has a limit for each wait; after it, the next begins."""
 MOST_FILES = 250
 """The kernel passes 253 with one message."""
 OWN = (_signal.SIGKILL, _signal.SIGSTOP, _signal.SIGCHLD, _signal.SIGSEGV, _signal.SIGBUS, _signal.SIGFPE)
@@ -59,7 +61,6 @@ def begin() -> None:
         line = f"{_listed(files)}|{_listed(sorted(map(int, blocked)))}|{interpreter()}\n"
         link.sendmsg([os.fsencode(line)], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)] if files else [])
         verb, *words = _answer(link).split(b"\0")
-        link.settimeout(None)
         if verb == b"forked":
             _stand_in(link, files, blocked)
     finally:
@@ -125,13 +126,16 @@ def _record(archive: str, file: str) -> None:
 def _stand_in(link: _socket.socket, files: list[int], blocked: set[int]) -> None:
     """Never returns."""
     try:
+        # Not in a handler: Python calls one that comes just before a wait only when the wait is over.
+        link.settimeout(STAND_IN_SECONDS)
+        _signal.set_wakeup_fd(link.fileno(), warn_on_full_buffer=False)
         for signum in range(1, _signal.NSIG):
             if signum not in OWN and _signal.getsignal(signum) not in {None, _signal.SIG_IGN}:
-                _signal.signal(signum, lambda signum, _frame: _pass_on(link, signum))
+                _signal.signal(signum, lambda *_: None)
         _signal.pthread_sigmask(_signal.SIG_SETMASK, blocked)
         for file in files:  # The fork has them: what it closes is closed.
             os.close(file)
-        how, _, number = _line(link).partition(b" ")
+        how, _, number = _end(link).partition(b" ")
         if how == b"exit":
             os._exit(int(number))
         signum = int(number) if how == b"signal" else _signal.SIGKILL  # The supervisor has gone.
@@ -140,11 +144,13 @@ def _stand_in(link: _socket.socket, files: list[int], blocked: set[int]) -> None
         os._exit(1)
 
 
-def _pass_on(link: _socket.socket, signum: int) -> None:
-    try:
-        link.send(bytes([signum]))
-    except OSError:
-        return
+def _end(link: _socket.socket) -> bytes:
+    """Wait until the fork has ended."""
+    while True:
+        try:
+            return _line(link)
+        except _socket.timeout:
+            continue
 
 
 def _end_by(signum: int) -> None:
