@@ -44,8 +44,8 @@ def test_an_end_just_before_a_hold_counts_as_natural(member: Member) -> None:
 
 
 def test_exit_0_after_sigterm_to_the_supervisor_counts_as_stopped(member: Member) -> None:
-    member.train(*shell("trap 'exit 0' TERM; while :; do sleep 0.01; done"))
-    member.workers()
+    member.train(*shell("trap 'exit 0' TERM; echo ready > $DIR/ready; while :; do sleep 0.01; done"))
+    wait_for(member.file("ready").exists)
     os.kill(member.pid, signal.SIGTERM)
     assert member.sidecar.until(lambda report: report.terminating).ends == ()
     (end,) = member.hold(2, planned=True).ends

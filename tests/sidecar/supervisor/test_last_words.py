@@ -15,7 +15,7 @@ LIMIT = 4096
 
 def test_a_supervisor_that_is_left_alone_leaves_how_its_worker_ended(member: Member) -> None:
     member.start("true")
-    report = member.run(member.hold(1, orphan_ms=200), orphan_ms=200)
+    report = member.run(member.hold(1), orphan_ms=2_000)
     member.sidecar.close()
     assert member.wait() == 0
     (end,) = from_words(member.words.read_text())
@@ -33,8 +33,8 @@ def test_how_a_worker_ended_is_there_at_once_and_survives_sigkill(member: Member
 
 
 def test_a_worker_that_was_stopped_is_told_as_stopped(member: Member) -> None:
-    report = member.train(*shell("trap 'exit 0' TERM; sleep 1000 & wait"))
-    member.workers()
+    report = member.train(*shell("trap 'exit 0' TERM; echo ready > $DIR/ready; sleep 1000 & wait"))
+    wait_for(member.file("ready").exists)
     member.finish(report.attempt)
     (end,) = from_words(member.words.read_text())
     assert (end.exit_code, end.stopped) == (0, True)
