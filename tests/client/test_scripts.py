@@ -190,7 +190,7 @@ async def test_progress_never_waits_for_a_frozen_sidecar_nor_delays_the_end(modu
 async def test_progress_keeps_the_first_and_the_last_of_many(module: Path) -> None:
     async with training(module, RESTORE) as here:
         await script(FAST, environment(module, here.sidecar.socket))
-        await until(lambda: here.supervisor.all(wire.Progress)[-1].step == 21200)
+        await until(lambda: here.supervisor.all(wire.Progress) and here.supervisor.all(wire.Progress)[-1].step == 21200)
         assert here.supervisor.all(wire.Progress)[0].first_step == 1201
         assert len(here.supervisor.all(wire.Progress)) < 200, "once a second, of 20,000 calls"
 
