@@ -272,7 +272,7 @@ def test_a_stand_in_passes_signals_on(warm: Warm) -> None:
 
 def test_a_stop_asks_a_fork_once(warm: Warm) -> None:
     _, fork = listening(warm)
-    warm.member.hold(3, grace_ms=1_000)
+    warm.member.hold(3, grace_ms=3_000)
     assert not is_alive(fork)
     assert [line["got"] for line in said(warm, 2) if "got" in line] == [signal.SIGTERM]
 

@@ -28,8 +28,8 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of a supervisor that waits a second for the first step of a fork, and a while for that of an executed worker."""
-    limits: dict[str, dict[str, object]] = {"fork_trust.py": {"LEAST_MS": 1_000, "FACTOR": 1}}
+    """Of a supervisor that waits three seconds for a fork's first step, and a while for that of an executed worker."""
+    limits: dict[str, dict[str, object]] = {"fork_trust.py": {"LEAST_MS": 3_000, "FACTOR": 1}}
     return built(partial(patient.build, of_files={**patient.LIMITS, **limits}), tmp_path_factory.mktemp("late"))
 
 
