@@ -91,7 +91,7 @@ def test_a_worker_is_stopped_when_no_ping_comes_for_the_isolation_time(member: M
     member.start(*shell("trap 'exit 0' TERM; while :; do sleep 0.01; done"))
     ready = member.hold(1)
     member.sidecar.send(Ping())
-    member.run(ready, isolation_ms=500)
+    member.run(ready, isolation_ms=2_000)
     member.workers()
     report = member.ended()
     assert (report.phase, report.ends[0].stopped) == (Phase.RUNNING, True)
