@@ -229,7 +229,7 @@ def test_ctrl_c_on_a_full_disk_ends_a_gang_whose_workers_are_seen_to_be_dead(fol
             process.signal_process(worker, signal.SIGKILL)
         until("it is seen", lambda: re.search(r"Running +attempt 1 +ready 0/3", folder.gangctl("status", "g").stdout))
         until("run tells of the disk", lambda: FULL in run.said)
-        assert FULL in " ".join(folder.gangctl("status", "g").stdout.split())
+        until("so does the status", lambda: FULL in " ".join(folder.gangctl("status", "g").stdout.split()))
         run.signal(signal.SIGINT)
         assert run.wait() == 130
         assert "error" not in run.said
