@@ -18,11 +18,12 @@ from gangsidecar import wire
 from tests.cluster.kube import objects
 from tests.cluster.kube.auth.tokens import Issuer
 from tests.cluster.kube.fakeapi import FakeApi, serving
-from tests.controller.replicas import QUICK
 from tests.controller.test_rolling_upgrade import UID, member, running
 from tests.wait import until_async
 
 MEMBERS = 50
+LEASE = ("--lease-duration", "8", "--renew-deadline", "6", "--retry-period", "0.2")
+"""Long enough that on a busy machine, too, only a replica that is killed or frozen loses it."""
 
 
 @dataclass
@@ -68,7 +69,7 @@ async def gang(tmp_path: Path) -> AsyncIterator[Relayed]:
         await api.put("gangjobs", job)
         for at in range(MEMBERS):
             await api.put("pods", running(at))
-        flags = ("--relay-token", str(relay_token(tmp_path)), *QUICK)
+        flags = ("--relay-token", str(relay_token(tmp_path)), *LEASE)
         replicas = await stack.enter_async_context(controllers(api, 3, *flags))
         await until_async("all replicas listen", lambda: all(one.listens() for one in replicas), 60)
         await until_async("one leads", lambda: ("leases", "default", "gangctl") in api.objects)
