@@ -241,10 +241,14 @@ while True:
         words = folder.gangctl("status").stdout.split()
         return int(words[-2]) if len(words) > 7 and words[-2].isdigit() else 0
 
-    first = until("a step is shown", steps)
-    version = folder.job.metadata.resource_version
-    until("a later step is shown", lambda: steps() > first)
-    assert folder.job.metadata.resource_version == version
+    def are_shown_without_a_write() -> bool:
+        """The first steps, and the summary now and then, are written: then the next two looks tell."""
+        version, first = folder.job.metadata.resource_version, steps()
+        until("a later step is shown", lambda: steps() > first)
+        return folder.job.metadata.resource_version == version
+
+    until("a step is shown", steps)
+    until("later steps are shown while nothing is written", are_shown_without_a_write)
 
 
 def test_a_frozen_worker_continues_after_unhang(folder: Here) -> None:
