@@ -237,7 +237,7 @@ async def test_a_pod_that_floods_the_hub_with_pings_is_closed_and_pays_from_its_
         member = await here.dial(autoping=False)
         await member.say(report())
         with suppress(ConnectionError):
-            for _ in range(int(2 * SHARES[Owner.POD].burst / CONTROL_SECONDS)):
+            for _ in range(int(4 * SHARES[Owner.POD].burst / CONTROL_SECONDS)):
                 await member.socket.ping()
         assert await member.closed() == aiohttp.WSCloseCode.POLICY_VIOLATION
         assert here.hub.refusals.counts[ConnectionRefusal.FLOODING] == 1
