@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gangctl.api.gangjob import GangJob
-from gangctl.api.status import GangPhase
+from gangctl.api.status import GangPhase, Snapshot
 from gangctl.cli.gang_view import live_snapshot
 from gangctl.cluster.local import pod_record, process
 from gangctl.cluster.local.pod_record import PodProcess, PodRecord, live_processes, pod_of
@@ -53,6 +53,13 @@ async def runs(here: Machine, attempt: int, replicas: int = 2) -> list[LocalProc
 
     found: list[LocalProcess] = await until_async(f"attempt {attempt} runs", workers)
     return found
+
+
+async def snapshot(here: Machine) -> Snapshot:
+    """What the controller shows; on a busy machine it may answer later than a reader waits, so it is asked again."""
+    return await until_async(
+        "the controller answers", lambda: asyncio.to_thread(live_snapshot, here.state, here.job.metadata.name)
+    )
 
 
 def ids(here: Machine) -> list[tuple[LocalProcess | None, LocalProcess | None]]:
@@ -188,8 +195,7 @@ async def test_a_status_that_cannot_be_written_is_logged_and_nothing_happens_unt
             await running.stderr.readuntil(unstored("").encode())
             assert b"gangjob.json can't be written: File too large" in await running.stderr.readline()
         assert here.job == good
-        seen = await asyncio.to_thread(live_snapshot, here.state, good.metadata.name)
-        assert seen is not None
+        seen = await snapshot(here)
         assert "gangjob.json can't be written: File too large" in seen.unstored
         assert seen.status.message == unstored(seen.unstored)
         assert seen.status.ready == "1/2", "the worker that has ended is not restarted"
@@ -197,9 +203,7 @@ async def test_a_status_that_cannot_be_written_is_logged_and_nothing_happens_unt
         assert process.is_alive(workers[1]), "no worker was stopped for an attempt that is not stored"
         resource.prlimit(running.pid, resource.RLIMIT_FSIZE, before)
         await runs(here, 2)
-        seen = await asyncio.to_thread(live_snapshot, here.state, good.metadata.name)
-        assert seen is not None
-        assert not seen.unstored
+        assert not (await snapshot(here)).unstored
 
 
 async def test_the_json_log_has_an_entry_for_each_decision(tmp_path: Path) -> None:
