@@ -23,6 +23,8 @@ import os, time
 line = b"%07d" + b"x" * 1016 + b"\\n"
 for at in range({lines}):
     os.write(1, line % at)
+    if at % 100 == 0:
+        time.sleep(0.001)  # Else thousands are lost if the rotation has to wait for a processor before it truncates.
 print("done", flush=True)
 time.sleep(1000)
 """
