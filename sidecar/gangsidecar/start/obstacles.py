@@ -22,6 +22,8 @@ from typing import Any, Dict, NamedTuple, Tuple
 
 from gangsidecar.start.link import ONLY_TEMPLATE, READ_EARLY
 
+CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
+
 NO_DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/pts/", "/dev/console")
 """Character devices that may be shared. All others are taken for what a process must have opened itself."""
 ENDS_SECONDS = 0.1
@@ -281,9 +283,26 @@ def importing(module: str) -> None:
 def stale(template: Mapping[str, str], environment: Mapping[str, str]) -> Tuple[str, str]:
     """Return the first module that has read another value than a start would have found, and a sentence about it.
 
-    A launcher's imports may set what its ranks then find: as in the template, where the same import has set it.
+    A launcher's imports may set what its ranks then find: as in the template, where the same import has set it. That
+    PyTorch's default is set changes nothing.
     """
     for name, module in _reads.items():
-        if name not in ONLY_TEMPLATE and environment.get(name) not in {template.get(name), os.environ.get(name)}:
+        found = {template.get(name), os.environ.get(name)}
+        if name in ONLY_TEMPLATE or environment.get(name) in found:
+            continue
+        if name != CACHE_VARIABLE or not {environment.get(name), *found} <= {None, _torchs_cache()}:
             return module, f"importing {module} reads {name}, which differs between attempts or processes"
     return "", ""
+
+
+def _torchs_cache() -> str:
+    """As torch/_inductor/runtime/cache_dir_utils.py names it; PyTorch 2.15 tells its children."""
+    import getpass  # noqa: PLC0415 - a fork must have no module that its program has not: PyTorch has all three
+    import re  # noqa: PLC0415
+    import tempfile  # noqa: PLC0415
+
+    try:
+        user = getpass.getuser()
+    except (KeyError, ImportError, OSError):
+        user = f"uid_{os.getuid()}"
+    return os.path.join(tempfile.gettempdir(), "torchinductor_" + re.sub(r'[\\/:*?"<>|]', "_", user))

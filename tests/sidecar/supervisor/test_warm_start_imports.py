@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import sys
+import tempfile
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -54,6 +56,20 @@ def test_a_module_that_reads_the_rank_at_import_is_not_forked(warm: Warm, reads:
     wait_for(lambda: warm.member.log.count("the template is ready") == 2)
     start(before=True)
     assert warm.told.forked == 2, "without logs, which each process imports itself"
+
+
+@pytest.mark.parametrize(("folder", "forks"), [("", 1), ("/elsewhere", 0)])
+def test_the_default_folder_of_pytorchs_caches_is_no_other_value_than_none(
+    warm: Warm, folder: str, forks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Below deepspeed the ranks have it from an import of their launcher, which the template does without."""
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    default = f"{tempfile.gettempdir()}/torchinductor_{getpass.getuser()}"
+    warm.install("reads", "import os\nos.environ.get('TORCHINDUCTOR_CACHE_DIR')\n")
+    warm.start(sys.executable, str(warm.script), preload="decimal,reads")
+    warm.ready()
+    warm.run(TORCHINDUCTOR_CACHE_DIR=folder or default)
+    assert (warm.told.forked, warm.told.executed) == (forks, 1 - forks)
 
 
 def told(path: Path) -> Any:
