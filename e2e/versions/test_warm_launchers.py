@@ -39,14 +39,16 @@ class Launcher:
     launch: str = "PerProcess"
     variables: tuple[tuple[str, str], ...] = ()
     at_import: str = ""
-    """The variable of the attempt that the framework reads at import: the first restart is executed."""
+    """The variable that the framework reads at import, and the ranks have from the launcher or the attempt."""
+    executed: int = 0
+    """How many processes the first restart executes for that."""
 
 
 LAUNCHERS = {
     "torchrun": Launcher("fsdp2", 'exec "$BIN/torchrun" "$PACED" "$SCRIPT"', 3, 1, "Torchrun", (("DDP", "1"),)),
     "torch.distributed.run": Launcher(
         "fsdp2",
-        'echo "from a shell"; "$BIN/python" -u -m torch.distributed.run "$PACED" "$SCRIPT" 2>&1 | cat',
+        'set -o pipefail; echo "from a shell"; "$BIN/python" -u -m torch.distributed.run "$PACED" "$SCRIPT" 2>&1 | cat',
         3,
         1,
         "Torchrun",
@@ -62,10 +64,12 @@ LAUNCHERS = {
         1,
         "Command",
         (("DS_ACCELERATOR", "cpu"),),
+        at_import="CUDA_VISIBLE_DEVICES",
+        executed=2,
     ),
     "trainer": Launcher("trainer", 'export OMP_NUM_THREADS=1; "$BIN/python" "$PACED" "$SCRIPT"; exit $?', 2),
     "lightning": Launcher(
-        "lightning", '"$BIN/python" "$PACED" "$SCRIPT" > >(cat) 2>&1; exit $?', 2, at_import="LOCAL_RANK"
+        "lightning", '"$BIN/python" "$PACED" "$SCRIPT" > >(cat) 2>&1; exit $?', 2, at_import="LOCAL_RANK", executed=2
     ),
 }
 
@@ -103,9 +107,13 @@ class Trains:
         return until("two ranks", self.ranks)
 
     def templates(self) -> None:
-        """Wait until each member has a template."""
+        """Wait until each member has a template: one that could not be forked is made anew."""
         logs = [pod / "supervisor.log" for pod in (self.one.path / ".gangctl/gangs/g/pods").iterdir()]
-        until("templates", lambda: all("the template is ready" in log.read_text() for log in logs), SECONDS)
+
+        def are_ready() -> bool:
+            return all("the template is ready" in log.read_text().rpartition("the template ends")[2] for log in logs)
+
+        until("templates", are_ready, SECONDS)
 
 
 @contextmanager
@@ -142,10 +150,8 @@ def training(folder: Path, launcher: Launcher, start: str) -> Iterator[Trains]:
         yield Trains(one, one.run("--plain", "--logs"), launcher)
 
 
-def killed(trains: Trains, ranks: list[int]) -> None:
-    """Kill a rank with SIGKILL: it has stood still until all members have a template."""
-    os.kill(ranks[0], signal.SIGSTOP)
-    trains.templates()
+def killed(_: Trains, ranks: list[int]) -> None:
+    """A rank ends by SIGKILL."""
     os.kill(ranks[0], signal.SIGKILL)
 
 
@@ -183,7 +189,11 @@ def test_each_restart_below_a_launcher_is_forked_and_changes_nothing_of_the_resu
         results.append(json.loads((trains.one.path / "checkpoints/result.json").read_text()))
     with training(tmp_path / "faults", launcher, "Fork") as trains:
         for attempt, fault in enumerate(FAULTS, 1):
-            fault(trains, trains.trained(attempt))
+            ranks = trains.trained(attempt)
+            os.kill(ranks[0], signal.SIGSTOP)  # It makes no more steps until all members have a template.
+            trains.templates()
+            os.kill(ranks[0], signal.SIGCONT)
+            fault(trains, ranks)
         assert trains.run.child.wait(SECONDS) == 0, trains.run.said
         incidents = list(reversed(trains.one.job.status.incidents))
         results.append(json.loads((trains.one.path / "checkpoints/result.json").read_text()))
@@ -191,7 +201,7 @@ def test_each_restart_below_a_launcher_is_forked_and_changes_nothing_of_the_resu
     assert [incident.attempt for incident in incidents] == [2, 3, 4, 5], trains.run.said
     expected = [(launcher.forks, 0)] * len(FAULTS)
     if launcher.at_import:
-        expected[0] = (0, launcher.forks)
+        expected[0] = (launcher.forks - launcher.executed, launcher.executed)
         assert incidents[0].warm_start is not None
         assert launcher.at_import in incidents[0].warm_start.obstacle
     assert [how(incident) for incident in incidents] == expected, [one.warm_start for one in incidents]
