@@ -109,6 +109,7 @@ EVENTS: Final[Mapping[Reason, Told]] = MappingProxyType(
             is_warning=True,
         ),
         Reason.LAUNCHER_FLAGS: Told("Observe", "Remove the flag from the worker's command.", is_warning=True),
+        Reason.PIPELINE_HIDES_FAILURE: Told("Observe", "Write `set -o pipefail` before it, in bash.", is_warning=True),
         Reason.PRELOAD_FAILED: Told(
             "Observe",
             "Correct the list, or install the module in the image.",

@@ -142,6 +142,8 @@ class Reason(StrEnum):
     """The gang or a pod of it cannot be created or deleted. The controller retries."""
     LAUNCHER_FLAGS = "LauncherFlags"
     """The worker's command has torchrun flags that override the environment and break restarts."""
+    PIPELINE_HIDES_FAILURE = "PipelineHidesFailure"
+    """The worker's shell command ends with a pipeline, so a worker that fails counts as finished."""
     PRELOAD_FAILED = "PreloadFailed"
     """A template could not import a module of `start.preload.modules`. Workers are forked without it."""
     FORKS_LATE = "ForksLate"

@@ -133,3 +133,11 @@ def launcher_flag(role: str, flag: str) -> str:
         f"the command of role {role} has {flag}, which beats the environment: torchrun would restart by itself; remove "
         "the flag"
     )
+
+
+@message
+def pipeline_hides_failure(role: str) -> str:
+    return (
+        f"the command of role {role} ends with a pipeline, which has the exit code of its last program: a worker that "
+        "fails counts as finished; write `set -o pipefail` before it, in bash"
+    )

@@ -34,6 +34,7 @@ STABLE = {
         "HoldTimeout",
         "LauncherFlags",
         "ForksLate",
+        "PipelineHidesFailure",
         "PreloadFailed",
         "MembersSilent",
         "NoMemberConnects",

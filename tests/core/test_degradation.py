@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
+import pytest
+
 from gangctl.api.status import GangPhase
+from gangctl.core.record.degraded import hides_failure
 from gangsidecar.wire import Progress
 from tests.core import given
 from tests.core.world import World
@@ -101,3 +105,39 @@ def test_a_slow_rank_does_not_hide_a_fault() -> None:
     given.ended(here, None, "worker-1", "3", None, None, None, None)
     here.decide()
     assert here.job.status.incidents[0].cause.reason == "ExitCode"
+
+
+@pytest.mark.parametrize(
+    ("words", "hides"),
+    [
+        (("bash", "-c", "python train.py 2>&1 | tee log"), True),
+        (("sh", "-c", "python train.py |& tee log; exit $?"), True),
+        (("env", "A=1", "/bin/bash", "-lc", "cd x && python train.py |\n tee log\n"), True),
+        (("bash", "-c", "a & b | c & wait"), True),
+        (("bash", "-c", "set -o pipefail; a | b"), False),
+        (("bash", "-eo", "pipefail", "-c", "a | b"), False),
+        (("bash", "-c", "a | b; test ${PIPESTATUS[0]} = 0"), False),
+        (("bash", "-c", "a || b"), False),
+        (("bash", "-c", "cat x | wc -l; python train.py"), False),
+        (("bash", "-c", "python train.py --x $(ls $(pwd) | head -1)"), False),
+        (("bash", "-c", "python train.py --a '|' --b \"a | b\" --c \\| # a | b"), False),
+        (("bash", "-c", "python train.py > >(tee log) 2>&1"), False),
+        (("bash", "-c", "for one in 1 2; do a | b; done"), False),
+        (("bash", "-c", 'exec "$0" "$@"', "sh", "-c", "a | b"), False),
+        (("bash", "run.sh", "a | b"), False),
+        (("python", "-c", "a | b"), False),
+        (("bash", "-c"), False),
+        ((), False),
+    ],
+)
+def test_a_shell_whose_last_statement_is_a_pipeline_hides_a_failure(words: tuple[str, ...], *, hides: bool) -> None:
+    assert hides_failure(words) is hides
+
+
+def test_a_script_of_a_tenant_costs_little() -> None:
+    began = time.process_time()
+    for piece in ("(", "'", '"', "\\", "|", "#", "`", "(a)", "\n|", "a;", "| "):
+        hides_failure(("bash", "-c", (piece * 16_000)[:16_000]))
+    hides_failure(("bash", "-c", "(" * 8_000 + ")" * 8_000))
+    assert time.process_time() - began < 2
+    assert not hides_failure(("bash", "-c", "#" * 20_000 + "\na | b"))

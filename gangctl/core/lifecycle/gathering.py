@@ -22,7 +22,7 @@ from gangctl.core.facts.fitness import NODE_EVIDENCE, Defect, must_report
 from gangctl.core.facts.gang import Gang
 from gangctl.core.lifecycle import transitions
 from gangctl.core.lifecycle.checking import decide_checks, failed_check
-from gangctl.core.lifecycle.plan import Event, EventType, Plan, plan_write, wait
+from gangctl.core.lifecycle.plan import Plan, plan_write, wait
 from gangctl.core.lifecycle.resting import plan_failure, plan_give_back, plan_hold
 from gangctl.core.lifecycle.starting import plan_start
 from gangctl.core.policy import admission, checkpoints, pods, quota, recovery, requests, restore, size
@@ -31,7 +31,6 @@ from gangctl.core.policy.deadlines import barrier_deadline, replacement_timeout
 from gangctl.core.policy.recovery import assign, has_progressed, suspected_member
 from gangctl.core.policy.rules import verdict
 from gangctl.core.record import incidents
-from gangctl.core.record.conditions import warned_of
 from gangctl.core.record.degraded import degraded, is_news, next_silence
 from gangctl.core.record.waiting import Known, due_at, find_waiting, known_of_waiting, says_otherwise
 from gangctl.words import decisions, waits
@@ -147,8 +146,7 @@ def _wait(
         because = waits.evidence_awaited(ending.because, ending.not_before, warning)
     if must or (is_due and says_otherwise(gang, because)):
         reason = Reason.PENDING if refreshed.phase is GangPhase.PENDING else Reason.GATHERING
-        events = (Event(EventType.WARNING, *warned),) if warned and warned[0] != warned_of(gang.status) else ()
-        return plan_write(gang, refreshed, reason, because, events=events, create=ending is None, requeue_after=1.0)
+        return plan_write(gang, refreshed, reason, because, create=ending is None, requeue_after=1.0)
     times = [
         deadline,
         timeout,

@@ -32,7 +32,13 @@ from gangctl.core.policy.cause import describe
 from gangctl.core.policy.checks import AskCheck
 from gangctl.core.policy.pods import CreatePod, DeletePod
 from gangctl.core.record import conditions
-from gangctl.core.record.conditions import update_summary, with_conditions, with_message, with_new_message
+from gangctl.core.record.conditions import (
+    update_summary,
+    warned_of,
+    with_conditions,
+    with_message,
+    with_new_message,
+)
 from gangctl.core.record.degraded import degraded
 from gangctl.core.record.incidents import incident_of_message, node_faults, with_stacks
 from gangctl.words import decisions, waits
@@ -118,11 +124,13 @@ def plan_write(
     status = with_conditions(gang.job, status, gang.now, reason, warned, refused=refused)
     status = changed(status, observed_generation=generation)
     event = Event(EventType.WARNING if is_warning(reason) else EventType.NORMAL, reason, because)
+    is_new = warned is not None and warned[0] != warned_of(gang.status)
+    warnings = (Event(EventType.WARNING, *warned),) if warned is not None and is_new else ()
     return Plan(
         because=because,
         status=status,
         actions=pods.actions(gang, status, create=create),
-        events=(*(_completed(gang, status, one) for one in (event, *events)), *handed_over(gang, status)),
+        events=(*(_completed(gang, status, one) for one in (event, *events)), *warnings, *handed_over(gang, status)),
         requeue_after=requeue_after,
     )
 

@@ -13,7 +13,9 @@ be restarted because of it: a worker that needs the module imports it itself, an
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import Final
 
@@ -60,7 +62,7 @@ def degraded(gang: Gang, phase: GangPhase, hung: Fault | None = None) -> Warned 
         or _silence(gang)
         or _ignored(gang)
         or _slow(gang)
-        or _flags(gang)
+        or _commands(gang)
         or _preloads(gang)
         or _late_forks(gang)
         or _nodes(gang)
@@ -215,19 +217,57 @@ def _nodes(gang: Gang) -> Warned | None:
     return Reason.NODE_SUSPECT, warnings.nodes_show(signals)
 
 
-def _flags(gang: Gang) -> Warned | None:
-    """Torchrun's flags in the command beat the environment."""
+def _commands(gang: Gang) -> Warned | None:
+    """Torchrun's flags in the command beat the environment; a pipeline hides how a worker ends."""
     for role in gang.spec.roles:
-        if role.launch is Launch.TORCHRUN:
-            bad = _bad_flag(role)
-            if bad:
-                return Reason.LAUNCHER_FLAGS, warnings.launcher_flag(role.name, escaped(bad))
+        bad = _bad_flag(role) if role.launch is Launch.TORCHRUN else ""
+        if bad:
+            return Reason.LAUNCHER_FLAGS, warnings.launcher_flag(role.name, escaped(bad))
+        if hides_failure(_words(role)):
+            return Reason.PIPELINE_HIDES_FAILURE, warnings.pipeline_hides_failure(role.name)
     return None
 
 
+def _words(role: Role) -> tuple[str, ...]:
+    return (*role.worker.command, *map(str, (role.worker.model_extra or {}).get("args") or ()))
+
+
+_SHELLS: Final = ("sh", "bash", "dash", "ash", "ksh", "zsh")
+_QUOTED: Final = re.compile(r"""'[^']*'|"(?:\\.|[^"\\])*"|\\.|(?<!\S)#[^\n]*""", re.DOTALL)
+_GROUPED: Final = re.compile(r"\([^()]*\)|`[^`]*`")
+_LONGEST: Final = 1 << 14
+_DEEPEST: Final = 8
+"""More parentheses within each other cost time."""
+_NO_END: Final = re.compile(r"[<>]&|&>|\|\s*\n")
+"""Where a statement goes on."""
+_AFTERWARDS: Final = re.compile(r"exit( \$\?)?|wait")
+
+
+def hides_failure(words: tuple[str, ...]) -> bool:
+    """Return whether these words run a shell's script whose last statement is a pipeline, without ``pipefail``.
+
+    Where that isn't plain, as with a loop at the end or in a long script, they don't.
+    """
+    shells = [at for at, word in enumerate(words) if word.rpartition("/")[2] in _SHELLS]
+    options = [at for at, word in enumerate(words) if shells and at > shells[0] and re.fullmatch(r"-[a-z]*c", word)]
+    script = words[options[0] + 1] if options and options[0] + 1 < len(words) else ""
+    if len(script) > _LONGEST or any("pipefail" in word for word in words) or "PIPESTATUS" in script:
+        return False
+    return _is_piped(script)
+
+
+@lru_cache(maxsize=64)
+def _is_piped(script: str) -> bool:
+    plain = _QUOTED.sub("x", script)
+    for _ in range(_DEEPEST):
+        plain = _GROUPED.sub("x", plain)
+    plain = _NO_END.sub(lambda found: "|" if found[0].startswith("|") else " ", plain.replace("|&", "|"))
+    statements = [one.strip() for one in re.split(r"[;&\n]+|\|\|", plain)]
+    return "|" in next((one for one in reversed(statements) if one and not _AFTERWARDS.fullmatch(one)), "")
+
+
 def _bad_flag(role: Role) -> str:
-    arguments = (role.worker.model_extra or {}).get("args") or ()
-    words = " ".join([*role.worker.command, *map(str, arguments)]).replace("=", " ").split()
+    words = " ".join(_words(role)).replace("=", " ").split()
     for name, value in pairwise(words):
         flag = name.replace("_", "-")
         if (flag == "--max-restarts" and value != "0") or (flag == "--nnodes" and ":" in value):
