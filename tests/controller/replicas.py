@@ -21,7 +21,10 @@ from tests.ports import free_port
 from tests.wait import SECONDS, until_async
 
 T = TypeVar("T")
+LEASE = ("--lease-duration", "15", "--renew-deadline", "10", "--retry-period", "0.2")
+"""A replica that waits for a processor keeps it; one that ends gives it back."""
 QUICK = ("--lease-duration", "2", "--renew-deadline", "1.2", "--retry-period", "0.2")
+"""For a test that waits until a Lease is lost."""
 ANY = ssl.create_default_context()
 ANY.check_hostname, ANY.verify_mode = False, ssl.CERT_NONE
 
@@ -73,7 +76,7 @@ async def replica(api: FakeApi, name: str, *more: str) -> AsyncIterator[Replica]
     image = ("--sidecar-image", "registry.example/gangctl/sidecar:1")
     words = ("--namespace", "default", "--pod-name", name, "--hub-port", str(free_port()), *image)
     ports = ("--health-port", str(free_port()), "--metrics-port", str(free_port()))
-    found = Replica(name, flags.parse([*words, *ports, *QUICK, *more]))
+    found = Replica(name, flags.parse([*words, *ports, *LEASE, *more]))
     async with Client(api.credentials()) as client:
         running = asyncio.create_task(Controller(found.options, client).run(found.ended))
         try:

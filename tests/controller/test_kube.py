@@ -18,7 +18,7 @@ from gangctl.cluster import clock
 from gangctl.controller import flags
 from gangctl.controller.kube import main
 from tests.cluster.kube.fakeapi import serving, status
-from tests.controller.replicas import QUICK, about, holder, replica, until_answered
+from tests.controller.replicas import LEASE, QUICK, about, holder, replica, until_answered
 from tests.ports import free_port
 from tests.wait import until_async
 
@@ -93,7 +93,7 @@ async def test_the_controller_waits_for_what_is_missing_and_readyz_names_it(
 
 
 async def test_a_leader_without_an_api_server_stops_leading_until_the_server_is_back() -> None:
-    async with serving() as (api, _), replica(api, "only") as only:
+    async with serving() as (api, _), replica(api, "only", *QUICK) as only:
         await only.until_it_leads()
         api.faults = [about("leases", lambda: status(503, "ServiceUnavailable", "etcd is away"))]
         await until_answered("it does not lead", only.answer, (503, None).__eq__)
@@ -116,7 +116,7 @@ async def test_sigterm_ends_the_process_with_0_and_releases_the_lease(tmp_path: 
                 }
             )
         )
-        words = ("--kubeconfig", str(kubeconfig), "--namespace", "default", "--pod-name", "whole", *SIDECAR, *QUICK)
+        words = ("--kubeconfig", str(kubeconfig), "--namespace", "default", "--pod-name", "whole", *SIDECAR, *LEASE)
         ports = [word for name in ("hub", "health", "metrics") for word in (f"--{name}-port", str(free_port()))]
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "gangctl.controller.kube", *words, *ports, "--log-format", "json"),
