@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from gangctl.annexes.convert.fields import ConvertError, Notes
+from gangctl.api.shell import OPAQUE, PARENTHESES
 
-PARENTHESES: Final = r"\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)"
 _SUBSTITUTION: Final = rf"\${PARENTHESES}|\$\{{[^}}]*\}}|\$(?![({{])|`[^`]*`"
 _QUOTED: Final = rf"""'[^']*'|"(?:\\.|{_SUBSTITUTION}|[^"\\$`])*\""""
 _WORD: Final = re.compile(
@@ -28,10 +28,8 @@ _CONSTANT: Final = re.compile(r"[\w@%+=:,./^-]+(?: [\w@%+=:,./^-]+)*")
 _VARIABLE: Final = re.compile(r"\\.|'[^']*'|\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})", re.DOTALL)
 """A variable that a shell replaces, or text in which it replaces none."""
 _COMMENT: Final = re.compile(r"\s*(?:#[^\n]*)?")
-_OPAQUE: Final = r"""\\.|'[^']*'|"(?:\\.|[^"\\])*"|(?<![^\s(])\#[^\n]*"""
-"""Text in which nothing ends a line or an array."""
-_ITEMS: Final = rf"""(?<==)\((?:{_OPAQUE}|{PARENTHESES}|[^()'"\\\#]|(?<=[^\s(])\#)*\)"""
-_LINE: Final = re.compile(rf"""(?:{_OPAQUE}|{_ITEMS}|[^\n'"\\])+(?P<open>['"].*)?|['"].*""", re.DOTALL)
+_ITEMS: Final = rf"""(?<==)\((?:{OPAQUE}|{PARENTHESES}|[^()'"\\\#]|(?<=[^\s(])\#)*\)"""
+_LINE: Final = re.compile(rf"""(?:{OPAQUE}|{_ITEMS}|[^\n'"\\])+(?P<open>['"].*)?|['"].*""", re.DOTALL)
 _ARRAY: Final = re.compile(r"(?:(?:declare|readonly|typeset) +(?:-[ar]+ +)*)?(\w+)(\+?)=\((.*)\) *", re.DOTALL)
 _OF_ARRAY: Final = re.compile(r'"\$\{(\w+)\[@\]\}"|\$\{(\w+)\[[@*]\]\}')
 """A word that is all words of an array."""
@@ -63,7 +61,7 @@ def script_lines(text: str) -> list[str]:
     found = list(_LINE.finditer(text.replace("\r\n", "\n")))
     if is_open := [one for one in found if one["open"]]:
         raise ConvertError(f"{is_open[0][0]:.80}: No closing quotation")
-    made = (re.sub(_OPAQUE, _joined, one[0].strip(), flags=re.DOTALL) for one in found)
+    made = (re.sub(OPAQUE, _joined, one[0].strip(), flags=re.DOTALL) for one in found)
     return [line for line in made if line and not line.startswith("#")]
 
 
@@ -114,7 +112,7 @@ class Array:
 
 def array(line: str) -> Array | None:
     """The array that a line sets; None if it sets none, or only a shell can tell its words."""
-    one_line = re.sub(rf"{_OPAQUE}|\n", lambda one: " " if one[0][0] in "#\n" else one[0], line)
+    one_line = re.sub(rf"{OPAQUE}|\n", lambda one: " " if one[0][0] in "#\n" else one[0], line)
     if (found := _ARRAY.fullmatch(one_line)) is None:
         return None
     words, rest = split(found[3])

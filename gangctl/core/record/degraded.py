@@ -23,6 +23,7 @@ from gangctl.api.escaping import escaped
 from gangctl.api.gangjob import Launch, Role
 from gangctl.api.reasons import Reason
 from gangctl.api.roles import ForkStart, ModulesPreload
+from gangctl.api.shell import OPAQUE, PARENTHESES
 from gangctl.api.status import GangPhase
 from gangctl.core.facts import fitness, progress
 from gangctl.core.facts.evidence import Fault
@@ -233,11 +234,9 @@ def _words(role: Role) -> tuple[str, ...]:
 
 
 _SHELLS: Final = ("sh", "bash", "dash", "ash", "ksh", "zsh")
-_QUOTED: Final = re.compile(r"""'[^']*'|"(?:\\.|[^"\\])*"|\\.|(?<!\S)#[^\n]*""", re.DOTALL)
-_GROUPED: Final = re.compile(r"\([^()]*\)|`[^`]*`")
 _LONGEST: Final = 1 << 14
-_DEEPEST: Final = 8
-"""More parentheses within each other cost time."""
+_OPAQUE: Final = re.compile(OPAQUE, re.DOTALL)
+_GROUPED: Final = re.compile(rf"{PARENTHESES}|`[^`]*`")
 _NO_END: Final = re.compile(r"[<>]&|&>|\|\s*\n")
 """Where a statement goes on."""
 _AFTERWARDS: Final = re.compile(r"exit( \$\?)?|wait")
@@ -258,9 +257,7 @@ def hides_failure(words: tuple[str, ...]) -> bool:
 
 @lru_cache(maxsize=64)
 def _is_piped(script: str) -> bool:
-    plain = _QUOTED.sub("x", script)
-    for _ in range(_DEEPEST):
-        plain = _GROUPED.sub("x", plain)
+    plain = _GROUPED.sub("x", _OPAQUE.sub("x", script))
     plain = _NO_END.sub(lambda found: "|" if found[0].startswith("|") else " ", plain.replace("|&", "|"))
     statements = [one.strip() for one in re.split(r"[;&\n]+|\|\|", plain)]
     return "|" in next((one for one in reversed(statements) if one and not _AFTERWARDS.fullmatch(one)), "")
