@@ -33,6 +33,7 @@ from gangctl.core.policy.checks import AskCheck
 from gangctl.core.policy.pods import CreatePod, DeletePod
 from gangctl.core.record import conditions
 from gangctl.core.record.conditions import (
+    Warned,
     update_summary,
     warned_of,
     with_conditions,
@@ -124,15 +125,22 @@ def plan_write(
     status = with_conditions(gang.job, status, gang.now, reason, warned, refused=refused)
     status = changed(status, observed_generation=generation)
     event = Event(EventType.WARNING if is_warning(reason) else EventType.NORMAL, reason, because)
-    is_new = warned is not None and warned[0] != warned_of(gang.status)
-    warnings = (Event(EventType.WARNING, *warned),) if warned is not None and is_new else ()
     return Plan(
         because=because,
         status=status,
         actions=pods.actions(gang, status, create=create),
-        events=(*(_completed(gang, status, one) for one in (event, *events)), *warnings, *handed_over(gang, status)),
+        events=(
+            *(_completed(gang, status, one) for one in (event, *events)),
+            *begun(gang, warned),
+            *handed_over(gang, status),
+        ),
         requeue_after=requeue_after,
     )
+
+
+def begun(gang: Gang, warned: Warned | None) -> tuple[Event, ...]:
+    """The Event of a warning that the status doesn't have yet."""
+    return () if warned is None or warned[0] == warned_of(gang.status) else (Event(EventType.WARNING, *warned),)
 
 
 def _completed(gang: Gang, status: Status, event: Event) -> Event:

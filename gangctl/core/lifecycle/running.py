@@ -161,7 +161,8 @@ def note(gang: Gang, hung: Fault | None) -> Plan:
         status = growth.noted(gang, status)
     told = update_summary(gang, status)
     is_new = changed(told, observed_time=gang.status.observed_time) != gang.status
-    news = warned is not None and warned[0] != warned_of(gang.status)
+    events = plan.begun(gang, warned)
+    news = events != ()
     gaps = told.step_gaps != gang.status.step_gaps  # Rare, and a new controller must not go by shorter ones.
     trains = timings.has_first_step(told) and not timings.has_first_step(gang.status)
     grows = told.size is not gang.status.size
@@ -170,7 +171,6 @@ def note(gang: Gang, hung: Fault | None) -> Plan:
         told = changed(told, observed_generation=generation)
         refused = admission.refusal(gang, told)
         told = with_conditions(gang.job, told, gang.now, reason, warned, refused=refused)
-        events: tuple[Event, ...] = (Event(EventType.WARNING, *warned),) if warned is not None and news else ()
         if news and warned is not None and warned[0] is Reason.DEVICE_DEGRADED:
             events += tuple(plan.slow_rank_events(gang, progress.slow_members(gang)))
         if waits is not None and (gang.status.said is None or gang.status.said.name != text.name):
