@@ -46,11 +46,16 @@ class LiveCluster:
     def names(self) -> list[str]:
         return [one.name for one in self.cluster.pods(UID)]
 
+    def _is_shown(self) -> bool:
+        found = self.cluster.informers
+        shown = {uid for uid, gang in found.gangs.items.items() if found.shows(gang.namespace)}
+        return found.has_synced and shown <= set(self.notified)
+
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
         task = asyncio.create_task(self.cluster.watch(self.notified.append))
         try:
-            await until_async("everything is listed", lambda: self.cluster.informers.has_synced)
+            await until_async("everything is listed, and each gang is told once", self._is_shown)
             yield
         finally:
             task.cancel()
