@@ -10,19 +10,19 @@ from typing import Any
 import pytest
 
 from e2e.clusters import Cluster
-from gangctl.api.events import EVENTS, is_warning
+from gangctl.api.events import EVENTS
 from gangctl.api.gangjob import GangJob
 from gangctl.api.names import ANNOTATION_TRACE_ID
 from gangctl.cluster.kube.client import Client
 from gangctl.cluster.kube.events import EventRecorder, event_object
-from gangctl.core.lifecycle.plan import Event, EventType
+from gangctl.core.lifecycle.plan import Event
 from tests.cluster.kube.events.eventcases import recording
 from tests.messages import words
 from tests.wait import until_async
 
 TRACE = "0123456789abcdef0123456789abcdef"
 HOSTILE = "the framework asked: \x1b[2J\r\n\u202e" + "漢" * 1000
-RESTARTING = Event(EventType.WARNING, "Restarting", words(HOSTILE), "worker-1", "g-worker-1-0", TRACE)
+RESTARTING = Event("Restarting", words(HOSTILE), "worker-1", "g-worker-1-0", TRACE)
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ async def test_three_leaders_with_the_same_event_make_one_event_with_a_series(
             one.record(job, RESTARTING, "")
             await until_async("the first Event is delivered", partial(delivered, one, 1))
             one.record(job, RESTARTING, "")
-            one.record(job, Event(EventType.NORMAL, "Restarted", words(f"leader {leader}")), "")
+            one.record(job, Event("Restarted", words(f"leader {leader}")), "")
             await until_async("the other Event is sent", partial(sent, one, 1 if leader else 2))
             assert one.counts["lost"] == 0
     (made,) = [event for event in shown(cluster, namespace) if event["reason"] == "Restarting"]
@@ -107,8 +107,7 @@ async def test_the_api_server_accepts_every_reason(
 ) -> None:
     async with recording(client) as one:
         for reason in EVENTS:
-            kind = EventType.WARNING if is_warning(reason) else EventType.NORMAL
-            one.record(job, Event(kind, reason, words("x" * 2000)), "")
+            one.record(job, Event(reason, words("x" * 2000)), "")
         await until_async("all Events are sent or lost", lambda: one.counts["sent"] + one.counts["lost"] == len(EVENTS))
     found = shown(cluster, namespace)
     assert {event["reason"] for event in found} == {reason.value for reason in EVENTS}

@@ -15,7 +15,7 @@ from gangctl.cluster.local import pod_record, process, programs
 from gangctl.cluster.local.layout import only_controller
 from gangctl.cluster.local.pod_record import PodRecord
 from gangctl.cluster.local.termination import teardown
-from gangctl.core.lifecycle.plan import Event, EventType
+from gangctl.core.lifecycle.plan import Event
 from gangctl.core.policy.pods import CreatePod
 from tests.cluster.local import alive, left, machine, manifest
 from tests.messages import words
@@ -139,8 +139,8 @@ async def test_a_corrupt_pod_record_prevents_a_second_pod_beside_it(
 
 async def test_events_are_appended_to_a_file(tmp_path: Path) -> None:
     async with machine(tmp_path) as here, here.controlled() as cluster:
-        await cluster.emit(here.job, Event(EventType.WARNING, "ExitCode", words("worker-0 ended with 3"), "worker-0"))
-        await cluster.emit(here.job, Event(EventType.NORMAL, "Running", words("attempt 2 starts")))
+        await cluster.emit(here.job, Event("Restarting", words("worker-0 ended with 3"), "worker-0"))
+        await cluster.emit(here.job, Event("Running", words("attempt 2 starts")))
         assert [line.count("reason") for line in here.folder.events.read_text().splitlines()] == [1, 1]
 
 

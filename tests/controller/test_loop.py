@@ -14,7 +14,7 @@ from gangctl.api.status import Awaited, GangPhase, Status
 from gangctl.controller.turns import TURN_SECONDS
 from gangctl.core.facts.world import Observed, Pod
 from gangctl.core.lifecycle.decide import decide as real_decide
-from gangctl.core.lifecycle.plan import AskScan, DeleteGang, Event, EventType, Plan
+from gangctl.core.lifecycle.plan import AskScan, DeleteGang, Event, Plan
 from gangctl.core.policy.pods import CreatePod, DeletePod
 from gangsidecar import wire
 from tests.controller.fake_cluster import FakeCluster, Running, running
@@ -24,7 +24,7 @@ from tests.wait import until_async
 
 CREATE = CreatePod("worker-0", 0)
 DELETE = DeletePod("g-worker-0-0", "pod-worker-0")
-EVENT = Event(EventType.NORMAL, "Running", words("it runs"))
+EVENT = Event("Running", words("it runs"))
 
 
 def attempt_after(stored: GangJob, attempt: int) -> Status:

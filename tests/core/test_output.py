@@ -8,7 +8,6 @@ from gangctl.api.incident import Output
 from gangctl.api.model import changed
 from gangctl.api.reasons import Reason
 from gangctl.api.status import Status
-from gangctl.core.lifecycle.plan import EventType
 from gangctl.core.policy.cause import describe
 from gangctl.core.record import conditions
 from tests.core.scenario import sentence
@@ -77,7 +76,7 @@ def test_a_line_that_comes_late_is_told_once_with_its_trace() -> None:
     plan = world.decide()
     (event,) = plan.events
     incident = world.job.status.incidents[0]
-    assert (event.type, event.reason, event.member) == (EventType.NORMAL, Reason.WORKER_OUTPUT, "worker-1")
+    assert (event.type, event.reason, event.member) == ("Normal", Reason.WORKER_OUTPUT, "worker-1")
     assert event.message == f'attempt 1 ended: worker-1: exit code 1, printed "{ERROR}"'
     assert (event.pod, event.trace_id) == ("g-worker-1-0", incident.trace_id)
     assert told(world.job.status)[0] == before.replace("exit code 1", f'exit code 1, printed "{ERROR}"')

@@ -22,7 +22,7 @@ from typing import Final
 
 from gangctl.api.reasons import Reason
 from gangctl.core.facts.world import Device
-from gangctl.core.lifecycle.plan import Event, EventType
+from gangctl.core.lifecycle.plan import Event
 from gangctl.words import decisions
 
 SETTLE_SECONDS: Final = 10.0
@@ -161,7 +161,7 @@ def decide_evictions(memory: GuardState, pods: Iterable[GuardedPod], now: float,
 def eviction_event(pod: GuardedPod, device: Device) -> Event:
     """The Event of an eviction."""
     message = decisions.pod_evicted(device.name, device.resource, pod.node, device.message)
-    return Event(EventType.WARNING, Reason.DEVICE_GUARD_EVICTED, message)
+    return Event(Reason.DEVICE_GUARD_EVICTED, message)
 
 
 def refusal_event(memory: GuardState, pod: GuardedPod, device: Device, why: str) -> Event | None:
@@ -169,7 +169,7 @@ def refusal_event(memory: GuardState, pod: GuardedPod, device: Device, why: str)
     if pod.uid in memory.refusals:
         return None
     message = decisions.eviction_refused(device.name, device.resource, pod.node, why, device.message)
-    return Event(EventType.WARNING, Reason.DEVICE_GUARD_REFUSED, message)
+    return Event(Reason.DEVICE_GUARD_REFUSED, message)
 
 
 def _sick(memory: GuardState, pods: Iterable[GuardedPod]) -> list[tuple[float, GuardedPod, Device]]:

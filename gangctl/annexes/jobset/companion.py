@@ -38,7 +38,7 @@ from gangctl.cluster.kube.reflector import ALL, NamespacedCopy, Reflector, Watch
 from gangctl.cluster.port import ObjectIdentity, PlainObject
 from gangctl.controller.companions import House
 from gangctl.core.facts.world import Pod
-from gangctl.core.lifecycle.plan import Event, EventType
+from gangctl.core.lifecycle.plan import Event
 from gangctl.kubernetes.schema import RawMetadata, RawNamed
 from gangctl.telemetry.metrics.process import Counts
 from gangctl.words.message import Message
@@ -518,8 +518,7 @@ class JobSets:
             self._copy.put(stored)
         about = PlainObject(ObjectIdentity(item.uid, item.namespace, item.name), names.KIND, names.API_VERSION)
         for said in outcome.events:
-            kind = EventType.WARNING if said.is_warning else EventType.NORMAL
-            event = Event(kind, said.reason, Message.stored(said.message, None))
+            event = Event(said.reason, Message.stored(said.message, None), warns=said.is_warning)
             try:
                 self._house.recorder.record(about, event, "")
             except ClusterError as error:

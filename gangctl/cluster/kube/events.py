@@ -79,7 +79,7 @@ def event_object(
     content = [
         gang.uid,
         *([event.node] if event.node else []),
-        event.type.value,
+        event.type,
         event.reason,
         text,
         event.trace_id,
@@ -93,7 +93,7 @@ def event_object(
         "eventTime": rfc3339(now),
         "reportingController": REPORTING_CONTROLLER,
         "reportingInstance": instance[:INSTANCE_CHARACTERS],
-        "type": event.type.value,
+        "type": event.type,
         "reason": event.reason,
         "action": action(event.reason),
         "note": _note(text, more + trace),

@@ -193,7 +193,7 @@ class LocalCluster:
             return
         line = {
             "time": rfc3339(clock.now()),
-            "type": event.type.value,
+            "type": event.type,
             "reason": event.reason,
             "message": event.message,
             "member": event.member,

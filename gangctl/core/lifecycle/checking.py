@@ -24,7 +24,7 @@ from gangctl.core.facts.fitness import Defect
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.printed import mask_secrets
 from gangctl.core.lifecycle import transitions
-from gangctl.core.lifecycle.plan import Event, EventType, Plan, plan_write, wait
+from gangctl.core.lifecycle.plan import Event, Plan, plan_write, wait
 from gangctl.core.lifecycle.resting import plan_hold
 from gangctl.core.policy import checkpoints, pods
 from gangctl.core.policy.cause import Settlement, judge_fault, note_cause
@@ -190,7 +190,7 @@ def _replace(gang: Gang, status: Status, turn: Turn) -> Plan:
     status = _explained(gang, status, turn.check, causes.values())
     why = {name: Defect(Reason.CHECK_FAILED, cause.message, against_node=True) for name, cause in causes.items()}
     because = words.check_failed(list(bad), _told(turn, bad[0]), words.pods_leave(list(bad), status.corrupt_since))
-    events = [Event(EventType.WARNING, Reason.CHECK_FAILED, because, bad[0])]
+    events = [Event(Reason.CHECK_FAILED, because, bad[0])]
     if not pods.has_room(status, why):
         status = transitions.recreate(gang, pods.recreate_members(gang, status, why))
         return plan_write(

@@ -28,7 +28,7 @@ from gangctl.core.facts.gang import Gang, clamp_times, trace_of
 from gangctl.core.facts.world import Observed
 from gangctl.core.lifecycle import resting, transitions
 from gangctl.core.lifecycle.gathering import decide_gathering
-from gangctl.core.lifecycle.plan import Event, EventType, Plan, plan_write, with_acceptance, with_finished, with_look_by
+from gangctl.core.lifecycle.plan import Event, Plan, plan_write, with_acceptance, with_finished, with_look_by
 from gangctl.core.lifecycle.running import decide_running
 from gangctl.core.lifecycle.table import ACTIVE
 from gangctl.core.policy import admission, deadlines, quota
@@ -109,7 +109,7 @@ def with_output(before: Gang, gang: Gang, plan: Plan) -> Plan:
     last = gang.status.incidents[0]
     text = attempt_ended(last.attempt - 1, describe(last.cause))
     pod = pod_name(gang.job.metadata.name, last.cause.member, last.cause.incarnation)
-    event = Event(EventType.NORMAL, Reason.WORKER_OUTPUT, text, last.cause.member, pod, trace_of(gang.job, last))
+    event = Event(Reason.WORKER_OUTPUT, text, last.cause.member, pod, trace_of(gang.job, last))
     events = (*plan.events, event) if last.settled and last.cause.printed else plan.events
     if plan.status is not None:
         return replace(plan, events=events)

@@ -15,7 +15,7 @@ from typing import Final
 from gangctl.api.gangjob import GangJob
 from gangctl.api.names import pod_name
 from gangctl.api.reasons import Reason
-from gangctl.core.lifecycle.plan import DeleteGang, Event, EventType
+from gangctl.core.lifecycle.plan import DeleteGang, Event
 from gangctl.core.policy.admission import TellQueue
 from gangctl.core.policy.pods import CreatePod, DeletePod
 from gangctl.words import decisions
@@ -33,7 +33,7 @@ def undone_event(job: GangJob, create: CreatePod, times: int) -> Event | None:
         return None
     pod = pod_name(job.metadata.name, create.member, create.incarnation)
     message = decisions.pod_deleted_again(pod, times)
-    return Event(EventType.WARNING, Reason.ACTION_FAILS, message, create.member, pod)
+    return Event(Reason.ACTION_FAILS, message, create.member, pod)
 
 
 def failure_event(
@@ -53,7 +53,7 @@ def failure_event(
             what = decisions.cannot_delete_gang()
         case TellQueue():
             what = decisions.cannot_change_workload(str(action.verb))
-    return Event(EventType.WARNING, Reason.ACTION_FAILS, decisions.action_fails(what, why), member, pod)
+    return Event(Reason.ACTION_FAILS, decisions.action_fails(what, why), member, pod)
 
 
 # Unreadable
@@ -61,4 +61,4 @@ def failure_event(
 
 def unreadable_event(why: str) -> Event:
     """The Event about a gang that can't be read. ``why``: what is wrong with it, in a sentence."""
-    return Event(EventType.WARNING, Reason.UNREADABLE, decisions.unreadable(why))
+    return Event(Reason.UNREADABLE, decisions.unreadable(why))

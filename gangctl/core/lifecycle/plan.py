@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
 from gangctl.api.events import is_warning
 from gangctl.api.model import changed
@@ -65,18 +64,10 @@ class AskScan:
 PlannedAction = CreatePod | DeletePod | DeleteGang | AskScan | AskCheck | TellQueue | ReadOutput
 
 
-class EventType(StrEnum):
-    """As in Kubernetes."""
-
-    NORMAL = "Normal"
-    WARNING = "Warning"
-
-
 @dataclass(frozen=True, slots=True)
 class Event:
     """Said to people after the status write has succeeded."""
 
-    type: EventType
     reason: str
     message: Message
     member: str = ""
@@ -86,6 +77,13 @@ class Event:
     """The trace of the incident that it belongs to; empty if it belongs to none."""
     node: str = ""
     """Name of the node that it is about, rather than the gang; empty if it is about none."""
+    warns: bool | None = None
+    """Whether its type is Warning, for a reason that isn't in the table of reasons."""
+
+    @property
+    def type(self) -> str:
+        """As in Kubernetes."""
+        return "Warning" if (is_warning(self.reason) if self.warns is None else self.warns) else "Normal"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +122,7 @@ def plan_write(
     warned = degraded(gang, status.phase)
     status = with_conditions(gang.job, status, gang.now, reason, warned, refused=refused)
     status = changed(status, observed_generation=generation)
-    event = Event(EventType.WARNING if is_warning(reason) else EventType.NORMAL, reason, because)
+    event = Event(reason, because)
     return Plan(
         because=because,
         status=status,
@@ -140,7 +138,7 @@ def plan_write(
 
 def begun(gang: Gang, warned: Warned | None) -> tuple[Event, ...]:
     """The Event of a warning that the status doesn't have yet."""
-    return () if warned is None or warned[0] == warned_of(gang.status) else (Event(EventType.WARNING, *warned),)
+    return () if warned is None or warned[0] == warned_of(gang.status) else (Event(*warned),)
 
 
 def _completed(gang: Gang, status: Status, event: Event) -> Event:
@@ -205,7 +203,7 @@ def with_acceptance(gang: Gang, plan: Plan) -> Plan:
     kept = Reason.QUEUED if admission.is_told_waiting(gang.status) else None
     shown = reason if refused is not None and pending else kept
     status = with_conditions(gang.job, status, gang.now, shown, refused=refused)
-    event = Event(EventType.NORMAL if refused is None else EventType.WARNING, reason, because)
+    event = Event(reason, because)
     return replace(plan, because=because, status=status, events=(*plan.events, event))
 
 
@@ -219,8 +217,7 @@ def handed_over(gang: Gang, status: Status) -> Iterator[Event]:
         pod = pod_name(job.metadata.name, cause.member, cause.incarnation)
         seen = describe(changed(cause, printed="", words=""))  # Those who read a node's Events need not read these.
         message = decisions.node_at_fault(job.metadata.namespace, job.metadata.name, seen)
-        kind = EventType.WARNING
-        yield Event(kind, Reason.NODE_AT_FAULT, message, cause.member, pod, trace_of(job, incident), node)
+        yield Event(Reason.NODE_AT_FAULT, message, cause.member, pod, trace_of(job, incident), node)
 
 
 def slow_rank_events(gang: Gang, found: list[Slow]) -> Iterator[Event]:
@@ -229,4 +226,4 @@ def slow_rank_events(gang: Gang, found: list[Slow]) -> Iterator[Event]:
     for rank in found:
         pod = gang.pods[rank.member]
         message = decisions.rank_slow_on_node(namespace, name, rank.member, rank.rank, rank.excess)
-        yield Event(EventType.WARNING, Reason.NODE_AT_FAULT, message, rank.member, pod.name, node=pod.node)
+        yield Event(Reason.NODE_AT_FAULT, message, rank.member, pod.name, node=pod.node)

@@ -35,7 +35,7 @@ from gangctl.core.facts.barrier import await_pods
 from gangctl.core.facts.fitness import on_lost_node
 from gangctl.core.facts.gang import Gang
 from gangctl.core.lifecycle import transitions
-from gangctl.core.lifecycle.plan import DeleteGang, Event, EventType, Plan, plan_write, wait
+from gangctl.core.lifecycle.plan import DeleteGang, Event, Plan, plan_write, wait
 from gangctl.core.policy import admission, checkpoints, pods, quota, requests
 from gangctl.core.policy.cause import manual_cause
 from gangctl.core.policy.deadlines import hold_timeout
@@ -169,7 +169,7 @@ def decide_held(gang: Gang) -> Plan:
         because = decisions.hold_timeout_passed(gang.spec.recovery.hold_timeout_seconds or 0)
         return plan_write(gang, transitions.fail_held(gang, status), Reason.HOLD_TIMEOUT, because)
     if gang.is_elastic and (change := quota.taken(gang)) is not None:  # The message keeps the way out.
-        event = Event(EventType.NORMAL, Reason.QUOTA_CHANGED, change.because)
+        event = Event(Reason.QUOTA_CHANGED, change.because)
         return Plan(change.because, change.status, pods.actions(gang, change.status, create=False), (event,))
     return wait(gang, stored_message(status), [end], pods.actions(gang, status, create=False))
 

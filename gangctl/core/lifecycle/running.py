@@ -21,7 +21,7 @@ from gangctl.core.facts.faults import faults, start_deadline
 from gangctl.core.facts.fitness import Defect, next_loss
 from gangctl.core.facts.gang import Gang, trace_of
 from gangctl.core.lifecycle import plan, transitions
-from gangctl.core.lifecycle.plan import Event, EventType, Plan, plan_write, wait
+from gangctl.core.lifecycle.plan import Event, Plan, plan_write, wait
 from gangctl.core.policy import admission, checkpoints, growth, hangs, pods, quota, requests
 from gangctl.core.policy.cause import (
     StrongestEvidence,
@@ -174,7 +174,7 @@ def note(gang: Gang, hung: Fault | None) -> Plan:
         if news and warned is not None and warned[0] is Reason.DEVICE_DEGRADED:
             events += tuple(plan.slow_rank_events(gang, progress.slow_members(gang)))
         if waits is not None and (gang.status.said is None or gang.status.said.name != text.name):
-            events += (Event(EventType.NORMAL, Reason.ROLES_WAIT, text),)
+            events += (Event(Reason.ROLES_WAIT, text),)
         because = warned[1] if warned is not None and news else text
         return Plan(because, told, pods.actions(gang, told), events, summary_seconds(gang))
     times = [
@@ -230,7 +230,7 @@ def _correction(gang: Gang, status: Status) -> Event:
     text = decisions.cause_corrected(last.attempt, describe(last.cause), last.charged)
     member, trace = last.cause.member, trace_of(gang.job, last)
     pod = pod_name(gang.job.metadata.name, member, last.cause.incarnation) if member else ""
-    return Event(EventType.NORMAL, Reason.CAUSE_CORRECTED, text, member, pod, trace)
+    return Event(Reason.CAUSE_CORRECTED, text, member, pod, trace)
 
 
 def _start_deadline(gang: Gang) -> float | None:

@@ -18,7 +18,7 @@ from gangctl.core.facts.faults import corrupt_since, is_missing_for_most
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.layout import number_places
 from gangctl.core.lifecycle import transitions
-from gangctl.core.lifecycle.plan import AskScan, Event, EventType, Plan, plan_write, wait
+from gangctl.core.lifecycle.plan import AskScan, Event, Plan, plan_write, wait
 from gangctl.core.lifecycle.resting import plan_hold
 from gangctl.core.policy import checkpoints, pods, quota, restore
 from gangctl.core.policy.cause import Settlement
@@ -208,18 +208,18 @@ def _spare_events(gang: Gang, assignment: dict[str, str]) -> Iterable[Event]:
         before = holders.get(place, place)
         if member != before:
             text = decisions.spare_took_rank(member, place, "" if before == place else before)
-            yield Event(EventType.NORMAL, Reason.SPARE_TOOK_RANK, text, member)
+            yield Event(Reason.SPARE_TOOK_RANK, text, member)
 
 
 def _signal_events(status: Status) -> Iterable[Event]:
     """Whose workers made the restart wait for SIGKILL."""
     incident = status.incidents[0]
     if incident.kept_signal is not None and (text := advice(incident)) is not None:
-        yield Event(EventType.WARNING, Reason.SIGNAL_KEPT, text, incident.kept_signal.member)
+        yield Event(Reason.SIGNAL_KEPT, text, incident.kept_signal.member)
 
 
 def _step_events(gang: Gang, rejected: tuple[RejectedStep, ...]) -> Iterable[Event]:
     """Which steps don't exist any more from now on."""
     for entry in rejected:
         if entry not in gang.status.rejected_steps:
-            yield Event(EventType.WARNING, Reason.STEP_REJECTED, decisions.step_rejected(entry.step, entry.tier))
+            yield Event(Reason.STEP_REJECTED, decisions.step_rejected(entry.step, entry.tier))

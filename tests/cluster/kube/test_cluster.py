@@ -9,7 +9,7 @@ from aiohttp import web
 from gangctl.api.reasons import Reason
 from gangctl.cluster.kube import informers, reflector
 from gangctl.cluster.kube.informers import Informers
-from gangctl.core.lifecycle.plan import Event, EventType
+from gangctl.core.lifecycle.plan import Event
 from tests.cluster.kube.fakeapi import serving, status
 from tests.cluster.kube.livecluster import GANG, NODE, LiveCluster, live_cluster
 from tests.cluster.kube.objects import UID, gang, node, pod
@@ -58,7 +58,7 @@ async def test_a_deleted_or_unreadable_gang_is_not_shown_and_does_not_block_othe
         odd = one.cluster.unreadable("u-3")
         assert odd is not None
         assert odd.why.startswith("status.phase")
-        await one.cluster.emit(odd, Event(EventType.WARNING, Reason.UNREADABLE, words(odd.why)))
+        await one.cluster.emit(odd, Event(Reason.UNREADABLE, words(odd.why)))
         await until_async("it is told of on its GangJob", lambda: regarded(one) == ["odd"])
         await one.api.put("gangjobs", gang("odd", "u-3"))
         await until_async("the corrected gang is shown", lambda: one.cluster.gang("u-3") is not None)

@@ -14,7 +14,7 @@ from gangctl.api.gangjob import GangJob
 from gangctl.api.reasons import Reason
 from gangctl.api.status import Status
 from gangctl.cluster.kube.events import EventRecorder
-from gangctl.core.lifecycle.plan import Event, EventType
+from gangctl.core.lifecycle.plan import Event
 from tests.cluster.kube.fakeapi import FakeApi
 from tests.cluster.kube.objects import UID, gang
 from tests.messages import words
@@ -26,7 +26,7 @@ JOB = GangJob.model_validate(
     | {"metadata": {"name": "g", "namespace": "default", "uid": UID, "resourceVersion": "1"}}
 )
 
-PENDING = Event(EventType.NORMAL, Reason.PENDING, words("attempt 1 waits for worker-0 to be ready"))
+PENDING = Event(Reason.PENDING, words("attempt 1 waits for worker-0 to be ready"))
 
 
 def with_status(**fields: Any) -> GangJob:

@@ -12,7 +12,7 @@ from gangctl.api.names import ANNOTATION_TRACE_ID
 from gangctl.api.reasons import Reason
 from gangctl.cluster.kube.events import NOTE_BYTES, event_object
 from gangctl.core.facts.world import Device
-from gangctl.core.lifecycle.plan import Event, EventType
+from gangctl.core.lifecycle.plan import Event
 from tests.cluster.kube.events.eventcases import JOB, PENDING, TRACE
 from tests.core import given
 from tests.core.world import World
@@ -97,7 +97,7 @@ def test_the_object_name_depends_on_the_content_only() -> None:
     other = JOB.model_copy(update={"metadata": JOB.metadata.model_copy(update={"uid": "u-9"})})
     differing = [
         name(job=other),
-        name(event=replace(PENDING, type=EventType.WARNING)),
+        name(event=replace(PENDING, warns=True)),
         name(event=replace(PENDING, reason=Reason.GATHERING)),
         name(event=replace(PENDING, message=words("attempt 1 waits for worker-1 to be ready"))),
         name(event=replace(PENDING, pod="g-worker-0-0")),

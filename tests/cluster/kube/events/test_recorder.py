@@ -13,7 +13,7 @@ from gangctl.api.reasons import Reason
 from gangctl.cluster.errors import Retryable
 from gangctl.cluster.kube import events as event_module
 from gangctl.cluster.kube.events import EventRecorder
-from gangctl.core.lifecycle.plan import Event, EventType
+from gangctl.core.lifecycle.plan import Event
 from tests.cluster.kube.events.eventcases import JOB, PENDING, TRACE, events, has_one_event, namespace_held, recording
 from tests.cluster.kube.fakeapi import serving, status
 from tests.cluster.kube.livecluster import GANG, live_cluster
@@ -38,9 +38,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_an_event_names_its_gang_and_its_pod() -> None:
     async with live_cluster(GANG, ("pods", pod("worker-0", 0))) as one:
-        restarting = Event(
-            EventType.WARNING, Reason.RESTARTING, words("worker-0: ended by SIGKILL"), pod="g-worker-0-0"
-        )
+        restarting = Event(Reason.RESTARTING, words("worker-0: ended by SIGKILL"), pod="g-worker-0-0")
         await one.cluster.emit(one.job, restarting)
         await until_async(
             "the Event is sent",
@@ -62,11 +60,9 @@ async def test_an_event_names_its_gang_and_its_pod() -> None:
 
 async def test_an_event_about_a_pod_that_is_gone_has_no_uid() -> None:
     async with live_cluster(GANG, ("pods", pod("worker-0", 1))) as one:
-        lost = Event(EventType.WARNING, Reason.RESTARTING, words("its node is lost"), pod="g-worker-0-0")
+        lost = Event(Reason.RESTARTING, words("its node is lost"), pod="g-worker-0-0")
         await one.cluster.emit(one.job, lost)
-        await one.cluster.emit(
-            one.job, Event(EventType.NORMAL, Reason.SPARE_TOOK_RANK, words("it goes on"), pod="g-worker-0-1")
-        )
+        await one.cluster.emit(one.job, Event(Reason.SPARE_TOOK_RANK, words("it goes on"), pod="g-worker-0-1"))
         await until_async("both Events are stored", lambda: len(events(one.api)) == 2)
         gone, new = events(one.api)
     assert gone["related"]["name"] == "g-worker-0-0"
