@@ -1,10 +1,11 @@
-"""The base of all API types: frozen values, camelCase in YAML, no unknown fields, rules, RFC 3339 times."""
+"""The base of all API types: frozen values, camelCase in YAML, no unknown fields, rules, times, and escaped text."""
 
 from __future__ import annotations
 
 import ast
 import inspect
 import sys
+import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -26,8 +27,6 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema, PydanticCustomError
-
-from gangctl.api.escaping import escaped
 
 # The docstrings below the attributes of a class, from its source: what the CRD and the reference say of a field.
 
@@ -177,6 +176,29 @@ def _moment(value: datetime) -> float:
 def rfc3339(seconds: float) -> str:
     """Seconds since the epoch as Kubernetes' MicroTime, in UTC."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+# Text from a cluster or a user: escaped, so that it can't move the cursor, set colours or fake a line.
+
+
+_UNSAFE: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
+"""Categories of control characters: escapes, line breaks, changes of direction."""
+_JOINERS: Final = frozenset("\u200c\u200d")
+"""Used in the spelling of Persian and in compound emoji."""
+
+
+def escaped(text: str) -> str:
+    r"""The text with all control characters escaped, as in ``\x1b``: always one line that can be encoded."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(_spelled(letter) for letter in text)
+
+
+def _spelled(letter: str) -> str:
+    if letter in _JOINERS or unicodedata.category(letter) not in _UNSAFE:
+        return letter
+    code = ord(letter)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"  # noqa: PLR2004
 
 
 SENTENCE: Final = 1024

@@ -78,6 +78,9 @@ class PodName:
     member: str
     incarnation: int
 
+    def __str__(self) -> str:
+        return pod_name(self.gang, self.member, self.incarnation)
+
 
 def member_name(role: str, index: int) -> str:
     """``worker-3``: the member's name, unique in its gang."""
@@ -188,9 +191,9 @@ SIGNALS: Final = MappingProxyType(
 )
 """Name to number. Real-time signals have no names: match them by exit code, 128+n."""
 
-_NAMES: Final = {number: name for name, number in SIGNALS.items()}
+SIGNAL_NAMES: Final = MappingProxyType({number: name for name, number in SIGNALS.items()})
 
 
 def signal_name(number: int) -> str:
     """Return SIGKILL for 9; SIG64 and the like where there is no name."""
-    return _NAMES.get(number, f"SIG{number}")
+    return SIGNAL_NAMES.get(number, f"SIG{number}")

@@ -551,7 +551,7 @@ class Status(Model):
 
 
 def in_phase(status: Status, phase: GangPhase, phase_time: float, attempt: int, **changes: Any) -> Status:
-    """Return a copy of the status in another phase or attempt. Only ``core/lifecycle/transitions.py`` may use it."""
+    """Return a copy of the status in another phase or attempt. Only ``core/lifecycle/plan.py`` may use it."""
     return status.model_copy(update={"phase": phase, "phase_time": phase_time, "attempt": attempt, **changes})
 
 

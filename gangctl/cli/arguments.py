@@ -10,9 +10,9 @@ from typing import Final
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.names import SIGNALS
+from gangctl.api.roles import Numbering, members_of, number_places
 from gangctl.cli.errors import UserError
-from gangctl.core.facts.gang import holders
-from gangctl.core.facts.layout import Numbering, members_of, number_places, roles_of
+from gangctl.core.facts.gang import holders, roles_of
 
 LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 """Names of namespaces, gangs and Leases."""

@@ -30,7 +30,7 @@ from gangctl.api.policy import Action
 from gangctl.api.reasons import Reason
 from gangctl.cli.arguments import signal_number
 from gangctl.core.facts.evidence import DEFAULTS, DISRUPTION_REASONS, Fault, default
-from gangctl.core.policy.rules import Verdict
+from gangctl.core.policy.cause import Verdict
 from gangctl.explain.forecast import judge
 from gangctl.words.faults import exited
 from gangsidecar.wire import Level, LogMatch

@@ -19,7 +19,6 @@ from typing import Final
 from gangctl import __version__
 from gangctl.cli.command_name import command_name, is_plugin, remember_target
 from gangctl.cli.errors import ExitCode, UserError
-from gangctl.cli.printers.text import clean
 from gangctl.cli.registry import ON_A_CLUSTER, VerbModule, verbs
 from gangctl.cluster.errors import ClusterError
 
@@ -155,4 +154,6 @@ def _drop_output() -> None:
 
 
 def _print_error(text: str) -> None:
+    from gangctl.cli.printers.text import clean  # noqa: PLC0415 - `--help` needs none of what it imports
+
     sys.stderr.write("error: " + "\n".join(clean(line) for line in text.split("\n")) + "\n")

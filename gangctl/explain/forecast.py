@@ -14,17 +14,15 @@ from typing import Final
 from gangctl.api.gangjob import GangJob, NeverSucceeds, Role, Roles, Rule, Unlimited
 from gangctl.api.incident import IncidentLevel
 from gangctl.api.model import changed
-from gangctl.api.roles import ExecStart, ForkStart, ModulesPreload
+from gangctl.api.roles import ExecStart, ForkStart, ModulesPreload, layout, number_places
 from gangctl.api.status import GangPhase, Master, RestorePoint, Status
 from gangctl.core.facts.evidence import Fault
 from gangctl.core.facts.gang import Gang
-from gangctl.core.facts.layout import layout, number_places
 from gangctl.core.facts.world import Observed
 from gangctl.core.policy import launch
-from gangctl.core.policy.cause import judge_fault
+from gangctl.core.policy.cause import Verdict, judge_fault, verdict
 from gangctl.core.policy.recovery import level_of
 from gangctl.core.policy.restore import tier_with
-from gangctl.core.policy.rules import Verdict, verdict
 from gangctl.words.text import counted, listed
 from gangsidecar.wire import Phase, Report
 from gangsidecar.wire.python_command import parse_python, unforkable_flag

@@ -17,7 +17,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 from pydantic.alias_generators import to_camel
 
-from gangctl.api.escaping import escaped
+from gangctl.api.model import escaped
 from gangctl.core.facts.world import NodeAnswer, Shortage
 
 MAX_ROWS: Final = 200

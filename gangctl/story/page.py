@@ -16,10 +16,9 @@ from heapq import nsmallest
 from itertools import groupby, islice
 from typing import Any, ClassVar, Final, TypeVar
 
-from gangctl.api.escaping import escaped
 from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import Incident
-from gangctl.api.model import changed
+from gangctl.api.model import changed, escaped
 from gangctl.api.status import ENDED, Condition, MemberSnapshot, Spent, Status
 from gangctl.core.facts.world import Observed
 from gangctl.core.record.conditions import goodput, hangs, spent_until, total

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from typing import Final
 
-from gangctl.api.escaping import escaped
+from gangctl.api.model import escaped
 from gangctl.story.bars import Bar, MarkKind, Row, Scale, ticks
 from gangctl.story.incidents import IncidentStory
 from gangctl.story.phases import LOOKS, PHASES, Activity

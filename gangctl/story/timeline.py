@@ -19,9 +19,9 @@ from typing import Final
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import Incident, IncidentLevel
+from gangctl.api.roles import layout
 from gangctl.api.status import ENDED, GangPhase, Spent, Status
 from gangctl.core.facts.gang import holders, settled_at
-from gangctl.core.facts.layout import layout
 from gangctl.core.facts.progress import attempt_with_workers, recorded_places
 from gangctl.core.record.conditions import goodput, missing_share, spent_until, total
 from gangctl.core.record.incidents import KEPT

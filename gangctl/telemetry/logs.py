@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from gangctl.api.escaping import escaped
 from gangctl.api.gangjob import GangJob
-from gangctl.api.model import rfc3339
+from gangctl.api.model import escaped, rfc3339
 from gangctl.core.facts.gang import trace_of
 from gangctl.core.lifecycle.plan import Plan, PlannedAction
 from gangctl.core.record.incidents import incident_of_message

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from gangctl.api.names import SIGNALS, signal_name
+from gangctl.api.names import SIGNAL_NAMES, signal_name
 from gangctl.words.message import message
 from gangctl.words.text import listed
 
@@ -15,8 +15,8 @@ _OF_SHELLS: Final = {126: "can't execute a command", 127: "finds no such command
 
 def code_text(code: int) -> str:
     """An exit code in words: ``exit code 134 (128 + SIGABRT)``, as a shell ends after a child that a signal ended."""
-    name = signal_name(code - 128)
-    return f"exit code {code} (128 + {name})" if name in SIGNALS else f"exit code {code}"
+    name = SIGNAL_NAMES.get(code - 128)
+    return f"exit code {code} (128 + {name})" if name else f"exit code {code}"
 
 
 @message

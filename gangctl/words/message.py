@@ -12,8 +12,7 @@ from functools import wraps
 from inspect import Parameter, signature
 from typing import Any, Final, ParamSpec
 
-from gangctl.api.escaping import escaped
-from gangctl.api.model import Said, sentence
+from gangctl.api.model import Said, escaped, sentence
 
 P = ParamSpec("P")
 DERIVED: Final = frozenset({"at", "since", "until", "why"})

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gangctl.api.escaping import escaped
 from gangctl.api.incident import Cause, Incident
-from gangctl.api.model import SENTENCE, sentence
+from gangctl.api.model import SENTENCE, escaped, sentence
 from gangctl.api.names import member_name
 from gangctl.api.status import RecordedStep, Status
 

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
 from gangctl.api.gangjob import GangJob
-from gangctl.api.roles import roles_hash
+from gangctl.api.roles import members_of, roles_hash
 from gangctl.core.facts.gang import incarnation
-from gangctl.core.facts.layout import members_of
 from gangctl.core.facts.world import (
     Device,
     Heard,

@@ -9,9 +9,9 @@ from typing import Any
 from gangctl.api.gangjob import GangJob
 from gangctl.api.model import changed
 from gangctl.api.names import pod_name
+from gangctl.api.roles import number_places
 from gangctl.api.status import GangPhase, Status
 from gangctl.core.facts.gang import Gang
-from gangctl.core.facts.layout import number_places
 from gangctl.core.facts.world import Heard, Observed, Pod
 from gangctl.core.lifecycle.decide import decide
 from gangctl.core.lifecycle.plan import Plan

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from dataclasses import replace
 
+from gangctl.api import roles
 from gangctl.api.incident import Incident, IncidentMember, LedgerEntry, Output, Stacks
 from gangctl.api.model import changed
 from gangctl.api.reasons import Reason
@@ -22,7 +23,7 @@ from gangctl.api.status import (
     RestorePoint,
     Status,
 )
-from gangctl.core.facts import barrier, layout, printed
+from gangctl.core.facts import barrier, printed
 from gangctl.core.facts.evidence import Fault
 from gangctl.core.facts.fitness import Defect
 from gangctl.core.facts.gang import Gang
@@ -293,8 +294,8 @@ def test_the_layouts_that_are_remembered_are_bounded_by_their_members() -> None:
     for at in range(30):
         made = World()
         made.submit(f"roles: [{{name: r{at}, replicas: 10000}}]")
-        layout.layout(made.job.spec.roles)
+        roles.layout(made.job.spec.roles)
     gc.collect()
-    known = sum(isinstance(one, layout.Member) for one in gc.get_objects())
+    known = sum(isinstance(one, roles.Member) for one in gc.get_objects())
     assert 10_000 < known < 300_000
-    assert layout.layout(made.job.spec.roles) is layout.layout(made.job.spec.roles)
+    assert roles.layout(made.job.spec.roles) is roles.layout(made.job.spec.roles)

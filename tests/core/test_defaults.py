@@ -10,9 +10,8 @@ from gangctl.core.facts.evidence import DEFAULTS, VAGUE_REASONS, Fault
 from gangctl.core.facts.fitness import NODE_EVIDENCE
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.world import Observed
-from gangctl.core.policy.cause import judge_fault
+from gangctl.core.policy.cause import judge_fault, verdict
 from gangctl.core.policy.recovery import level_of
-from gangctl.core.policy.rules import verdict
 from gangctl.words.faults import code_text
 from tests.core.world import MANIFEST
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gangctl.api.status import Status
-from gangctl.core.lifecycle.starting import MAX_HOSTS
+from gangctl.core.lifecycle.gathering import MAX_HOSTS
 from gangsidecar.wire import Phase
 from tests.core.given import each, over, ready, runs
 from tests.core.world import World

@@ -11,7 +11,7 @@ from gangctl.api.status import GangPhase
 from gangctl.core.facts.faults import faults_of_ends
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.world import LastWords
-from gangctl.core.policy.rules import log_patterns, verdict
+from gangctl.core.policy.cause import log_patterns, verdict
 from gangsidecar.wire import End, LogMatch
 from tests.core.scenario import sentence
 from tests.core.world import World

@@ -78,7 +78,7 @@ def test_a_line_that_comes_late_is_told_once_with_its_trace() -> None:
     incident = world.job.status.incidents[0]
     assert (event.type, event.reason, event.member) == ("Normal", Reason.WORKER_OUTPUT, "worker-1")
     assert event.message == f'attempt 1 ended: worker-1: exit code 1, printed "{ERROR}"'
-    assert (event.pod, event.trace_id) == ("g-worker-1-0", incident.trace_id)
+    assert (str(event.pod), event.trace_id) == ("g-worker-1-0", incident.trace_id)
     assert told(world.job.status)[0] == before.replace("exit code 1", f'exit code 1, printed "{ERROR}"')
     assert world.decide().status is None
 

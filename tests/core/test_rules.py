@@ -9,7 +9,7 @@ import pytest
 from gangctl.api.gangjob import Action, GangJob, RuleLevel
 from gangctl.api.reasons import Reason
 from gangctl.core.facts.evidence import Fault
-from gangctl.core.policy.rules import Verdict, verdict
+from gangctl.core.policy.cause import Verdict, verdict
 from tests.core.world import MANIFEST
 
 DISRUPTED = (("DisruptionTarget", "True", "PreemptionByScheduler"),)

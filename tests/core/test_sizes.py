@@ -7,9 +7,9 @@ import pytest
 from gangctl.api.gangjob import GangJob, Role
 from gangctl.api.model import changed
 from gangctl.api.reasons import Reason
+from gangctl.api.roles import layout, number_places, with_sizes
 from gangctl.api.status import Condition, FirstStep, GangPhase, RoleSize, RoleStatus, Size, Spent, Status
 from gangctl.core.facts.gang import Gang
-from gangctl.core.facts.layout import layout, number_places, with_sizes
 from gangctl.core.facts.world import Observed
 from gangctl.core.policy.growth import stopped_to_grow
 from gangctl.core.policy.size import HOUR_SECONDS, MAX_STOPS, allowed_sizes, grows_at, shrinks_at

@@ -12,7 +12,7 @@ from tests.core.scenario import sentence
 from tests.core.world import World
 
 ROOT: Final = Path(__file__).parents[2]
-MOST: Final = 35
+MOST: Final = 25
 """It may only go down."""
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from gangctl.api.gangjob import ApiSource, Tier
-from gangctl.core.facts.gang import holders, incarnation
-from gangctl.core.facts.layout import number_places, roles_of
+from gangctl.api.roles import number_places
+from gangctl.core.facts.gang import holders, incarnation, roles_of
 from gangsidecar.wire import Found
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from gangctl.core.facts.layout import number_places
+from gangctl.api.roles import number_places
 from gangsidecar.wire import Corruption, Level, Request, Verified, Watching
 from tests.simulation import disks, kubelets, moves, parking, sidecars, truth
 from tests.simulation.setups import FATAL_CODE

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gangctl.api.gangjob import Roles, Windowed
 from gangctl.api.reasons import Reason
+from gangctl.api.roles import layout
 from gangctl.api.status import GangPhase, Spent, Status
 from gangctl.core.facts.evidence import TIE_SECONDS
 from gangctl.core.facts.gang import holders, incarnation, started_processes
-from gangctl.core.facts.layout import layout
 from gangctl.core.lifecycle.table import TRANSITIONS, Advance
 from gangctl.core.policy.cause import NAMED
 from gangctl.core.policy.pods import DeletePod

@@ -10,7 +10,7 @@ from gangctl.api.recovery import RestartFrom
 from gangctl.api.status import GangPhase
 from gangctl.core.facts.fitness import SETTLING_SECONDS
 from gangctl.core.facts.gang import holders, incarnation
-from gangctl.core.policy.deadlines import CHECK_MARGIN_SECONDS
+from gangctl.core.policy.admission import CHECK_MARGIN_SECONDS
 from gangctl.core.policy.recovery import LONGEST_SECONDS
 from gangsidecar.wire import Progress
 from tests.simulation import controller, invariants, moves, power, queues

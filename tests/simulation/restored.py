@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 
 from gangctl.api.gangjob import ApiSource, Tier
 from gangctl.api.reasons import Reason
+from gangctl.api.roles import number_places
 from gangctl.api.status import GangPhase, RestorePoint, Status
-from gangctl.core.facts.gang import holders, incarnation
-from gangctl.core.facts.layout import number_places, roles_of
+from gangctl.core.facts.gang import holders, incarnation, roles_of
 from gangsidecar.supervisor import machine
 from gangsidecar.wire import Run
 from tests.simulation import disks

@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gangctl.api.reasons import Reason
+from gangctl.api.roles import layout, number_places
 from gangctl.api.status import GangPhase, Status
-from gangctl.core.facts.gang import holders, incarnation
-from gangctl.core.facts.layout import layout, number_places, roles_of
+from gangctl.core.facts.gang import holders, incarnation, roles_of
 from gangsidecar.supervisor import machine
 from gangsidecar.wire import Phase
 from tests.simulation import disks, queues

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gangctl.api.gangjob import GangJob, Role, Spec
+from gangctl.api.roles import Member, layout
 from gangctl.api.status import GangPhase, Status
-from gangctl.core.facts.gang import holders
-from gangctl.core.facts.layout import Member, layout, roles_of
+from gangctl.core.facts.gang import holders, roles_of
 from gangctl.core.facts.world import NO_QUEUE, Pod, Queue
 from gangsidecar.supervisor import machine
 from gangsidecar.supervisor.machine import history as histories

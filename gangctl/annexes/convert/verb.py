@@ -14,8 +14,8 @@ import yaml
 from gangctl.annexes.convert import converter
 from gangctl.annexes.convert.converter import Converted
 from gangctl.annexes.convert.fields import ConvertError
-from gangctl.api.escaping import escaped
 from gangctl.api.manifest import ManifestError, load_gangjob
+from gangctl.api.model import escaped
 from gangctl.api.yaml_documents import MAX_BYTES, UnreadableError, read
 from gangctl.cli.errors import ExitCode, UserError
 

@@ -16,7 +16,7 @@ from typing import Any, Final, TextIO
 import yaml
 from rich.console import Console
 
-from gangctl.api.escaping import escaped
+from gangctl.api.model import escaped
 from gangctl.cli.printers.text import clean
 
 WIDE: Final = 10_000

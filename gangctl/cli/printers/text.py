@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from gangctl.api.escaping import escaped
+from gangctl.api.model import escaped
 from gangctl.cli.command_name import as_typed
 
 _MINUTE: Final = 60

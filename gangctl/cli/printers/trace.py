@@ -15,8 +15,8 @@ from typing import Final
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from gangctl.api.escaping import escaped
 from gangctl.api.incident import Output
+from gangctl.api.model import escaped
 from gangctl.cli.printers.text import clean
 from gangctl.story.incidents import IncidentStory
 from gangctl.story.phases import LOOKS, Activity

@@ -25,7 +25,7 @@ from gangctl.cli.manifests import load_manifest
 from gangctl.cli.printers.output import print_document, print_out
 from gangctl.cli.printers.text import clean
 from gangctl.core.facts.evidence import Fault
-from gangctl.core.policy.rules import Verdict
+from gangctl.core.policy.cause import Verdict
 from gangctl.explain.forecast import judge
 
 _EPILOG: Final = """\

@@ -184,7 +184,8 @@ class KubeCluster:
 
     async def emit(self, gang: GangJob | UnreadableGang, event: Event) -> None:
         """Record an Event; it is sent in the background."""
-        uid = next((one.uid for one in self.informers.pods_of(gang.metadata.uid) if one.pod.name == event.pod), "")
+        pod = str(event.pod)
+        uid = next((one.uid for one in self.informers.pods_of(gang.metadata.uid) if one.pod.name == pod), "")
         self.recorder.record(gang, event, uid, self.informers.node_uid(event.node))
 
     async def _dry_run(self, job: GangJob, role: str) -> str:

@@ -26,10 +26,9 @@ from typing import Any, Final, Generic, TypeVar
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
-from gangctl.api.escaping import escaped
 from gangctl.api.events import action
 from gangctl.api.gangjob import API_VERSION, KIND, GangJob
-from gangctl.api.model import rfc3339
+from gangctl.api.model import escaped, rfc3339
 from gangctl.api.names import ANNOTATION_TRACE_ID
 from gangctl.cluster.errors import ClusterError, Retryable, Terminal
 from gangctl.cluster.kube import paths
@@ -120,7 +119,7 @@ def _node(name: str, uid: str) -> dict[str, str]:
 def _related(namespace: str, event: Event, pod_uid: str) -> dict[str, str]:
     if not event.pod:
         return {}
-    reference = {"apiVersion": "v1", "kind": "Pod", "name": event.pod, "namespace": namespace}
+    reference = {"apiVersion": "v1", "kind": "Pod", "name": str(event.pod), "namespace": namespace}
     return reference | ({"uid": pod_uid} if pod_uid else {})
 
 

@@ -46,7 +46,7 @@ from gangctl.api.names import (
     pod_labels,
     pod_name,
 )
-from gangctl.api.roles import preloaded, roles_hash
+from gangctl.api.roles import number_places, preloaded, roles_hash
 from gangctl.api.scheduling import Placement, PlacementPolicy
 from gangctl.cluster.errors import Terminal
 from gangctl.cluster.kube.injection import (
@@ -64,7 +64,6 @@ from gangctl.cluster.kube.projections import HubContact
 from gangctl.cluster.kube.settings import KubeSettings
 from gangctl.cluster.kube.workload import TOPOLOGY_GATE
 from gangctl.core.facts.gang import trace_parent
-from gangctl.core.facts.layout import number_places
 from gangctl.core.facts.node_affinity import has_required_affinity, is_selected, untolerated_taints
 from gangctl.core.policy.pods import CreatePod
 from gangctl.kubernetes.objects import Node

@@ -21,8 +21,8 @@ from typing import Final
 
 from aiohttp import web
 
-from gangctl.api.escaping import escaped
 from gangctl.api.gangjob import GangJob
+from gangctl.api.model import escaped
 from gangctl.cluster import clock
 from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.port import Cluster

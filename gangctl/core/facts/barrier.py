@@ -31,6 +31,18 @@ What a status keeps of pods that are given up though they may run a worker.
 The rule: every such pod is waited for, one by one or, where they are too many to be named, as all up to an incarnation.
 A pod that was given up must never be forgotten before it is stopped, terminated or lost.
 
+Fencing: what supervisors are told to do without a controller, and what they may go by at most.
+
+The rule: a directive tells what the status has, so that the status knows what was told::
+
+    told     = (isolationTimeoutSeconds, stop grace), as policy and phase have it at the last write; each change has a
+               new revision, and a report returns the newest revision that its supervisor goes by
+    longest >= told, and >= all that a supervisor whose worker may run was ever told and may go by still
+
+``longest`` grows with the write that tells more. It becomes ``told`` again when an attempt starts, because only Run
+directives with these values start its workers, and when every pod that may run a worker has returned the revision. It
+must never be lowered for any other reason: a pod that is cut off goes by what it has heard.
+
 Ports: which rank 0 has none for its peers to reach it at.
 
 The rule: the supervisor of rank 0 looks for free ports of ``spec.network`` before it is ready, and again as long as it
@@ -44,11 +56,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from gangctl.api.gangjob import Spec
 from gangctl.api.model import changed
-from gangctl.api.status import Awaited, AwaitedAll, GangPhase, Status
+from gangctl.api.roles import number_places
+from gangctl.api.status import ENDED, Awaited, AwaitedAll, Fencing, GangPhase, Status
 from gangctl.core.facts.fitness import NODE_GRACE_SECONDS, next_loss, on_lost_node
 from gangctl.core.facts.gang import Gang, once
-from gangctl.core.facts.layout import number_places
 from gangctl.core.facts.world import Heard, Pod
 from gangsidecar.wire import Phase
 
@@ -416,3 +429,70 @@ def port_range(gang: Gang) -> str:
     network = gang.spec.network
     last = network.base_port + network.port_count - 1
     return str(last) if network.port_count == 1 else f"{network.base_port} to {last}"
+
+
+# Fencing
+
+
+def is_planned(status: Status) -> bool:
+    """Whether workers are stopped though no member has failed: they have the longer grace for a last checkpoint."""
+    stopping = {GangPhase.PENDING, GangPhase.GATHERING, GangPhase.HELD}
+    incidents = status.incidents
+    return status.phase is GangPhase.SUSPENDED or (
+        status.phase in stopping and bool(incidents) and incidents[0].planned
+    )
+
+
+def stop_grace(spec: Spec, status: Status) -> int:
+    """Seconds from SIGTERM to SIGKILL for a worker that is stopped now."""
+    recovery = spec.recovery
+    return recovery.planned_stop_grace_period_seconds if is_planned(status) else recovery.stop_grace_period_seconds
+
+
+def with_fencing(gang: Gang, after: Status) -> Status:
+    """The status that is to be written, with what its directives tell."""
+    if after.phase is GangPhase.NEW or gang.status.phase in ENDED:
+        return after
+    fencing = _next(gang, after)
+    return after if fencing == after.fencing else changed(after, fencing=fencing)
+
+
+def _next(gang: Gang, after: Status) -> Fencing:
+    before = gang.status.fencing
+    isolation, grace = gang.spec.recovery.isolation_timeout_seconds, stop_grace(gang.spec, after)
+    starts = after.phase is GangPhase.RUNNING and gang.status.phase is not GangPhase.RUNNING
+    if before is None:
+        knows_all = starts or gang.status.phase is GangPhase.NEW  # Else an older release has told we don't know what.
+        return Fencing(
+            revision=1,
+            isolation_seconds=isolation,
+            stop_grace_seconds=grace,
+            longest_isolation_seconds=isolation if knows_all else None,
+            longest_stop_grace_seconds=grace,
+        )
+    is_new = (before.isolation_seconds, before.stop_grace_seconds) != (isolation, grace)
+    revision = before.revision + is_new
+    longest_isolation = _longest(before.longest_isolation_seconds, isolation)
+    longest_grace = max(before.longest_stop_grace_seconds, grace)
+    if (longest_isolation, longest_grace) != (isolation, grace) and (starts or _all_go_by(gang, after, revision)):
+        longest_isolation, longest_grace = isolation, grace
+    return Fencing(
+        revision=revision,
+        isolation_seconds=isolation,
+        stop_grace_seconds=grace,
+        longest_isolation_seconds=longest_isolation,
+        longest_stop_grace_seconds=longest_grace,
+    )
+
+
+def _longest(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else max(one, other)
+
+
+def _all_go_by(gang: Gang, after: Status, revision: int) -> bool:
+    """Whether every pod that may run a worker has said that it goes by this revision; those given up now among them."""
+    if after.awaited_all is not None:
+        return False
+    gang = gang.with_status(after)
+    running = (one for one in may_run(gang) if not is_lost(gang, one))
+    return all(one.heard is not None and one.heard.report.fencing >= revision for one in running)

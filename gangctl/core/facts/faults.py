@@ -42,12 +42,12 @@ from typing import Final
 
 from gangctl.api.gangjob import NeverSucceeds
 from gangctl.api.reasons import Reason
+from gangctl.api.roles import number_places
 from gangctl.api.status import GangPhase
 from gangctl.core.facts import fitness
 from gangctl.core.facts.evidence import DISRUPTION_REASONS, REPLACED_REASONS, VAGUE_REASONS, Fault, Strength
 from gangctl.core.facts.fitness import NOT_EXECUTABLE, reason_text
 from gangctl.core.facts.gang import Gang, may_start_since, once
-from gangctl.core.facts.layout import number_places
 from gangctl.core.facts.order import members_that_wait
 from gangctl.core.facts.printed import mask_secrets
 from gangctl.core.facts.progress import finished_places
@@ -411,12 +411,12 @@ def corrupt_since(gang: Gang) -> int | None:
 def faults_of_ends(gang: Gang, pod: Pod, attempt: int) -> Iterator[Fault]:
     """The processes of the attempt that ended by themselves, and not because all their work was done."""
     heard = gang.heard.get(pod.uid)
-    reported = () if heard is None else heard.report.ends
-    for end in reported:
+    reported = () if heard is None else heard.ends
+    for end, time in reported:
         if heard is not None and _is_fault(gang, end, attempt):
             lines = tuple(one for one in heard.report.log_matches if one.attempt == attempt)
-            yield _fault(pod, end, heard.ago(end.age_ms), lines)
-    known = {(end.attempt, end.local_rank) for end in reported}
+            yield _fault(pod, end, time, lines)
+    known = {(end.attempt, end.local_rank) for end, _ in reported}
     if pod.last_words is not None:
         for end in pod.last_words.ends:
             if (end.attempt, end.local_rank) not in known and _is_fault(gang, end, attempt):

@@ -13,7 +13,7 @@ Stored times: what a leader believes of the times that another one has stored.
 A leader's own times are never to come, since its clock doesn't jump within a term. A time to come is that of a leader
 whose clock was ahead, by any amount: what waits since then waits since this leader listens. A deadline must not wait
 until the clocks of two leaders agree. A time that is too long ago can't be told from a true one; so what must not be
-cut short by a clock that was behind counts from the begin of listening too (``deadlines.py``, ``barrier.py``).
+cut short by a clock that was behind counts from the begin of listening too (``policy/admission.py``, ``barrier.py``).
 
 Not believed anew are the times of causes, which tell an order (``policy/cause.py``), and those that goodput accounts
 for: it counts no second twice. A back-off is reckoned anew from the begin of its incident.
@@ -32,6 +32,7 @@ from typing import Any, Final, TypeVar
 from gangctl.api.gangjob import GangJob, Launch, Role, Spec
 from gangctl.api.incident import Incident
 from gangctl.api.model import changed
+from gangctl.api.roles import Member, layout, with_sizes
 from gangctl.api.status import (
     GangPhase,
     ProgressStatus,
@@ -39,7 +40,6 @@ from gangctl.api.status import (
     Status,
     in_phase,  # noqa: TID251 - neither phase nor attempt changes here
 )
-from gangctl.core.facts.layout import Member, layout, roles_of
 from gangctl.core.facts.world import Heard, Observed, Pod
 from gangsidecar.wire import Report
 
@@ -341,6 +341,13 @@ def is_fresh(status: Status, entry: Replaced | None) -> bool:
     return status.phase is GangPhase.PENDING or (entry is not None and entry.attempt >= coming_attempt(status))
 
 
+def roles_of(spec: Spec, status: Status) -> tuple[Role, ...]:
+    """The roles as the status' attempt has them: a smaller one has fewer places, and more spares."""
+    if status.size is None or not status.size.roles:
+        return spec.roles
+    return with_sizes(spec.roles, {one.name: one.members for one in status.size.roles})
+
+
 def holders(spec: Spec, status: Status) -> dict[str, str]:
     """Place -> the member that runs it."""
     own = layout(roles_of(spec, status)).own
@@ -363,6 +370,11 @@ def may_start_since(status: Status) -> float:
     """Since when the last of the workers that may run in the running attempt may start."""
     found = status.started_roles
     return status.phase_time if found is None or not started_roles(status) else max(status.phase_time, found.time)
+
+
+def asks_for_restart(spec: Spec, status: Status) -> bool:
+    """Whether a user asks for a restart that has not been taken yet."""
+    return spec.restart_token != status.observed_restart_token
 
 
 def started_processes(role: Role) -> int:

@@ -26,7 +26,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from gangctl.api.escaping import escaped
+from gangctl.api.model import escaped
 from gangsidecar.wire import Phase
 
 # What a worker printed last, found in the end of its log

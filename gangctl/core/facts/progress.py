@@ -48,6 +48,9 @@ Slow members: their own part of a step takes longer than that of the others, for
 Nothing is said where all are slow at once, where fewer than FEW members of the role have filled their window, or where
 more than one of MANY is slow: that is uneven work (the stages of a pipeline), not a device. A member must not be judged
 by what it did in an earlier attempt, or before it was replaced.
+
+The success policy: a gang has succeeded once every member that the policy counts has finished, in whatever phase that
+shows, whatever its teardown looked like and whatever became of its pods. The roles must be those that ran.
 """
 
 from __future__ import annotations
@@ -60,8 +63,9 @@ from operator import itemgetter
 from statistics import median
 from typing import Final, NamedTuple
 
-from gangctl.api.gangjob import NeverSucceeds
+from gangctl.api.gangjob import NeverSucceeds, Roles
 from gangctl.api.names import MAX_MEMBERS, member_name
+from gangctl.api.roles import roles_hash
 from gangctl.api.status import Finished, FinishedRole, FirstStep, GangPhase, ProgressStatus, Status
 from gangctl.core.facts.gang import Gang, once, started_processes
 from gangctl.core.facts.world import Heard
@@ -307,6 +311,20 @@ def finished_places(gang: Gang) -> frozenset[str]:
         if member in done and len(done[member]) == started_processes(gang.places[place].role)
     }
     return recorded_places(gang.status, attempt) | shown
+
+
+def has_succeeded(gang: Gang) -> bool:
+    """Whether every member that the policy counts has finished in the newest attempt that had workers."""
+    policy = gang.spec.success_policy
+    if not finished_places(gang):
+        return False
+    counting = [
+        place
+        for place, member in gang.places.items()
+        if not isinstance(policy, Roles) or member.role.name in policy.roles
+    ]
+    done = bool(counting) and finished_places(gang).issuperset(counting)
+    return done and roles_hash(gang.spec.roles) == gang.status.roles_hash
 
 
 @once

@@ -326,6 +326,8 @@ class Heard:
     """Between the steps that it has reported; ``facts/world.py`` keeps them."""
     is_quiet: bool = field(init=False, compare=False, repr=False)
     """Nothing here can be a fault, a defect or a success, whatever the attempt is: no worker ended but by a stop."""
+    ends: tuple[tuple[End, float], ...] = field(init=False, compare=False, repr=False)
+    """The ends of processes that it reports, and when each was."""
     phase_since: float = field(init=False, compare=False, repr=False)
     """When the supervisor's phase began."""
     ready_for: int = field(init=False, compare=False, repr=False)
@@ -351,6 +353,7 @@ class Heard:
         quiet = goes_on and not asks and all(end.stopped for end in one.ends)
         object.__setattr__(self, "is_quiet", quiet)
         object.__setattr__(self, "registered", _registered(one) if one.checkpoints else _NONE)
+        object.__setattr__(self, "ends", tuple([(end, self.ago(end.age_ms)) for end in one.ends]))
         object.__setattr__(self, "phase_since", self.ago(one.phase_age_ms))
         object.__setattr__(self, "ready_for", one.attempt if one.phase is Phase.READY else -1)
         object.__setattr__(self, "done_in", one.attempt if one.phase is Phase.DONE else -1)

@@ -23,13 +23,13 @@ from gangctl.core.facts.evidence import Fault, strength
 from gangctl.core.facts.fitness import Defect
 from gangctl.core.facts.gang import Gang
 from gangctl.core.facts.printed import mask_secrets
-from gangctl.core.lifecycle import transitions
+from gangctl.core.lifecycle import plan
 from gangctl.core.lifecycle.plan import Event, Plan, plan_write, wait
 from gangctl.core.lifecycle.resting import plan_hold
 from gangctl.core.policy import checkpoints, pods
+from gangctl.core.policy.admission import check_deadline
 from gangctl.core.policy.cause import Settlement, judge_fault, note_cause
 from gangctl.core.policy.checks import Blame, Look, Turn, of_attempt, turn_of
-from gangctl.core.policy.deadlines import check_deadline
 from gangctl.core.policy.recovery import highest_level
 from gangctl.core.record import incidents
 from gangctl.words import checks as words
@@ -192,7 +192,7 @@ def _replace(gang: Gang, status: Status, turn: Turn) -> Plan:
     because = words.check_failed(list(bad), _told(turn, bad[0]), words.pods_leave(list(bad), status.corrupt_since))
     events = [Event(Reason.CHECK_FAILED, because, bad[0])]
     if not pods.has_room(status, why):
-        status = transitions.recreate(gang, pods.recreate_members(gang, status, why))
+        status = plan.recreate(gang, pods.recreate_members(gang, status, why))
         return plan_write(
             gang, status, Reason.GANG_RECREATED, decisions.all_replaced("Many", cause=because), events=events
         )

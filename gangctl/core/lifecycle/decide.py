@@ -21,20 +21,29 @@ from types import MappingProxyType
 from typing import Final
 
 from gangctl.api.gangjob import GangJob
-from gangctl.api.names import pod_name
+from gangctl.api.names import PodName
 from gangctl.api.reasons import Reason
 from gangctl.api.status import ENDED, GangPhase
+from gangctl.core.facts.barrier import with_fencing
 from gangctl.core.facts.gang import Gang, clamp_times, trace_of
+from gangctl.core.facts.progress import has_succeeded
 from gangctl.core.facts.world import Observed
-from gangctl.core.lifecycle import resting, transitions
+from gangctl.core.lifecycle import resting
 from gangctl.core.lifecycle.gathering import decide_gathering
-from gangctl.core.lifecycle.plan import Event, Plan, plan_write, with_acceptance, with_finished, with_look_by
+from gangctl.core.lifecycle.plan import (
+    Event,
+    Plan,
+    fail_at_deadline,
+    plan_write,
+    with_acceptance,
+    with_finished,
+    with_look_by,
+)
 from gangctl.core.lifecycle.running import decide_running
 from gangctl.core.lifecycle.table import ACTIVE
-from gangctl.core.policy import admission, deadlines, quota
+from gangctl.core.policy import admission, quota
+from gangctl.core.policy.admission import active_deadline
 from gangctl.core.policy.cause import describe
-from gangctl.core.policy.deadlines import active_deadline
-from gangctl.core.policy.rules import has_succeeded
 from gangctl.core.record import conditions, incidents
 from gangctl.core.record.conditions import with_size_limited, with_time_accounted
 from gangctl.words.decisions import active_deadline_passed, attempt_ended
@@ -48,7 +57,7 @@ def decide(now: float, job: GangJob, observed: Observed) -> Plan:
     told = conditions.with_output_read(seen)
     gang = seen if told is seen.status else seen.with_status(told)
     plan = with_output(seen, gang, with_finished(gang, _decided(gang)))
-    status = deadlines.with_fencing(gang, gang.status if plan.status is None else plan.status)
+    status = with_fencing(gang, gang.status if plan.status is None else plan.status)
     if plan.status is not None or status is not gang.status:
         plan = replace(plan, status=with_size_limited(with_time_accounted(gang, status)))
     query = conditions.output_query(gang, status)
@@ -89,7 +98,7 @@ def _of_phase(gang: Gang) -> Plan:
 
 def _fail_at_deadline(gang: Gang) -> Plan:
     limit = gang.spec.active_deadline_seconds
-    status = transitions.fail_at_deadline(gang, incidents.finish_incident(gang, gang.status, "Failed"))
+    status = fail_at_deadline(gang, incidents.finish_incident(gang, gang.status, "Failed"))
     return plan_write(gang, status, Reason.DEADLINE_EXCEEDED, active_deadline_passed(limit))
 
 
@@ -108,7 +117,7 @@ def with_output(before: Gang, gang: Gang, plan: Plan) -> Plan:
         return plan
     last = gang.status.incidents[0]
     text = attempt_ended(last.attempt - 1, describe(last.cause))
-    pod = pod_name(gang.job.metadata.name, last.cause.member, last.cause.incarnation)
+    pod = PodName(gang.job.metadata.name, last.cause.member, last.cause.incarnation)
     event = Event(Reason.WORKER_OUTPUT, text, last.cause.member, pod, trace_of(gang.job, last))
     events = (*plan.events, event) if last.settled and last.cause.printed else plan.events
     if plan.status is not None:

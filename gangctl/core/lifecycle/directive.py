@@ -18,14 +18,14 @@ from functools import cached_property
 
 from gangctl.api.gangjob import FileProgress, GangJob, LogProgress
 from gangctl.api.reasons import Reason
+from gangctl.api.roles import Numbering, number_places
 from gangctl.api.status import ENDED, GangPhase, Status
-from gangctl.core.facts.gang import holders, raised_incarnations, waiting_roles
-from gangctl.core.facts.layout import Numbering, number_places, roles_of
+from gangctl.core.facts.barrier import is_planned, stop_grace
+from gangctl.core.facts.gang import holders, raised_incarnations, roles_of, waiting_roles
 from gangctl.core.facts.world import Pod
+from gangctl.core.policy.cause import log_patterns
 from gangctl.core.policy.launch import hostfiles, processes_to_start
-from gangctl.core.policy.recovery import is_planned, stop_grace
 from gangctl.core.policy.restore import tier_with
-from gangctl.core.policy.rules import log_patterns
 from gangctl.words.decisions import is_spare, pod_was_replaced
 from gangsidecar.wire import Directive, Phase, Report, Restore, Run, Source, Verb
 

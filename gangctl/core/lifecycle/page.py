@@ -64,7 +64,7 @@ def functions() -> dict[str, tuple[str, str]]:
     """Name -> (file, first line of the docstring) of every function of the core's policies and facts."""
     found: dict[str, tuple[str, str]] = {}
     for module in pkgutil.walk_packages(gangctl.core.__path__, "gangctl.core."):
-        if module.name.endswith((".transitions", ".page")):
+        if module.name.endswith(".page"):
             continue
         for name, function in getmembers(importlib.import_module(module.name), isfunction):
             if function.__module__ == module.name:

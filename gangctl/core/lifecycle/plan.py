@@ -1,5 +1,11 @@
 """Plans: the next status, what to do after it is durable, and why.
 
+The next status: one function for each row of the lifecycle's table.
+
+The rule: these functions are the only writers of ``phase``, ``phase_time`` and ``attempt``. Where an attempt begins to
+gather, and where it starts, the barrier's deadlines are counted anew. A transition must not be used from a phase that
+its row doesn't name.
+
 Builds plans: what every decision that writes, or that waits, has in common.
 
 The rule: a plan that writes says why in its message, its conditions and its first event, all in the same words.
@@ -16,20 +22,35 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from gangctl.api.events import is_warning
 from gangctl.api.model import changed
-from gangctl.api.names import pod_name
+from gangctl.api.names import PodName
 from gangctl.api.reasons import Reason
-from gangctl.api.status import ENDED, GangPhase, Status
+from gangctl.api.roles import roles_hash
+from gangctl.api.status import (
+    ENDED,
+    GangPhase,
+    HeldRank,
+    Master,
+    RecordedStep,
+    RejectedStep,
+    RestorePoint,
+    Status,
+    in_phase,
+)
 from gangctl.core.facts.gang import Gang, incarnation, trace_of
 from gangctl.core.facts.printed import ReadOutput
 from gangctl.core.facts.progress import Slow
-from gangctl.core.policy import admission, checkpoints, pods
+from gangctl.core.lifecycle import table
+from gangctl.core.lifecycle.table import Advance, Transition
+from gangctl.core.policy import admission, checkpoints, pods, requests
 from gangctl.core.policy.admission import TellQueue
 from gangctl.core.policy.cause import describe
 from gangctl.core.policy.checks import AskCheck
 from gangctl.core.policy.pods import CreatePod, DeletePod
+from gangctl.core.policy.size import started_anew
 from gangctl.core.record import conditions
 from gangctl.core.record.conditions import (
     Warned,
@@ -71,8 +92,8 @@ class Event:
     reason: str
     message: Message
     member: str = ""
-    pod: str = ""
-    """Name of the pod that it is about, which may be gone by now; empty if it is about none."""
+    pod: PodName | str = ""
+    """The pod that it is about, which may be gone by now; empty if it is about none."""
     trace_id: str = ""
     """The trace of the incident that it belongs to; empty if it belongs to none."""
     node: str = ""
@@ -96,6 +117,140 @@ class Plan:
     events: tuple[Event, ...] = ()
     requeue_after: float | None = None
     """Seconds after which to decide again though nothing else happened."""
+
+
+# The next status
+
+
+def submit(gang: Gang, status: Status) -> Status:
+    """Return the status of a new gang: pods are created for its first attempt."""
+    return _moved(table.SUBMIT, gang, _seen(gang, status))
+
+
+def submit_suspended(gang: Gang, status: Status) -> Status:
+    """Return the status of a new gang that has no pods yet."""
+    return _moved(table.SUBMIT_SUSPENDED, gang, _seen(gang, status))
+
+
+def start(
+    gang: Gang,
+    status: Status,
+    *,
+    ranks: tuple[HeldRank, ...],
+    masters: tuple[Master, ...],
+    hosts: tuple[str, ...],
+    restore_point: RestorePoint | None,
+    rejected_steps: tuple[RejectedStep, ...],
+    recorded_steps: tuple[RecordedStep, ...],
+) -> Status:
+    """Return the status of an attempt that starts: what is fixed here holds for the whole attempt."""
+    step = None if restore_point is None else restore_point.step
+    return _moved(
+        table.START,
+        gang,
+        status,
+        ranks=ranks,
+        masters=masters,
+        hosts=hosts,
+        restore_point=restore_point,
+        rejected_steps=rejected_steps,
+        corrupt_since=None,
+        recorded_steps=recorded_steps,
+        completed_step=None,
+        lineage=checkpoints.extended_lineage(status.lineage, status.attempt, step),
+        restart_from=None,
+        started_attempt=status.attempt,
+        attempt_generation=gang.job.metadata.generation,
+        start_time=status.start_time or gang.now,
+    )
+
+
+def restart(gang: Gang, status: Status) -> Status:
+    """Return the status in which every worker stops for the next attempt."""
+    return _moved(table.RESTART, gang, status)
+
+
+def restart_with_new_pods(gang: Gang, status: Status) -> Status:
+    """Return the status of the next attempt, for which every pod is replaced."""
+    return _moved(table.RESTART_WITH_NEW_PODS, gang, status)
+
+
+def recreate(gang: Gang, status: Status) -> Status:
+    """Return the status of the same attempt, for which every pod is replaced."""
+    return _moved(table.RECREATE, gang, status)
+
+
+def succeed(gang: Gang, status: Status) -> Status:
+    """Return the status of a gang that has ended as its success policy says."""
+    return _moved(table.SUCCEED, gang, status, completion_time=gang.now)
+
+
+def fail(gang: Gang, status: Status) -> Status:
+    """Return the status of a gang whose incident, or whose wait, ends the job."""
+    return _moved(table.FAIL, gang, status, completion_time=gang.now)
+
+
+def hold(gang: Gang, status: Status) -> Status:
+    """Return the status of a gang whose workers stay stopped and whose pods stay."""
+    return _moved(table.HOLD, gang, status)
+
+
+def fail_at_deadline(gang: Gang, status: Status) -> Status:
+    """Return the status of a gang that was active for too long."""
+    return _moved(table.FAIL_AT_DEADLINE, gang, status, completion_time=gang.now)
+
+
+def suspend(gang: Gang, status: Status) -> Status:
+    """Return the status of a gang whose pods go because its spec says so."""
+    return _moved(table.SUSPEND, gang, status, start_time=None)
+
+
+def give_back(gang: Gang, status: Status) -> Status:
+    """Return the status of a gang whose pods go because one of them could not be replaced."""
+    return _moved(table.GIVE_BACK, gang, status, start_time=None, given_back=True)
+
+
+def resume(gang: Gang, status: Status, base_incarnation: int) -> Status:
+    """Return the status of a gang that gets new pods, all of ``base_incarnation``, for the next attempt."""
+    return _moved(
+        table.RESUME,
+        gang,
+        _seen(gang, status),
+        resumed_attempt=status.attempt + 1,
+        finished=None,
+        base_incarnation=base_incarnation,
+        replaced=(),
+        recreated=None,
+        ranks=(),
+        masters=(),
+        hosts=(),
+        size=started_anew(status),
+    )
+
+
+def restart_held(gang: Gang, status: Status) -> Status:
+    """Return the status of a held gang whose next attempt was asked for."""
+    return _moved(table.RESTART_HELD, gang, requests.take_request(gang.spec, status))
+
+
+def fail_held(gang: Gang, status: Status) -> Status:
+    """Return the status of a gang that was held for too long."""
+    return _moved(table.FAIL_HELD, gang, status, completion_time=gang.now)
+
+
+def _seen(gang: Gang, status: Status) -> Status:
+    """The status that goes by the roles and the restart token of the spec as it is now."""
+    return changed(requests.take_request(gang.spec, status), roles_hash=roles_hash(gang.spec.roles))
+
+
+def _moved(row: Transition, gang: Gang, status: Status, **changes: Any) -> Status:
+    assert status.phase in row.sources, f"{row.name} does not lead out of {status.phase}"
+    attempt = status.attempt + (row.attempt is Advance.NEXT)
+    if row.attempt is Advance.NEXT or row.target is GangPhase.RUNNING:
+        status = changed(status, barrier_timeouts=0, deadline_time=None)
+    if status.restart_wait_time is not None:
+        status = changed(status, restart_wait_time=None)
+    return in_phase(status, row.target, gang.now, attempt, **changes)
 
 
 # Builds plans
@@ -155,10 +310,10 @@ def _completed(gang: Gang, status: Status, event: Event) -> Event:
         event = replace(event, trace_id=trace_of(gang.job, incident))
         cause = incident.cause
         if not event.pod and cause.member and event.member in {"", cause.member}:
-            event = replace(event, pod=pod_name(gang.job.metadata.name, cause.member, cause.incarnation))
+            event = replace(event, pod=PodName(gang.job.metadata.name, cause.member, cause.incarnation))
     if event.member and not event.pod:
         number = incarnation(status, event.member)
-        event = replace(event, pod=pod_name(gang.job.metadata.name, event.member, number))
+        event = replace(event, pod=PodName(gang.job.metadata.name, event.member, number))
     return event
 
 
@@ -214,7 +369,7 @@ def handed_over(gang: Gang, status: Status) -> Iterator[Event]:
     """The Events of faults that ``status`` settles."""
     for node, incident in node_faults(gang.status, status):
         cause, job = incident.cause, gang.job
-        pod = pod_name(job.metadata.name, cause.member, cause.incarnation)
+        pod = PodName(job.metadata.name, cause.member, cause.incarnation)
         seen = describe(changed(cause, printed="", words=""))  # Those who read a node's Events need not read these.
         message = decisions.node_at_fault(job.metadata.namespace, job.metadata.name, seen)
         yield Event(Reason.NODE_AT_FAULT, message, cause.member, pod, trace_of(job, incident), node)

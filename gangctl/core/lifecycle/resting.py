@@ -33,12 +33,12 @@ from gangctl.api.status import GangPhase, Status
 from gangctl.core.facts import barrier
 from gangctl.core.facts.barrier import await_pods
 from gangctl.core.facts.fitness import on_lost_node
-from gangctl.core.facts.gang import Gang
-from gangctl.core.lifecycle import transitions
+from gangctl.core.facts.gang import Gang, asks_for_restart
+from gangctl.core.lifecycle import plan
 from gangctl.core.lifecycle.plan import DeleteGang, Event, Plan, plan_write, wait
 from gangctl.core.policy import admission, checkpoints, pods, quota, requests
+from gangctl.core.policy.admission import hold_timeout
 from gangctl.core.policy.cause import manual_cause
-from gangctl.core.policy.deadlines import hold_timeout
 from gangctl.core.record import incidents, timings
 from gangctl.core.record.conditions import record_progress, stored_message
 from gangctl.words import decisions, waits
@@ -50,12 +50,12 @@ from gangctl.words.message import Message
 def new(gang: Gang) -> Plan:
     """Decide for a gang without a status."""
     if gang.spec.suspend:
-        status = transitions.submit_suspended(gang, gang.status)
+        status = plan.submit_suspended(gang, gang.status)
         return plan_write(gang, status, Reason.SUSPENDED, decisions.submitted_suspended())
     if not admission.is_admitted(gang):
-        status = transitions.submit_suspended(gang, gang.status)
+        status = plan.submit_suspended(gang, gang.status)
         return plan_write(gang, status, Reason.QUEUED, admission.queue_wait(gang))
-    status = quota.admitted(gang, transitions.submit(gang, gang.status))
+    status = quota.admitted(gang, plan.submit(gang, gang.status))
     pods_needed = len(gang.members) - sum(one.without_quota is True for one in status.replaced)
     return plan_write(gang, status, Reason.SUBMITTED, decisions.submitted(status.attempt, pods_needed))
 
@@ -76,14 +76,14 @@ def plan_suspension(gang: Gang) -> Plan:
             gang.status.phase is GangPhase.HELD
         )  # It must not go on by itself, only because its quota comes back.
         reason = Reason.SUSPENDED if was_held else Reason.QUEUED
-    status = transitions.suspend(gang, _stopped(gang))
+    status = plan.suspend(gang, _stopped(gang))
     status = changed(status, given_back=True) if was_held else status
     return plan_write(gang, status, reason, decisions.suspended(asked, was_held), requeue_after=1.0)
 
 
 def plan_give_back(gang: Gang, why: Message) -> Plan:
     """Suspend a gang whose replacement took too long: its devices are free until its spec changes."""
-    status = transitions.give_back(gang, _stopped(gang))
+    status = plan.give_back(gang, _stopped(gang))
     return plan_write(gang, status, Reason.REPLACEMENT_TIMEOUT, decisions.given_back(why), requeue_after=1.0)
 
 
@@ -101,7 +101,7 @@ def decide_suspended(gang: Gang) -> Plan:
     if status is not gang.status:
         reason = Reason.QUEUED if admission.is_told_waiting(gang.status) else Reason.SUSPENDED
         return plan_write(gang, status, reason, stored_message(gang.status), requeue_after=1.0)
-    if status.given_back and (admission.suspends(gang) or requests.is_new(gang.spec, status)):
+    if status.given_back and (admission.suspends(gang) or asks_for_restart(gang.spec, status)):
         status = changed(status, given_back=False)
         return plan_write(gang, status, Reason.SUSPENDED, decisions.goes_on(), requeue_after=1.0)
     # The pod of a lost node stays in the cluster until the node is back; what may run in it is waited for below.
@@ -120,7 +120,7 @@ def decide_suspended(gang: Gang) -> Plan:
         )
         return wait(gang, because, times, deletions)
     newest = max([status.base_incarnation, *(entry.incarnation for entry in status.replaced)])
-    status = transitions.resume(gang, status, base_incarnation=newest + 1 if status.attempt else 0)
+    status = plan.resume(gang, status, base_incarnation=newest + 1 if status.attempt else 0)
     status = quota.admitted(gang, status)
     attempt = status.attempt
     if attempt > 1:
@@ -152,22 +152,22 @@ def _is_terminated(gang: Gang, uid: str) -> bool:
 
 def plan_hold(gang: Gang, status: Status, reason: Reason, because: Message, out: str = "") -> Plan:
     """Return the plan that holds a gang. ``status``: its incident is settled or finished. ``out``: what leads on."""
-    return plan_write(gang, transitions.hold(gang, status), reason, decisions.held(because, out), create=False)
+    return plan_write(gang, plan.hold(gang, status), reason, decisions.held(because, out), create=False)
 
 
 def decide_held(gang: Gang) -> Plan:
     """Decide for a gang that is held."""
     status = gang.status
-    if requests.is_new(gang.spec, status):
+    if asks_for_restart(gang.spec, status):
         opened = incidents.open_incident(gang, manual_cause(gang), IncidentLevel.PROCESS, planned=True)
-        status = transitions.restart_held(gang, changed(status, incidents=opened))
+        status = plan.restart_held(gang, changed(status, incidents=opened))
         where = requests.describe_request(gang.spec, gang.status, status)
         because = decisions.token_accepted(decisions.attempt_gathers(status.attempt, where))
         return plan_write(gang, status, Reason.RESTARTING, because)
     end = hold_timeout(gang)
     if end is not None and gang.now >= end:
         because = decisions.hold_timeout_passed(gang.spec.recovery.hold_timeout_seconds or 0)
-        return plan_write(gang, transitions.fail_held(gang, status), Reason.HOLD_TIMEOUT, because)
+        return plan_write(gang, plan.fail_held(gang, status), Reason.HOLD_TIMEOUT, because)
     if gang.is_elastic and (change := quota.taken(gang)) is not None:  # The message keeps the way out.
         event = Event(Reason.QUOTA_CHANGED, change.because)
         return Plan(change.because, change.status, pods.actions(gang, change.status, create=False), (event,))
@@ -183,13 +183,13 @@ def plan_success(gang: Gang) -> Plan:
     runs = status.phase is GangPhase.RUNNING
     if runs:
         status = record_progress(gang, timings.set_timings(gang, status, more=False))
-    status = transitions.succeed(gang, incidents.finish_incident(gang, status, "Succeeded"))
+    status = plan.succeed(gang, incidents.finish_incident(gang, status, "Succeeded"))
     return plan_write(gang, status, Reason.SUCCEEDED, decisions.succeeded(before_stop=not runs))
 
 
 def plan_failure(gang: Gang, status: Status, reason: Reason, because: Message) -> Plan:
     """The plan that fails a gang. ``status``: its incident is settled or finished."""
-    return plan_write(gang, transitions.fail(gang, status), reason, because, create=False)
+    return plan_write(gang, plan.fail(gang, status), reason, because, create=False)
 
 
 def decide_finished(gang: Gang) -> Plan:

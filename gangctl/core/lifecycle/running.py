@@ -12,15 +12,15 @@ from typing import Final
 
 from gangctl.api.incident import IncidentLevel
 from gangctl.api.model import changed
-from gangctl.api.names import pod_name
+from gangctl.api.names import PodName
 from gangctl.api.reasons import Reason
 from gangctl.api.status import Status
 from gangctl.core.facts import order, progress
 from gangctl.core.facts.evidence import Fault
 from gangctl.core.facts.faults import faults, start_deadline
 from gangctl.core.facts.fitness import Defect, next_loss
-from gangctl.core.facts.gang import Gang, trace_of
-from gangctl.core.lifecycle import plan, transitions
+from gangctl.core.facts.gang import Gang, asks_for_restart, trace_of
+from gangctl.core.lifecycle import plan
 from gangctl.core.lifecycle.plan import Event, Plan, plan_write, wait
 from gangctl.core.policy import admission, checkpoints, growth, hangs, pods, quota, requests
 from gangctl.core.policy.cause import (
@@ -57,7 +57,7 @@ def decide_running(gang: Gang) -> Plan:
         found = (slow,)
     if found:
         return plan_restart(gang, found)
-    if requests.is_new(gang.spec, gang.status) and not requests.waits_for(gang):
+    if asks_for_restart(gang.spec, gang.status) and not requests.waits_for(gang):
         return restart_by_hand(gang)
     if gang.is_smaller and growth.grows(gang):
         return _grow(gang)
@@ -204,10 +204,10 @@ def _gathering(
 ) -> Plan:
     unfit, then = pods.unfit(gang), ""
     if pods.needs_recreation(gang, unfit):
-        status = transitions.restart_with_new_pods(gang, pods.recreate_members(gang, status, unfit))
+        status = plan.restart_with_new_pods(gang, pods.recreate_members(gang, status, unfit))
         then = decisions.all_replaced("Most")
     else:
-        status = transitions.restart(gang, pods.replace_members(gang, status, unfit))
+        status = plan.restart(gang, pods.replace_members(gang, status, unfit))
         if unfit:
             then = decisions.get_new_pods(_replaced(unfit, known=status.incidents[0].cause.member))
     gathers = decisions.attempt_gathers(status.attempt, where)
@@ -229,7 +229,7 @@ def _correction(gang: Gang, status: Status) -> Event:
     last = status.incidents[0]
     text = decisions.cause_corrected(last.attempt, describe(last.cause), last.charged)
     member, trace = last.cause.member, trace_of(gang.job, last)
-    pod = pod_name(gang.job.metadata.name, member, last.cause.incarnation) if member else ""
+    pod = PodName(gang.job.metadata.name, member, last.cause.incarnation) if member else ""
     return Event(Reason.CAUSE_CORRECTED, text, member, pod, trace)
 
 

@@ -1,7 +1,7 @@
 """The lifecycle of a gang, as a table: phase x what was found -> phase, and what happens to the attempt.
 
 The rule: a gang changes its phase or its attempt only by a row of ``TRANSITIONS``. The attempt never goes down, and no
-row leaves Succeeded or Failed. ``transitions.py`` has one function for each row; ``docs/lifecycle.md`` is made from it.
+row leaves Succeeded or Failed. ``plan.py`` has one function for each row; ``docs/lifecycle.md`` is made from it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Transition:
     """One row."""
 
     name: str
-    """Of the function in ``transitions.py``."""
+    """Of the function in ``plan.py``."""
     sources: tuple[GangPhase, ...]
     target: GangPhase
     attempt: Advance

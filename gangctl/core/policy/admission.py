@@ -1,4 +1,4 @@
-"""Admission: whether the cluster, the queue and the scheduler take the gang's pods.
+"""Admission and deadlines: whether cluster, queue and scheduler take the gang's pods, and how long anything waits.
 
 Admission: whether the cluster accepts the pods that the templates make.
 
@@ -15,26 +15,50 @@ that may use it. A Workload of other roles than those of the gang's pods is give
 What must not happen: a pod is created without admission; a gang that runs is stopped because the queue can't be read;
 a gang waits for a queue that nothing has asked; quota is given back that a pod of earlier roles uses.
 
-Scheduling: what users read while pods wait for a node, and for how long they may wait.
+Scheduling: what users read while pods wait for a node.
 
-    gives_up_at = max(all workers have stopped, pods accepted, first pod created) + schedulingTimeoutSeconds
+Deadlines: for how long a gang waits, and for what.
 
-It counts while a pod is there and isn't scheduled. It must not count while the cluster refuses the pods.
+The rule: each deadline is one moment, or None while it isn't counted. Time in which the gang is not at fault must not
+count: without a leader that listens, without a place in the cluster, while the cluster refuses the pods, or while it
+isn't known what its queue says.
+
+- active:      start_time + activeDeadlineSeconds, while the gang has pods
+- barrier:     max(all that was granted is over, the deadline before, the leader listens for 60 s, every awaited pod is
+               started, the silence of every awaited pod counts) + barrierTimeoutSeconds
+- scheduling:  max(all workers have stopped, pods accepted, first pod created) + schedulingTimeoutSeconds, while a pod
+               is there and isn't scheduled
+- replacement: max(the first replacement, all workers have stopped, the leader listens, pods are accepted, the queue is
+               known, the silence of the pod counts) + replacementTimeoutSeconds
+- hold:        begin of the phase + holdTimeoutSeconds
+- check:       max(begin of its turn, the leader listens, every awaited member is connected) + timeoutSeconds + the time
+               in which its processes end and the result arrives; the supervisor goes by timeoutSeconds alone
+
+``recovery.py`` has what was granted, ``facts/faults.py`` when a pod must start and its worker must report.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from gangctl.api.escaping import escaped
+from gangctl.api.model import escaped
 from gangctl.api.reasons import Reason
 from gangctl.api.roles import roles_hash
 from gangctl.api.status import ENDED, ConditionType, GangPhase, Status
-from gangctl.core.facts.fitness import on_lost_node, reason_text, start_advice
+from gangctl.core.facts.fitness import (
+    SETTLING_SECONDS,
+    counts_since,
+    never_heard_counts_since,
+    on_lost_node,
+    reason_text,
+    start_advice,
+)
 from gangctl.core.facts.gang import Gang, once, raised_incarnations
 from gangctl.core.facts.world import Pod, Workload
 from gangctl.core.policy import recovery
+from gangctl.core.policy.recovery import assign
 from gangctl.words.message import Message
 from gangctl.words.waits import cannot_start, pods_refused, queue_awaited, queue_calls_back, refused_while
 
@@ -287,3 +311,74 @@ def trouble(gang: Gang) -> str:
         return ""
     first = kept[needed[0]]
     return cannot_start(needed, escaped(reason_text(first)), escaped(start_advice(first)))
+
+
+# Deadlines
+
+
+def active_deadline(gang: Gang) -> float | None:
+    """When the gang has been active for too long."""
+    limit, start = gang.spec.active_deadline_seconds, gang.status.start_time
+    if limit is None or start is None or gang.status.phase in {GangPhase.NEW, GangPhase.SUSPENDED, *ENDED}:
+        return None
+    return start + limit
+
+
+def barrier_deadline(gang: Gang, members: Collection[str]) -> float | None:
+    """When the barrier's next deadline passes. ``members``: those that are waited for."""
+    waited = frozenset(members)
+    started = [
+        pod.started_at or 0.0  # The cluster may show late that what speaks has started.
+        for name, pod in gang.pods.items()
+        if name in waited and (pod.started_at is not None or name in gang.speaking)
+    ]
+    silence = never_heard_counts_since(gang) if any(pod.member in waited for pod in gang.never_heard) else 0.0
+    if len(started) < len(waited) or silence is None:
+        return None
+    since = max(
+        recovery.granted_until(gang),
+        gang.status.deadline_time or 0.0,
+        gang.observed.listening_since + SETTLING_SECONDS,
+        silence,
+        *started,
+    )
+    return since + gang.spec.recovery.barrier_timeout_seconds
+
+
+def replacement_timeout(gang: Gang) -> float | None:
+    """When a replacement has taken too long: only while others wait for it, or when it failed before."""
+    accepted, queue = deadlines_count_since(gang), gang.observed.queue
+    if accepted is None or not queue.known or not (gang.replaced or gang.status.recreated):
+        return None
+    since, gathers = [], gang.status.phase is GangPhase.GATHERING
+    late = recovery.awaited_members(gang, assign(gang))
+    for holder in late if gang.status.recreated is not None else [name for name in late if name in gang.replaced]:
+        entry = gang.replaced.get(holder, gang.status.recreated)
+        waits = entry is not None and (gathers or entry.failures > 0) and holder in gang.fresh
+        if entry is None or not waits:
+            continue
+        pod = gang.pods.get(holder)
+        runs_silent = pod is not None and pod.started_at is not None and holder not in gang.speaking
+        counts = counts_since(gang, pod) if pod is not None and runs_silent else 0.0
+        if counts is not None:
+            since.append(max(entry.since or entry.time, counts))
+    if not since:
+        return None
+    began = max(min(since), recovery.stopped_by(gang), gang.observed.listening_since, accepted, queue.known_since)
+    return began + gang.spec.recovery.replacement_timeout_seconds
+
+
+CHECK_MARGIN_SECONDS: Final = 15.0
+"""What outlives SIGKILL makes a supervisor Stuck before that."""
+
+
+def check_deadline(gang: Gang, members: Collection[str], turn_time: float, timeout_seconds: int) -> float:
+    """When the results of these members aren't waited for any longer."""
+    connected = [heard.since for name in members if (heard := gang.heard_by_member.get(name)) is not None]
+    return max(turn_time, gang.observed.listening_since, *connected) + timeout_seconds + CHECK_MARGIN_SECONDS
+
+
+def hold_timeout(gang: Gang) -> float | None:
+    """When a held gang fails."""
+    limit = gang.spec.recovery.hold_timeout_seconds
+    return None if limit is None else gang.status.phase_time + limit

@@ -1,4 +1,12 @@
-"""The cause of an incident, with all evidence in, and what follows from it.
+"""The cause of an incident, with all evidence in, what the pod failure policy says of it, and what follows from it.
+
+The pod failure policy: which rule catches a fault.
+
+The rule: rules are tried in order, all matchers of a rule must hold, the first match wins; no match means Count. A rule
+must see all of a fault: 128+n matches a process that signal n ended, as users of shells expect. A line of the log never
+matches by itself: it says more of an end that has happened.
+
+The cause of an incident, and what follows from it.
 
 The rule: the strongest evidence is the cause, among equals the earliest, and the action comes from the cause alone. The
 end of a job waits ``evidenceWindowSeconds`` for stronger evidence, and needs the strictly earliest end, or all tied
@@ -11,21 +19,111 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from gangctl.api.gangjob import Action, Spec
+from gangctl.api.gangjob import Action, OnDeviceHealth, Rule, RuleLevel, Spec
 from gangctl.api.incident import Cause, Incident, IncidentLevel
 from gangctl.api.model import changed
 from gangctl.api.names import signal_name
 from gangctl.api.reasons import Reason
 from gangctl.api.status import Status
-from gangctl.core.facts.evidence import VAGUE_REASONS, Fault, Strength, simultaneous_faults, strength, tied_to
+from gangctl.core.facts.evidence import VAGUE_REASONS, Fault, Strength, default, simultaneous_faults, strength, tied_to
 from gangctl.core.facts.faults import container_has_ended, faults, member_that_stayed
 from gangctl.core.facts.gang import Gang, once
+from gangctl.core.facts.printed import mask_secrets
 from gangctl.core.facts.progress import held_up
 from gangctl.core.policy import hangs, recovery
-from gangctl.core.policy.rules import default_action, verdict
 from gangctl.words import decisions
 from gangctl.words import faults as faults_words
 from gangctl.words.message import Message, said_again, said_of
+from gangsidecar.wire import LOG_LINE
+
+# The pod failure policy
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the policy says of one fault."""
+
+    action: Action
+    level: RuleLevel = RuleLevel.PROCESS
+    rule: str | None = None
+    """Its name, or ``rules[3]``; absent = no rule matched."""
+    why: str = ""
+
+
+def verdict(spec: Spec, fault: Fault) -> Verdict:
+    """The first rule that matches, and what it says."""
+    for at, rule in enumerate(spec.pod_failure_policy.rules):
+        why = matches(spec, rule, fault)
+        if why is not None:
+            return Verdict(rule.action, rule.level, rule.name or f"rules[{at}]", why)
+    if not default(fault.reason).charged:
+        grows, by_hand = fault.reason is Reason.GROWING, fault.reason is Reason.RESTART_REQUESTED
+        return Verdict(
+            Action.IGNORE, why=faults_words.not_charged("" if by_hand or grows else str(fault.reason), grows)
+        )
+    return Verdict(Action.COUNT, why=faults_words.counts())
+
+
+def matches(spec: Spec, rule: Rule, fault: Fault) -> str | None:
+    """Why the rule matches the fault, in words; None if it doesn't."""
+    role_name = fault.member.rpartition("-")[0]
+    if rule.roles and role_name not in rule.roles:
+        return None
+    reasons: list[str] = []
+    codes = rule.on_exit_codes
+    if codes is not None:
+        worker = next((role.worker.name for role in spec.roles if role.name == role_name), None)
+        code = _code(fault)
+        if code is None or (codes.container_name is not None and codes.container_name != worker):
+            return None
+        if (code in codes.values) is (codes.operator == "NotIn"):
+            return None
+        reasons.append(faults_words.code_matches(code, codes.values, codes.operator == "In"))
+    if rule.on_signals:
+        if fault.signal is None or signal_name(fault.signal) not in rule.on_signals:
+            return None
+        reasons.append(faults_words.signal_matches(signal_name(fault.signal)))
+    if rule.on_reasons:
+        if str(fault.reason) not in {str(reason) for reason in rule.on_reasons}:
+            return None
+        reasons.append(faults_words.reason_matches(str(fault.reason)))
+    if rule.on_pod_conditions:
+        wanted = {(condition.type, condition.status) for condition in rule.on_pod_conditions}
+        seen = next((kind for kind, state, _ in fault.conditions if (kind, state) in wanted), None)
+        if seen is None:
+            return None
+        reasons.append(faults_words.condition_matches(seen))
+    if rule.on_device_health is not None:
+        if not _is_of(rule.on_device_health, fault):
+            return None
+        reasons.append(faults_words.device_matches(fault.device, fault.health))
+    if rule.on_log is not None:
+        found = next((one for one in fault.lines if one.pattern == rule.on_log.pattern), None)
+        if found is None:
+            return None
+        reasons.append(faults_words.log_matches(mask_secrets(found.line)[:LOG_LINE], found.pattern))
+    return faults_words.rule_matches(reasons) if reasons else None
+
+
+def _is_of(health: OnDeviceHealth, fault: Fault) -> bool:
+    of_resource = not health.resource_names or fault.resource in health.resource_names
+    return fault.health in health.health and of_resource
+
+
+def log_patterns(spec: Spec, role: str) -> tuple[str, ...]:
+    """What is searched for in the output of this role's workers, each pattern once."""
+    rules = [rule for rule in spec.pod_failure_policy.rules if not rule.roles or role in rule.roles]
+    return tuple(dict.fromkeys(rule.on_log.pattern for rule in rules if rule.on_log is not None))
+
+
+def _code(fault: Fault) -> int | None:
+    if fault.exit_code is not None:
+        return fault.exit_code
+    return None if fault.signal is None else 128 + fault.signal
+
+
+# The cause of an incident, and what follows from it
+
 
 NAMED: Final = 8
 """Tied members that a status names."""
@@ -156,7 +254,7 @@ def settle_cause(gang: Gang, finding: StrongestEvidence) -> Settlement:
     """Settle cause, level, charge and outcome of the open incident, as far as the evidence goes."""
     incident = gang.status.incidents[0]
     cause, level = finding.cause, finding.level
-    charged = _action(cause) is not Action.IGNORE
+    charged = cause.action is not Action.IGNORE if cause.action else default(cause.reason).charged
     not_before = recovery.evidence_until(gang, incident)
     what = describe(cause, whole=True)
     ending = _ends_job(gang, cause, finding.found)
@@ -247,11 +345,6 @@ def _exactly(gang: Gang, stored: Cause, found: tuple[Fault, ...]) -> Cause:
 def _identity(cause: Cause) -> tuple[object, ...]:
     """The same for the same evidence, however often it is reported."""
     return cause.member, cause.incarnation, cause.reason, cause.rank, cause.exit_code, cause.signal
-
-
-def _action(cause: Cause) -> Action:
-    """What the policy said of the cause; an older version did not store it."""
-    return cause.action or default_action(cause.reason)
 
 
 def _names(member: str, ties: tuple[Fault, ...]) -> tuple[str, ...]:

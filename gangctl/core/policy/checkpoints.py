@@ -51,10 +51,10 @@ from typing import Final, TypeVar
 
 from gangctl.api.gangjob import ApiSource, DirectorySource, Tier
 from gangctl.api.model import changed
+from gangctl.api.roles import number_places
 from gangctl.api.status import GangPhase, LineageEntry, RecordedStep, Status, VerifiedStep
 from gangctl.core.facts.faults import corrupt_since
 from gangctl.core.facts.gang import Gang, once, raised_incarnations
-from gangctl.core.facts.layout import number_places
 from gangctl.core.facts.progress import highest_step
 from gangctl.core.facts.world import Heard, RankPart
 from gangctl.core.policy.checks import of_attempt

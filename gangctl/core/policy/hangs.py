@@ -40,11 +40,11 @@ from typing import Final, NamedTuple
 from gangctl.api.gangjob import GangJob
 from gangctl.api.reasons import Reason
 from gangctl.api.recovery import Adaptive
+from gangctl.api.roles import number_places
 from gangctl.api.status import StepGaps
 from gangctl.core.facts.evidence import Fault
 from gangctl.core.facts.faults import failed_attempt
 from gangctl.core.facts.gang import Gang, may_start_since, once
-from gangctl.core.facts.layout import number_places
 from gangctl.core.facts.order import roles_that_wait
 from gangctl.core.facts.progress import highest_step, need_no_pod, rank_behind, rank_furthest_behind
 from gangctl.core.facts.world import Heard

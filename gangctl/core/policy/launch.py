@@ -1,15 +1,15 @@
 """Launch modes: which processes a member starts in an attempt, with which variables.
 
-The rule: ranks, master and world size are those of ``facts/layout.py``. The table of variables is in docs/reference;
+The rule: ranks, master and world size are those of ``api/roles.py``. The table of variables is in docs/reference;
 a variable that isn't in it must not be set.
 """
 
 from __future__ import annotations
 
 from gangctl.api.gangjob import GangJob, Launch, Role
+from gangctl.api.roles import Numbering, number_places
 from gangctl.api.status import Master, Status
 from gangctl.core.facts.gang import trace_parent
-from gangctl.core.facts.layout import Numbering, number_places
 from gangctl.core.policy.restore import tier_with
 from gangsidecar.wire import Checkpoint, Process, Report
 

@@ -51,8 +51,8 @@ from gangctl.core.facts.fitness import Defect, defect, starting_members
 from gangctl.core.facts.gang import Gang, coming_attempt, holders, is_fresh, once, raised_incarnations
 from gangctl.core.facts.progress import Slow, finished_places
 from gangctl.core.policy import admission, recovery
+from gangctl.core.policy.cause import Verdict, verdict
 from gangctl.core.policy.recovery import STEADY_SECONDS
-from gangctl.core.policy.rules import Verdict, verdict
 from gangctl.words.faults import rank_slow
 from gangsidecar.wire import Level
 

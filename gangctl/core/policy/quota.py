@@ -28,10 +28,10 @@ from gangctl.api.gangjob import Role, Spec
 from gangctl.api.model import changed
 from gangctl.api.names import member_name
 from gangctl.api.reasons import Reason
+from gangctl.api.roles import members_of
 from gangctl.api.status import GangPhase, Replaced, Size, Status
 from gangctl.core.facts.fitness import Defect, ready
 from gangctl.core.facts.gang import Gang, coming_attempt
-from gangctl.core.facts.layout import members_of
 from gangctl.core.facts.world import Workload
 from gangctl.core.policy import admission, growth, pods, size
 from gangctl.core.policy.admission import PodsAsked, QueueVerb, TellQueue

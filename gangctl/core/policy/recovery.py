@@ -90,20 +90,19 @@ from collections.abc import Callable, Iterator, Mapping
 from enum import IntEnum
 from typing import Final
 
-from gangctl.api.gangjob import Action, GangJob, Recovery, Spec, Windowed
+from gangctl.api.gangjob import GangJob, Recovery, Spec, Windowed
 from gangctl.api.incident import Cause, Incident, IncidentLevel, LedgerEntry
 from gangctl.api.model import changed
 from gangctl.api.reasons import Reason
+from gangctl.api.roles import layout, number_places, with_sizes
 from gangctl.api.status import GangPhase, HeldRank, Status
 from gangctl.core.facts import barrier
 from gangctl.core.facts.evidence import Fault, Strength, default, strength
 from gangctl.core.facts.faults import failed_attempt, is_corruption_of_most, is_missing_for_most, is_unseen_by_most
 from gangctl.core.facts.fitness import NEVER_MADE, NOT_EXECUTABLE, cannot_work, correction, ready, reason_text
 from gangctl.core.facts.gang import Gang, once
-from gangctl.core.facts.layout import layout, number_places, with_sizes
 from gangctl.core.facts.progress import finished_places, first_step, highest_step
 from gangctl.core.facts.world import Pod
-from gangctl.core.policy.rules import default_action
 from gangctl.core.policy.size import coming_sizes, shrinks_at
 from gangctl.words.message import Message
 from gangctl.words.waits import can_never_start, restarts_without_step
@@ -268,15 +267,6 @@ def granted_until(gang: Gang) -> float:
     return max(times)
 
 
-def is_planned(status: Status) -> bool:
-    """Whether workers are stopped though no member has failed: they have the longer grace for a last checkpoint."""
-    stopping = {GangPhase.PENDING, GangPhase.GATHERING, GangPhase.HELD}
-    incidents = status.incidents
-    return status.phase is GangPhase.SUSPENDED or (
-        status.phase in stopping and bool(incidents) and incidents[0].planned
-    )
-
-
 def is_gentle(gang: Gang, fault: Fault) -> bool:
     """Whether the pod is only being asked to end: its worker still runs, so all ranks have the time to save."""
     pod, report = gang.pods.get(fault.member), gang.report(fault.member)
@@ -287,18 +277,12 @@ def is_gentle(gang: Gang, fault: Fault) -> bool:
     return asked and not ended
 
 
-def stop_grace(spec: Spec, status: Status) -> int:
-    """Seconds from SIGTERM to SIGKILL for a worker that is stopped now."""
-    recovery = spec.recovery
-    return recovery.planned_stop_grace_period_seconds if is_planned(status) else recovery.stop_grace_period_seconds
-
-
 def stopped_by(gang: Gang) -> float:
     """When every worker that was told to stop has stopped, or was killed."""
     status, told = gang.status, gang.status.fencing
     if status.started_attempt < max(1, status.resumed_attempt):
         return status.phase_time
-    grace = stop_grace(gang.spec, status) if told is None else told.longest_stop_grace_seconds
+    grace = barrier.stop_grace(gang.spec, status) if told is None else told.longest_stop_grace_seconds
     return max(status.phase_time, gang.observed.listening_since) + grace
 
 
@@ -393,7 +377,7 @@ def in_a_row(gang: Gang, cause: Cause, *, progressed: bool | None = None) -> int
 
 def is_failure(cause: Cause) -> bool:
     """Whether the cause is a failure of the job: neither a disruption nor a request of the user."""
-    return default_action(cause.reason) is not Action.IGNORE
+    return default(cause.reason).charged
 
 
 def wait_seconds(restarts: int, seed: str) -> float:

@@ -27,7 +27,7 @@ from typing import Final, NamedTuple
 from gangctl.api.gangjob import GangJob, Spec
 from gangctl.api.model import changed
 from gangctl.api.status import GangPhase, RequestedStep, Status
-from gangctl.core.facts.gang import Gang, clamp_times, may_start_since, once, waiting_roles
+from gangctl.core.facts.gang import Gang, asks_for_restart, clamp_times, may_start_since, once, waiting_roles
 from gangctl.core.facts.progress import finished_places
 from gangctl.core.facts.world import Observed, Pod, Replica
 from gangctl.words.decisions import from_newest_step, from_step
@@ -41,14 +41,9 @@ MAX_TOKENS: Final = 16
 """So many tokens whose ``restartFrom`` was taken."""
 
 
-def is_new(spec: Spec, status: Status) -> bool:
-    """Whether a user asks for a restart that has not been taken yet."""
-    return spec.restart_token != status.observed_restart_token
-
-
 def take_request(spec: Spec, status: Status) -> Status:
     """The status that has taken the request, if there is a new one."""
-    if not is_new(spec, status):
+    if not asks_for_restart(spec, status):
         return status
     token, known, wanted = spec.restart_token, status.restart_from_tokens, None
     if _names_this(spec) and token not in known:
@@ -60,7 +55,7 @@ def describe_request(spec: Spec, before: Status, after: Status) -> str:
     """Return what was asked for, as ``from step 300``, or why that isn't done; empty if it is the newest."""
     if after.restart_from is not None:
         return from_step(after.restart_from.step)
-    if not is_new(spec, before) or not _names_this(spec):
+    if not asks_for_restart(spec, before) or not _names_this(spec):
         return ""
     return from_newest_step(from_step(spec.restart_from.step))
 
@@ -109,7 +104,7 @@ def available_at(gang: Gang) -> float | None:
 def asks_for_turn(job: GangJob) -> bool:
     """Whether the next decision about the gang needs to know of the others of its group."""
     running = job.status.phase is GangPhase.RUNNING
-    return job.spec.rolling is not None and running and is_new(job.spec, job.status)
+    return job.spec.rolling is not None and running and asks_for_restart(job.spec, job.status)
 
 
 @once

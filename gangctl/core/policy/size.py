@@ -1,7 +1,7 @@
 """Size: with how many members of each elastic role the coming attempt starts.
 
 An elastic role has ``minReplicas``. Its size belongs to the attempt: write 2 fixes it with the ranks, until the next
-write 2. A smaller role has fewer places; the members without a place are spares (``facts/layout.py``).
+write 2. A smaller role has fewer places; the members without a place are spares (``api/roles.py``).
 
     allowed(r) = replicas and minReplicas, and what ``sizes`` has between them
     present(r) = the size of the newest attempt that was started; at first what the queue admits, or replicas; in the

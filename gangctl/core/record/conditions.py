@@ -52,10 +52,10 @@ from gangctl.api.incident import Incident, Output
 from gangctl.api.model import changed, sentence
 from gangctl.api.names import signal_name
 from gangctl.api.reasons import Reason
+from gangctl.api.roles import layout
 from gangctl.api.status import ENDED, Condition, ConditionType, GangPhase, RoleStatus, Spent, Status
 from gangctl.core.facts.barrier import awaiting_as_one
-from gangctl.core.facts.gang import Gang, trace_of, waiting_roles
-from gangctl.core.facts.layout import layout, roles_of
+from gangctl.core.facts.gang import Gang, roles_of, trace_of, waiting_roles
 from gangctl.core.facts.printed import ReadOutput
 from gangctl.core.facts.progress import (
     attempt_with_workers,

@@ -19,8 +19,8 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Final
 
-from gangctl.api.escaping import escaped
 from gangctl.api.gangjob import Launch, Role
+from gangctl.api.model import escaped
 from gangctl.api.reasons import Reason
 from gangctl.api.roles import ForkStart, ModulesPreload
 from gangctl.api.shell import OPAQUE, PARENTHESES
@@ -101,7 +101,7 @@ def _braked(gang: Gang, phase: GangPhase, since: float) -> Warned | None:
 
 def _rolling(gang: Gang) -> Warned | None:
     """A planned restart that waits for other gangs for too long."""
-    text = requests.stalled(gang)
+    text = requests.stalled(gang) if gang.status.restart_wait_time is not None else None
     if text is None:
         return None
     return Reason.ROLLING_STALLED, text

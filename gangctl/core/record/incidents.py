@@ -43,10 +43,10 @@ from gangctl.api.incident import (
 )
 from gangctl.api.model import changed
 from gangctl.api.reasons import Reason
+from gangctl.api.roles import layout
 from gangctl.api.status import RestorePoint, Status
 from gangctl.core.facts.evidence import Fault, Strength, default, strength
 from gangctl.core.facts.gang import Gang, follows_at_once, trace_id, trace_of
-from gangctl.core.facts.layout import layout
 from gangctl.core.facts.progress import first_step
 from gangctl.core.policy import recovery
 from gangctl.core.policy.cause import Settlement, judge_fault

@@ -10,9 +10,9 @@ from typing import Final
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.model import changed
+from gangctl.api.roles import Member, Numbering, number_places
 from gangctl.api.status import ENDED, MemberSnapshot, Snapshot
-from gangctl.core.facts.gang import Gang
-from gangctl.core.facts.layout import Member, Numbering, number_places, roles_of
+from gangctl.core.facts.gang import Gang, roles_of
 from gangctl.core.facts.progress import need_no_pod
 from gangctl.core.facts.world import Observed
 from gangctl.core.record.conditions import record_progress, update_summary

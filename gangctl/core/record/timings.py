@@ -291,7 +291,7 @@ def _own_stop(gang: Gang, incident: Incident) -> IncidentMember:
     for heard in gang.heard.values():
         report = heard.report
         if (report.member, report.incarnation) == which:
-            known += [heard.ago(end.age_ms) for end in report.ends if end.attempt == incident.attempt - 1]
+            known += [time for end, time in heard.ends if end.attempt == incident.attempt - 1]
             known += [heard.phase_since] if report.phase in {Phase.READY, Phase.DONE} else []
     node = next((pod.node for pod in pods), cause.node or "")
     end = min(max(known, default=cause.time), gang.now)

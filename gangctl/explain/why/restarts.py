@@ -20,8 +20,8 @@ from gangctl.api.model import changed
 from gangctl.api.names import LOCAL_NODE, SIGNALS
 from gangctl.api.policy import Action, OnReason, PodFailurePolicy, Rule
 from gangctl.api.reasons import Reason
+from gangctl.api.roles import number_places
 from gangctl.core.facts.evidence import Fault, Strength, default, strength
-from gangctl.core.facts.layout import number_places
 from gangctl.core.facts.progress import attempt_with_workers, recorded_places
 from gangctl.core.policy.recovery import highest_level, ledger_in_window, suspected_member
 from gangctl.explain.forecast import judge

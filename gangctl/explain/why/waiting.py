@@ -10,17 +10,16 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final
 
-from gangctl.api.escaping import escaped
 from gangctl.api.gangjob import GangJob
+from gangctl.api.model import escaped
 from gangctl.api.reasons import Reason
+from gangctl.api.roles import number_places
 from gangctl.api.status import ENDED, ConditionType, GangPhase
 from gangctl.core.facts.fitness import reason_text, start_advice
 from gangctl.core.facts.gang import Gang, waiting_roles
-from gangctl.core.facts.layout import number_places
 from gangctl.core.facts.progress import recorded_places
 from gangctl.core.facts.world import Observed, Pod
-from gangctl.core.policy.admission import gives_up_at
-from gangctl.core.policy.deadlines import hold_timeout
+from gangctl.core.policy.admission import gives_up_at, hold_timeout
 from gangctl.core.policy.recovery import is_failure, row_described
 from gangctl.core.policy.size import shrinks_at
 from gangctl.core.record.conditions import spent_until, total, warning

@@ -37,7 +37,7 @@ from opentelemetry.trace import (
 from requests import RequestException, Response, Session
 
 from gangctl import __version__
-from gangctl.api.escaping import escaped
+from gangctl.api.model import escaped
 from gangctl.core.facts.gang import root_span_id
 from gangctl.story.spans import ROOT, Span
 from gangctl.telemetry.tracing.exporter import Collector, SpanCounts

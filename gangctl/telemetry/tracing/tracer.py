@@ -15,9 +15,9 @@ import os
 from dataclasses import dataclass, field
 from typing import Final
 
-from gangctl.api.escaping import escaped
 from gangctl.api.gangjob import GangJob
 from gangctl.api.incident import Incident
+from gangctl.api.model import escaped
 from gangctl.api.status import ENDED
 from gangctl.cluster import clock
 from gangctl.core.facts.gang import trace_of

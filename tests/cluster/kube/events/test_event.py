@@ -32,7 +32,7 @@ def test_restart_events_name_the_replaced_pod_and_the_trace() -> None:
     assert plan.status is not None
     assert [entry.incarnation for entry in plan.status.replaced] == [1]
     restarting = [event for event in plan.events if event.reason == Reason.RESTARTING]
-    assert [event.pod for event in restarting] == ["g-worker-1-0"]
+    assert [str(event.pod) for event in restarting] == ["g-worker-1-0"]
     trace = here.job.status.incidents[0].trace_id
     made = built(restarting[0], here.job)
     assert made["metadata"]["annotations"] == {ANNOTATION_TRACE_ID: trace}

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from gangctl.api.gangjob import GangJob
+from gangctl.api.roles import number_places
 from gangctl.cluster.kube.pod_builder import build_pod
-from gangctl.core.facts.layout import number_places
 from gangctl.core.policy.pods import CreatePod
 from tests.cluster.kube.pod.podcases import CONTACT, SETTINGS
 
