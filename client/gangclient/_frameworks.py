@@ -53,11 +53,11 @@ def process_tier() -> str:
     return os.environ.get("GANG_PROCESS_TIER", "")
 
 
-def warn_of_fixed_size(library: str) -> None:
-    """Warn, in a gang that may start with fewer ranks, of a library whose checkpoints only as many ranks can load."""
+def warn_of_fixed_size() -> None:
+    """Warn, in a gang that may start with fewer ranks, of DeepSpeed, whose checkpoints only as many ranks can load."""
     if "GANG_SIZE_WANTED" in os.environ:
         warnings.warn(
-            f"this gang may start with fewer ranks (minReplicas), and a checkpoint of {library} is loaded only by as "
+            "this gang may start with fewer ranks (minReplicas), and a checkpoint of DeepSpeed is loaded only by as "
             "many as have written it, unless it was made a universal one: otherwise remove minReplicas",
             stacklevel=3,
         )

@@ -52,7 +52,7 @@ class GangCallback(_Callback):  # type: ignore[misc]
         self._gang = connect(trainer.global_rank)
         self._gang.on_stop(leave_at_once)
         if "DeepSpeed" in type(trainer.strategy).__name__:
-            warn_of_fixed_size("DeepSpeed")
+            warn_of_fixed_size()
 
     def on_train_batch_start(self, *_: Any) -> None:
         """Begin to measure."""

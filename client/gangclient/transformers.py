@@ -45,7 +45,7 @@ class GangCallback(_Callback):  # type: ignore[misc]
         """Begin as the rank that the Trainer has."""
         self._gang = connect(args.process_index)
         if args.deepspeed:
-            warn_of_fixed_size("DeepSpeed")
+            warn_of_fixed_size()
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
         """Begin to measure."""

@@ -25,33 +25,29 @@ class Told:
     """Whether the type is Warning; otherwise it is Normal."""
 
 
+def _warning(action: str, todo: str) -> Told:
+    return Told(action, todo, is_warning=True)
+
+
 _NOTHING: Final = "Nothing."
 _LOOK: Final = "See `gangctl status` and `gangctl trace`."
 
 EVENTS: Final[Mapping[Reason, Told]] = MappingProxyType(
     {
         Reason.SUBMITTED: Told("CreatePods", _NOTHING),
-        Reason.TEMPLATE_REFUSED: Told(
-            "RefusePods",
-            "Correct the quota, or suspend the gang and correct the template.",
-            is_warning=True,
+        Reason.TEMPLATE_REFUSED: _warning(
+            "RefusePods", "Correct the quota, or suspend the gang and correct the template."
         ),
         Reason.TEMPLATE_ACCEPTED: Told("AcceptPods", _NOTHING),
         Reason.PENDING: Told("AwaitPods", "Nothing. If it lasts, check the pods' events."),
         Reason.GATHERING: Told("AwaitMembers", "Nothing. If it lasts, check the members in the note."),
         Reason.RUNNING: Told("StartWorkers", _NOTHING),
-        Reason.RESTARTING: Told("StopWorkers", _LOOK, is_warning=True),
-        Reason.RESTART_BACK_OFF: Told(
-            "DelayRestart",
-            "Correct the cause; `gangctl restart NAME` ends the wait.",
-            is_warning=True,
-        ),
+        Reason.RESTARTING: _warning("StopWorkers", _LOOK),
+        Reason.RESTART_BACK_OFF: _warning("DelayRestart", "Correct the cause; `gangctl restart NAME` ends the wait."),
         Reason.CHECKING: Told("CheckMembers", "Nothing. `gangctl trace` shows how long it took."),
-        Reason.CHECK_FAILED: Told("CheckMembers", "Run the same check on the node in the note.", is_warning=True),
-        Reason.CHECK_FAULTY: Told(
-            "CheckMembers",
-            "Run the check by hand in a healthy pod. Correct it, or what members share.",
-            is_warning=True,
+        Reason.CHECK_FAILED: _warning("CheckMembers", "Run the same check on the node in the note."),
+        Reason.CHECK_FAULTY: _warning(
+            "CheckMembers", "Run the check by hand in a healthy pod. Correct it, or what members share."
         ),
         Reason.RESTART_WAITS: Told("DelayRestart", "Nothing. If it lasts, check the gangs in the note."),
         Reason.ROLES_WAIT: Told("DelayStart", "Nothing. If it lasts, check the members in the note."),
@@ -61,120 +57,75 @@ EVENTS: Final[Mapping[Reason, Told]] = MappingProxyType(
         Reason.QUOTA_CHANGED: Told("FollowQueue", "Nothing. See `kubectl describe workload`."),
         Reason.RESUMED: Told("CreatePods", _NOTHING),
         Reason.POD_REPLACED: Told("ReplacePod", "Nothing. If a node or device recurs, check it."),
-        Reason.GANG_RECREATED: Told("ReplacePods", _LOOK, is_warning=True),
-        Reason.BARRIER_TIMEOUT: Told("ReplacePods", "Check the pods in the note.", is_warning=True),
-        Reason.SIGNAL_KEPT: Told(
-            "StopWorkers",
-            "Let the script end on SIGTERM, or lower `recovery.stopGracePeriodSeconds`.",
-            is_warning=True,
+        Reason.GANG_RECREATED: _warning("ReplacePods", _LOOK),
+        Reason.BARRIER_TIMEOUT: _warning("ReplacePods", "Check the pods in the note."),
+        Reason.SIGNAL_KEPT: _warning(
+            "StopWorkers", "Let the script end on SIGTERM, or lower `recovery.stopGracePeriodSeconds`."
         ),
         Reason.SPARE_TOOK_RANK: Told("AssignRank", _NOTHING),
-        Reason.STEP_REJECTED: Told("RejectCheckpoint", "Check whether it is corrupt or incomplete.", is_warning=True),
+        Reason.STEP_REJECTED: _warning("RejectCheckpoint", "Check whether it is corrupt or incomplete."),
         Reason.WORKER_OUTPUT: Told("ReadLog", "`gangctl trace` has the lines before it."),
         Reason.CAUSE_CORRECTED: Told("CorrectCause", "Nothing."),
-        Reason.HANG: Told(
-            "Observe",
-            "Check what workers do. With `progress.onHang: Restart`, a hung gang restarts.",
-            is_warning=True,
+        Reason.HANG: _warning(
+            "Observe", "Check what workers do. With `progress.onHang: Restart`, a hung gang restarts."
         ),
-        Reason.RESTORE_POINT_IGNORED: Told(
-            "Observe", "Make the framework load `GANG_RESTORE_STEP` from `GANG_RESTORE_PATH`.", is_warning=True
+        Reason.RESTORE_POINT_IGNORED: _warning(
+            "Observe", "Make the framework load `GANG_RESTORE_STEP` from `GANG_RESTORE_PATH`."
         ),
-        Reason.MEMBERS_SILENT: Told(
-            "Observe",
-            "Check the sidecar's log, and the network from the pods to the controller.",
-            is_warning=True,
+        Reason.MEMBERS_SILENT: _warning(
+            "Observe", "Check the sidecar's log, and the network from the pods to the controller."
         ),
-        Reason.NO_MEMBER_CONNECTS: Told(
-            "Observe",
-            "Check NetworkPolicies, DNS, the controller's Service and CA; the sidecar's log has the reason.",
-            is_warning=True,
+        Reason.NO_MEMBER_CONNECTS: _warning(
+            "Observe", "Check NetworkPolicies, DNS, the controller's Service and CA; the sidecar's log has the reason."
         ),
-        Reason.BRAKED: Told(
-            "Observe",
-            "Check NetworkPolicies, DNS, the controller's Service and CA; its log has the numbers.",
-            is_warning=True,
+        Reason.BRAKED: _warning(
+            "Observe", "Check NetworkPolicies, DNS, the controller's Service and CA; its log has the numbers."
         ),
-        Reason.GANGS_FAIL_TOGETHER: Told(
-            "Observe",
-            "Check what they share: storage, a registry, a license server, the network.",
-            is_warning=True,
+        Reason.GANGS_FAIL_TOGETHER: _warning(
+            "Observe", "Check what they share: storage, a registry, a license server, the network."
         ),
-        Reason.UNREADABLE: Told(
-            "LeaveGang", "Upgrade the controller, or correct the field in the note.", is_warning=True
+        Reason.UNREADABLE: _warning("LeaveGang", "Upgrade the controller, or correct the field in the note."),
+        Reason.ACTION_FAILS: _warning(
+            "Retry", "Correct the obstacle: another pod with that name, a webhook, a quota, the API server."
         ),
-        Reason.ACTION_FAILS: Told(
-            "Retry",
-            "Correct the obstacle: another pod with that name, a webhook, a quota, the API server.",
-            is_warning=True,
+        Reason.LAUNCHER_FLAGS: _warning("Observe", "Remove the flag from the worker's command."),
+        Reason.PIPELINE_HIDES_FAILURE: _warning("Observe", "Write `set -o pipefail` before it, in bash."),
+        Reason.PRELOAD_FAILED: _warning("Observe", "Correct the list, or install the module in the image."),
+        Reason.FORKS_LATE: _warning(
+            "Observe", "Wait, or restart the gang. If it happens again, set `start: {type: Exec}`."
         ),
-        Reason.LAUNCHER_FLAGS: Told("Observe", "Remove the flag from the worker's command.", is_warning=True),
-        Reason.PIPELINE_HIDES_FAILURE: Told("Observe", "Write `set -o pipefail` before it, in bash.", is_warning=True),
-        Reason.PRELOAD_FAILED: Told(
-            "Observe",
-            "Correct the list, or install the module in the image.",
-            is_warning=True,
+        Reason.ROLLING_STALLED: _warning(
+            "Observe", "Repair or delete the gangs in the note. Without `spec.rolling` the gang restarts at once."
         ),
-        Reason.FORKS_LATE: Told(
-            "Observe", "Wait, or restart the gang. If it happens again, set `start: {type: Exec}`.", is_warning=True
+        Reason.SMALLER: _warning("Observe", "`gangctl why` shows what is missing. The gang grows by itself."),
+        Reason.NODE_SUSPECT: _warning(
+            "Observe", "Check the node. `gangctl restart` leaves it if the node signal says so."
         ),
-        Reason.ROLLING_STALLED: Told(
-            "Observe",
-            "Repair or delete the gangs in the note. Without `spec.rolling` the gang restarts at once.",
-            is_warning=True,
+        Reason.DEVICE_DEGRADED: _warning("Observe", "Check clocks, temperature and links of the devices."),
+        Reason.NODE_AT_FAULT: _warning("HandOver", "Check the node. gangctl does not cordon it."),
+        Reason.DEVICE_GUARD_EVICTED: _warning("EvictPod", "Check the device. The owner replaces the pod."),
+        Reason.DEVICE_GUARD_REFUSED: _warning(
+            "EvictPod", "Check the obstacle, such as a PodDisruptionBudget, or delete the pod."
         ),
-        Reason.SMALLER: Told(
-            "Observe",
-            "`gangctl why` shows what is missing. The gang grows by itself.",
-            is_warning=True,
+        Reason.NO_RESTORE_POINT: _warning(
+            "StopGang", "Make a step available and run `gangctl restart`, or use `--from-step` or `--from-beginning`."
         ),
-        Reason.NODE_SUSPECT: Told(
-            "Observe",
-            "Check the node. `gangctl restart` leaves it if the node signal says so.",
-            is_warning=True,
+        Reason.UNSCHEDULABLE: _warning(
+            "StopGang", "Free capacity for the pods, or raise `recovery.schedulingTimeoutSeconds`."
         ),
-        Reason.DEVICE_DEGRADED: Told(
-            "Observe",
-            "Check clocks, temperature and links of the devices.",
-            is_warning=True,
-        ),
-        Reason.NODE_AT_FAULT: Told(
-            "HandOver",
-            "Check the node. gangctl does not cordon it.",
-            is_warning=True,
-        ),
-        Reason.DEVICE_GUARD_EVICTED: Told("EvictPod", "Check the device. The owner replaces the pod.", is_warning=True),
-        Reason.DEVICE_GUARD_REFUSED: Told(
-            "EvictPod",
-            "Check the obstacle, such as a PodDisruptionBudget, or delete the pod.",
-            is_warning=True,
-        ),
-        Reason.NO_RESTORE_POINT: Told(
-            "StopGang",
-            "Make a step available and run `gangctl restart`, or use `--from-step` or `--from-beginning`.",
-            is_warning=True,
-        ),
-        Reason.UNSCHEDULABLE: Told(
-            "StopGang", "Free capacity for the pods, or raise `recovery.schedulingTimeoutSeconds`.", is_warning=True
-        ),
-        Reason.REPLACEMENT_TIMEOUT: Told(
-            "StopGang", "Free capacity, and change `spec.restartToken` to continue.", is_warning=True
-        ),
+        Reason.REPLACEMENT_TIMEOUT: _warning("StopGang", "Free capacity, and change `spec.restartToken` to continue."),
         Reason.SUCCEEDED: Told("FinishGang", _NOTHING),
-        Reason.FAILED_BY_RULE: Told("StopGang", "Fix the fault, and submit the gang again.", is_warning=True),
-        Reason.BUDGET_EXHAUSTED: Told("StopGang", "Check the causes of the last restarts.", is_warning=True),
-        Reason.START_FAILED: Told(
+        Reason.FAILED_BY_RULE: _warning("StopGang", "Fix the fault, and submit the gang again."),
+        Reason.BUDGET_EXHAUSTED: _warning("StopGang", "Check the causes of the last restarts."),
+        Reason.START_FAILED: _warning(
             "StopGang",
             "Correct image, command or securityContext, and submit the gang again; suspend a held gang to change it.",
-            is_warning=True,
         ),
-        Reason.NO_PROGRESS: Told(
-            "StopGang",
-            "Check what follows the restore point: data, code, or the checkpoint.",
-            is_warning=True,
+        Reason.NO_PROGRESS: _warning(
+            "StopGang", "Check what follows the restore point: data, code, or the checkpoint."
         ),
-        Reason.DEADLINE_EXCEEDED: Told("StopGang", "Raise `spec.activeDeadlineSeconds`.", is_warning=True),
-        Reason.HOLD_TIMEOUT: Told("StopGang", "Submit the gang again.", is_warning=True),
+        Reason.DEADLINE_EXCEEDED: _warning("StopGang", "Raise `spec.activeDeadlineSeconds`."),
+        Reason.HOLD_TIMEOUT: _warning("StopGang", "Submit the gang again."),
     }
 )
 """Every reason of an Event."""

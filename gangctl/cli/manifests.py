@@ -39,15 +39,15 @@ def _override(text: str) -> Override:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def load_manifest(name: str, overrides: Sequence[Override] = ()) -> GangJob:
+def load_manifest(name: str) -> GangJob:
     """The GangJob in a file; ``-`` is stdin. UserError if it can't be read, or isn't a valid GangJob."""
     try:
-        return load_gangjob(manifest_text(name), shown_name(name), overrides)
+        return load_gangjob(manifest_text(name), shown_name(name))
     except ManifestError as error:
         raise UserError(str(error)) from None
 
 
-def load_manifests(name: str, overrides: Sequence[Override] = ()) -> tuple[GangJob, ...]:
+def load_manifests(name: str, overrides: Sequence[Override]) -> tuple[GangJob, ...]:
     """All GangJobs in a file, at least one; else as :func:`load_manifest`."""
     try:
         return load_gangjobs(manifest_text(name), shown_name(name), overrides)

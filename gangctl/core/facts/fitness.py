@@ -148,19 +148,14 @@ def of_report(report: Report) -> Iterator[Defect]:
         yield _defect(Reason.POD_FAILED, faults.supervisor_ending())
 
 
-def must_report_by(gang: Gang, member: str) -> float | None:
-    """When a member whose supervisor hasn't reported counts as failed to start; None = that isn't counted now.
+@once
+def must_report(gang: Gang) -> Mapping[str, float]:
+    """When each member whose supervisor hasn't reported counts as failed to start, if that is counted now.
 
     It is one that was never heard, or one whose containers have ended since: they may not start again. Time without a
     leader doesn't count: a new one has heard of no member yet. Nor does the silence of a pod that runs while this
     leader hears no pod of the gang: a new pod would be as silent.
     """
-    return must_report(gang).get(member)
-
-
-@once
-def must_report(gang: Gang) -> Mapping[str, float]:
-    """The same for each member for which it is counted now."""
     times = {
         pod.member: _must_report_by(gang, pod)
         for pod in gang.unheard
@@ -218,7 +213,7 @@ def _of_pod(gang: Gang, pod: Pod) -> Defect | None:
 
 
 def _of_silence(gang: Gang, pod: Pod) -> Defect | None:
-    late = must_report_by(gang, pod.member)
+    late = must_report(gang).get(pod.member)
     if late is None or gang.now < late:
         return None
     if pod.uid not in gang.heard and ends_again_and_again(gang, pod):

@@ -44,7 +44,6 @@ from gangsidecar.wire.messages import (
     CHECK_CORRUPT,
     CHECK_DETAIL,
     LOG_LINE,
-    LOG_PATTERN,
     MAX_CHECKED,
     MAX_FOUND,
     MAX_LOG_PATTERNS,

@@ -15,8 +15,6 @@ _T = TypeVar("_T")
 
 MAX_LOG_PATTERNS = 8
 """That one Run has, and so the most matches of one attempt."""
-LOG_PATTERN = 256
-"""Characters of a pattern."""
 LOG_LINE = 200
 """Characters of a line that are reported."""
 MAX_VERIFIED = 16
