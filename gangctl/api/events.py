@@ -50,6 +50,7 @@ EVENTS: Final[Mapping[Reason, Told]] = MappingProxyType(
             "CheckMembers", "Run the check by hand in a healthy pod. Correct it, or what members share."
         ),
         Reason.RESTART_WAITS: Told("DelayRestart", "Nothing. If it lasts, check the gangs in the note."),
+        Reason.GROUP_INCOMPLETE: Told("DelayStart", "Nothing. If it lasts, check the gangs in the note."),
         Reason.ROLES_WAIT: Told("DelayStart", "Nothing. If it lasts, check the members in the note."),
         Reason.RESTARTED: Told("StartWorkers", "Nothing. The note has the step and the charge."),
         Reason.SUSPENDED: Told("DeletePods", "Set `spec.suspend` to false to continue."),

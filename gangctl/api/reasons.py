@@ -87,6 +87,8 @@ class Reason(StrEnum):
     """The last restarts made no known step, so the next waits, at most a minute."""
     RESTART_WAITS = "RestartWaits"
     """A restart by `spec.restartToken` waits for other gangs of its `spec.replicaGroup`."""
+    GROUP_INCOMPLETE = "GroupIncomplete"
+    """The first attempt waits for the pods of other gangs (`spec.replicaGroup.minCount`)."""
     CHECKING = "Checking"
     """A check of `recovery.checks` runs."""
     CHECK_FAULTY = "CheckFaulty"

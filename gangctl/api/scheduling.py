@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, Tag
 
 from gangctl.api.model import Constraint, Model, PositiveSeconds, Seconds, kind
+from gangctl.api.recovery import Windowed
 
 # Placement: where pods run, and which ports ranks use for their rendezvous.
 
@@ -83,6 +84,12 @@ class ReplicaGroup(Model):
             "!has(self.count) || self.index < self.count",
             ("index", "count"),
         ),
+        Constraint(
+            "replicaGroup.minCount must be at most replicaGroup.count",
+            lambda group: group.count is None or group.min_count is None or group.min_count <= group.count,
+            "!has(self.count) || !has(self.minCount) || self.minCount <= self.count",
+            ("minCount", "count"),
+        ),
     )
     name: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$", max_length=63)]
     """Name of the group: all GangJobs of the namespace with this value."""
@@ -90,6 +97,12 @@ class ReplicaGroup(Model):
     """Number of this gang in the group. Workers get it as REPLICA_GROUP_ID."""
     count: Annotated[int, Field(ge=1, le=10_000)] | None = None
     """Number of gangs when none is down. Workers get it as NUM_REPLICA_GROUPS. If absent, they get neither."""
+    min_count: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    """Number of the group's gangs, this gang included, whose pods must have started before the first attempt, and the
+    first after a suspension. If absent, none is awaited. recovery.schedulingTimeoutSeconds bounds the wait."""
+    budget: Windowed | None = None
+    """How many charged restarts the group's gangs may have together, beside recovery.budget of each. The gang whose
+    fault is one too many ends by its onExhausted; the others go on. If absent, each has its own only."""
 
 
 class Rolling(Model):

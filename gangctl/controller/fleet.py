@@ -3,8 +3,8 @@
 The rule: nothing is decided here. ``core/policy/brake.py`` says what follows from the counts of silent and failing
 gangs, and ``core/policy/requests.py`` what follows from the states of a group. A gang is counted before each decision
 about it, and a decision must not rest on an old sum. The others of a group are looked at in the turn of the loop in
-which the gang is decided about. A gang whose restart is decided and not stored yet counts as unavailable: two decisions
-beside each other must not take the same place.
+which the gang is decided about. What is decided and not stored yet counts: two decisions beside each other must take
+neither the same turn nor the last restart of a common budget.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Final, NoReturn
 
 from gangctl.api.gangjob import GangJob
-from gangctl.api.status import GangPhase
+from gangctl.api.status import Status
 from gangctl.cluster import clock
 from gangctl.cluster.port import Cluster
 from gangctl.core.facts.gang import Gang
@@ -104,63 +104,73 @@ def _log(before: Brake, after: Brake) -> None:
 
 
 class Groups:
-    """The groups of one term. A gang is known by its UID."""
+    """The replica groups of one term. A gang is known by its UID."""
 
     def __init__(self, cluster: Cluster, wake: Callable[[str], None]) -> None:
-        """``wake``: called with the UID of each gang of a group when another of its gangs has changed."""
+        """``wake``: called with the UID of each gang whose next decision depends on a gang that has changed."""
         self._cluster = cluster
         self._wake = wake
-        self._leaving: set[str] = set()
-        """Those that stop running as soon as their status is stored."""
-        self._seen: dict[str, tuple[GroupKey, float | None]] = {}
-        """The group of each, and since when it was available at its last decision."""
+        self._decided: dict[str, Status] = {}
+        """What was decided about each, until it is stored or decided anew."""
+        self._seen: dict[str, tuple[GroupKey, Replica]] = {}
+        """The group of each, and how it was at its last decision."""
+        self._gangs: dict[GroupKey, set[str]] | None = None
+        """None until it is asked for: a term without groups reads no gang for them."""
 
     def others(self, now: float, job: GangJob) -> tuple[Replica, ...]:
-        """The other gangs of the group, if the gang asks for a planned restart; in the order of their names."""
+        """The other gangs of the group, in the order of their names, if the next decision needs to know of them."""
         key = requests.group_key(job)
-        if key is None or not requests.asks_for_turn(job):
+        if key is None or not requests.needs_group(job):
             return ()
-        found = [
-            self._replica(now, other)
-            for uid in self._cluster.uids()
-            if uid != job.metadata.uid
-            and (other := self._cluster.gang(uid)) is not None
-            and requests.group_key(other) == key
-        ]
-        return tuple(sorted(found, key=lambda one: one.name))
+        others = [self._cluster.gang(uid) for uid in self._of(key) if uid != job.metadata.uid]
+        known = [self._replica(now, one) for one in others if one is not None and requests.group_key(one) == key]
+        return tuple(sorted(known, key=lambda one: one.name))
 
     def note_decision(self, now: float, job: GangJob, plan: Plan) -> None:
         """Note what was decided about a gang, in the turn of the loop in which it was."""
-        uid = job.metadata.uid
-        runs = job.status.phase is GangPhase.RUNNING
-        if runs and plan.status is not None and plan.status.phase is not GangPhase.RUNNING:
-            self._leaving.add(uid)
-        else:
-            self._leaving.discard(uid)
-        key = requests.group_key(job)
+        uid, key = job.metadata.uid, requests.group_key(job)
         if key is None:
             self.forget(uid)
             return
-        seen, before = (key, self._replica(now, job).available_at), self._seen.get(uid)
+        self._decided.pop(uid, None)
+        if plan.status is not None:
+            self._decided[uid] = plan.status
+        seen, before = (key, self._replica(now, job)), self._seen.get(uid)
         self._seen[uid] = seen
+        self._of(key).add(uid)
         if before is not None and before[0] != key:
-            self._wake_others(uid, before[0])
+            self._leave(uid, before[0])
         if before != seen:
             self._wake_others(uid, key)
 
     def forget(self, uid: str) -> None:
         """The gang is gone, or in no group."""
-        self._leaving.discard(uid)
+        self._decided.pop(uid, None)
         before = self._seen.pop(uid, None)
         if before is not None:
-            self._wake_others(uid, before[0])
+            self._leave(uid, before[0])
+
+    def _of(self, key: GroupKey) -> set[str]:
+        """The gangs of a group: those that were there at the first question, and those that were decided since."""
+        if self._gangs is None:
+            self._gangs = {}
+            for uid in self._cluster.uids():
+                job = self._cluster.gang(uid)
+                if job is not None and (its := requests.group_key(job)) is not None:
+                    self._gangs.setdefault(its, set()).add(uid)
+        return self._gangs.setdefault(key, set())
 
     def _replica(self, now: float, job: GangJob) -> Replica:
         uid = job.metadata.uid
-        found = requests.replica_state(now, job, self._cluster.pods(uid), self._cluster.listening_since(uid))
-        return found._replace(available_at=None) if uid in self._leaving else found
+        listening_since = self._cluster.listening_since(uid)
+        return requests.replica_state(now, job, self._cluster.pods(uid), listening_since, self._decided.get(uid))
+
+    def _leave(self, uid: str, key: GroupKey) -> None:
+        self._of(key).discard(uid)
+        self._wake_others(uid, key)
 
     def _wake_others(self, uid: str, key: GroupKey) -> None:
-        for other, (known, _) in self._seen.items():
-            if known == key and other != uid:
+        for other in self._of(key) - {uid}:
+            job = self._cluster.gang(other)
+            if job is not None and requests.needs_group(job):
                 self._wake(other)

@@ -259,8 +259,9 @@ def starts_failed(cause: str, tries: int) -> str:
 
 
 @message
-def budget_exhausted(cause: str, used: int, window: int) -> str:
-    return f"{cause}; the budget is used up: {counted(used, 'restart')} in {window} s"
+def budget_exhausted(cause: str, used: int, window: int, group: str = "") -> str:
+    whose, whole = (f"the budget of group {group}", " of all its gangs") if group else ("the budget", "")
+    return f"{cause}; {whose} is used up: {counted(used, 'restart')}{whole} in {window} s"
 
 
 @message

@@ -241,6 +241,18 @@ def queue_left() -> str:
 
 
 @message
+def group_awaited(attempt: int, group: str, least: int, have: int, gangs: Sequence[str]) -> str:
+    others = f"; {listed(gangs)} {'lacks' if len(gangs) == 1 else 'lack'} some" if gangs else ""
+    has = f"{counted(have, 'gang')} {'has' if have == 1 else 'have'}"
+    return f"attempt {attempt} waits until {least} gangs of group {group} have all their pods: {has}{others}"
+
+
+@message
+def group_late(seconds: float, awaited: str) -> str:
+    return f"the group's gangs were not there within {seconds} s (recovery.schedulingTimeoutSeconds): {awaited}"
+
+
+@message
 def turn_awaited(gangs: Sequence[str], most: int, group: str, attempt: int) -> str:
     return (
         f"the restart that restartToken asks for waits for {listed(gangs)} to be available, because at most "

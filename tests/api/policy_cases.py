@@ -197,4 +197,12 @@ BAD_POLICIES = (
         Check.CEL,
         "less than replicaGroup.count",
     ),
+    Bad(
+        "a group that waits for more gangs than it has",
+        manifest(replicaGroup={"name": "model", "count": 2, "minCount": 3}),
+        "spec.replicaGroup.minCount",
+        "at most replicaGroup.count",
+        Check.CEL,
+        "at most replicaGroup.count",
+    ),
 )

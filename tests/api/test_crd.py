@@ -147,9 +147,10 @@ def test_a_default_is_reached_from_an_empty_spec() -> None:
     spec = NODES["spec"]
     # What is absent on purpose, has no defaults to be reached from: a group, a checkpoint, a matcher of a rule, a
     # deadline that follows the steps.
+    of_a_budget = [f"spec.replicaGroup.budget.{name}" for name in ("type", "maxRestarts", "windowSeconds")]
     of_a_group = [f"spec.rolling.{name}" for name in ("maxUnavailable", "minReadySeconds", "progressDeadlineSeconds")]
     of_checkpoints = [f"spec.checkpoint.{name}" for name in ("fallbackAfter", "restore", "restore.trust")]
-    absent = ["spec.replicaGroup.index", *of_a_group, *of_checkpoints, "spec.progress.adaptive.factor"]
+    absent = ["spec.replicaGroup.index", *of_a_budget, *of_a_group, *of_checkpoints, "spec.progress.adaptive.factor"]
     assert unreached(spec, "spec", reached=True) == absent
 
 

@@ -59,6 +59,7 @@ STABLE = {
         "CauseCorrected",
         "Checking",
         "Gathering",
+        "GroupIncomplete",
         "Pending",
         "PodReplaced",
         "Queued",

@@ -19,10 +19,10 @@ NOTE = 'echo "$REPLICA_GROUP_ID/$NUM_REPLICA_GROUPS $GANG_ATTEMPT" >> "$GANG_NAM
 WORKER = NOTE + "until [ -e end ]; do sleep 0.05; done"
 
 
-def replicas(count: int) -> str:
+def replicas(count: int, **group: object) -> str:
     made = []
     for at in range(count):
-        one = manifest(("sh", "-c", WORKER), 1, replicaGroup={"name": "g", "index": at, "count": count})
+        one = manifest(("sh", "-c", WORKER), 1, replicaGroup={"name": "g", "index": at, "count": count, **group})
         made.append(yaml.safe_dump({**one, "metadata": {"name": f"g-{at}"}}))
     return "---\n".join(made)
 
@@ -63,6 +63,28 @@ def test_a_replica_that_fails_restarts_alone_and_all_end_together(tmp_path: Path
         assert "0 of 2 gangs of the replica group g run in" in listed.stderr
         assert "replica group: g; gangctl status --group g" in one.gangctl("status", "g-0").stdout
         assert "there is no replica group 'h'" in one.gangctl("why", "--group", "h").stderr
+
+
+def test_the_gangs_of_a_group_start_together_and_share_a_budget(tmp_path: Path) -> None:
+    with here(tmp_path) as one:
+        first, second = replicas(2, minCount=2, budget={"maxRestarts": 1}).split("---\n")
+        one.write(first)
+        alone = one.run("--plain")
+        until("it waits for its group", lambda: "2 gangs of group g have all their pods: 1 gang has" in alone.said)
+        assert not (tmp_path / "g-0").exists()
+        alone.signal(signal.SIGINT)
+        assert alone.wait() == 130
+        one.write(f"{first}---\n{second}")
+        run = one.run("--plain")
+        until("both run", lambda: all((tmp_path / f"g-{at}").exists() for at in range(2)))
+        process.signal_process(worker(one, 0), signal.SIGKILL)
+        until("the restart", lambda: (tmp_path / "g-0").read_text() == "0/2 1\n0/2 2\n")
+        process.signal_process(worker(one, 1), signal.SIGKILL)
+        until("the other ends", lambda: read(one, 1).status.phase == "Failed")
+        assert "the budget of group g is used up: 1 restart of all its gangs" in one.gangctl("why", "g-1").stdout
+        assert read(one, 0).status.phase == "Running"
+        (tmp_path / "end").touch()
+        assert run.wait() == 1
 
 
 def with_failing(budget: dict[str, int] | None) -> str:

@@ -97,7 +97,16 @@ def jobs(draw: DrawFn) -> GangJob:
     spec |= {
         "suspend": draw(st.booleans()),
         "restartToken": draw(st.sampled_from(["", "again"])),
-        **draw(st.sampled_from([{}, {}, {"replicaGroup": {"name": "model", "count": 2}, "rolling": {}}])),
+        **draw(
+            st.sampled_from(
+                [
+                    {},
+                    {},
+                    {"replicaGroup": {"name": "model", "count": 2}, "rolling": {}},
+                    {"replicaGroup": {"name": "model", "minCount": 2, "budget": {"maxRestarts": 1}}},
+                ]
+            )
+        ),
         "recovery": draw(st.sampled_from(RECOVERIES)),
         "podFailurePolicy": {"rules": draw(st.sampled_from([[], RULES, RULES[::-1]]))},
     }

@@ -18,6 +18,21 @@ def unavailable(world: World, name: str, phase: str) -> None:
     world.group[name] = Replica(name, phase, None)
 
 
+def has_pods(world: World, name: str) -> None:
+    """It waits for others itself, with all its pods."""
+    world.group[name] = Replica(name, "Pending")
+
+
+def lacks_pods(world: World, name: str, phase: str) -> None:
+    """It is in this phase, and has not all its pods."""
+    world.group[name] = Replica(name, phase, has_pods=False)
+
+
+def charged(world: World, name: str, restarts: str, seconds: str) -> None:
+    """It runs, and was restarted so often at this time."""
+    world.group[name] = Replica(name, "Running", charged=(world.now - float(seconds),) * int(restarts))
+
+
 def shown(world: World, member: str, ready: str) -> None:
     """What the kubelet says of the member's pod."""
     uid = world.newest(member)

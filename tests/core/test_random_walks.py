@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gangctl.api.gangjob import Windowed
 from gangctl.api.status import GangPhase, Status
 from gangctl.core.facts.gang import holders
-from gangctl.core.policy import recovery
+from gangctl.core.policy.recovery import ledger_in_window
 from tests.core.scenario import sentence
 from tests.core.then import decide
 from tests.core.world import World
@@ -117,7 +117,7 @@ def check(world: World, before: Status, after: Status) -> None:
     limits = world.job.spec.recovery.budget
     assert isinstance(limits, Windowed)
     if after.phase is GangPhase.RUNNING:
-        assert recovery.charged_restarts(world.job.spec, after, world.now) <= limits.max_restarts
+        assert sum(one.charged for one in ledger_in_window(world.job.spec, after, world.now)) <= limits.max_restarts
     attempts = Counter(entry.attempt for entry in after.ledger)
     assert not attempts or max(attempts.values()) == 1, "an attempt is in the ledger twice"
     assert after.restarts.counted + after.restarts.uncounted <= max(0, after.attempt - 1)

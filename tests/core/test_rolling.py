@@ -1,4 +1,6 @@
-"""Planned restarts in a group, against the truth: no model knows of endpoints, so gangs with kubelets live beside it.
+"""The gangs of a group, against the truth: planned restarts in turn, a common budget, a start that waits for others.
+
+No model knows of endpoints or of several gangs, so gangs with kubelets live beside it.
 
 Each gang serves some time after its processes have started; a kubelet shows that only when it probes next. Statuses are
 stored a while after they were decided, or not at all, and other gangs are decided about meanwhile.
@@ -10,6 +12,8 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import cast
+
+import pytest
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.reasons import Reason
@@ -42,6 +46,8 @@ class Gang:
     due: float = START
     decided: Plan | None = None
     """What isn't stored yet."""
+    has_place: bool = True
+    """Whether its pods can start."""
 
     @property
     def job(self) -> GangJob:
@@ -68,6 +74,8 @@ class Town:
 
     dice: random.Random
     most: int
+    group: dict[str, object] = field(default_factory=dict)
+    """What spec.replicaGroup has beside the name."""
     now: float = START
     gangs: dict[str, Gang] = field(default_factory=dict)
     woken: set[str] = field(default_factory=set)
@@ -82,8 +90,8 @@ class Town:
             spec = {
                 **MANIFEST["spec"],
                 "successPolicy": {"type": "Never"},
-                "recovery": {"budget": {"type": "Unlimited"}},
-                "replicaGroup": {"name": "model"},
+                "recovery": {"budget": {"type": "Unlimited"}, "replaceAfter": 99},
+                "replicaGroup": {"name": "model", **self.group},
                 "rolling": {"maxUnavailable": self.most, "minReadySeconds": READY_SECONDS},
             }
             job = GangJob.model_validate({**MANIFEST, "metadata": {"name": name, "uid": name}, "spec": spec})
@@ -139,13 +147,13 @@ class Town:
             if pod.deleting:
                 sentence(world, f"the pod of {pod.uid} has ended")
                 world.pods.pop(pod.uid)
-            elif pod.started_at is None:
+            elif pod.started_at is None and gang.has_place:
                 start(world, pod.uid)
                 groups.shown(world, pod.uid, "False")
             else:
                 continue
             self.woken.add(uid)
-        if gang.job.status.phase in {GangPhase.PENDING, GangPhase.GATHERING}:
+        if gang.job.status.phase in {GangPhase.PENDING, GangPhase.GATHERING} and gang.has_place:
             each(ready)(world)
             gang.listens_at = self.now + 1000
             self.woken.add(uid)
@@ -176,6 +184,11 @@ class Town:
         """Whether it serves; one that a kubelet still shows as ready after it fell ill can't be known to be away."""
         unseen = gang.is_ill and gang.shown_ready()
         return (gang.serves(self.now) or unseen) and not gang.is_leaving()
+
+    def charged(self, seconds: float) -> int:
+        """Charged restarts of all gangs within so many seconds, as they are stored."""
+        ledgers = [gang.job.status.ledger for gang in self.gangs.values()]
+        return sum(one.charged and one.time > self.now - seconds for ledger in ledgers for one in ledger)
 
     def lives_until(self, is_so: Callable[[], bool], seconds: int) -> None:
         """Let time pass until something is so, and assert that it comes to be."""
@@ -251,3 +264,46 @@ def test_gangs_that_do_not_serve_never_wait_for_each_other() -> None:
     for name in town.gangs:
         town.ask(name, "mended")
     town.lives_until(town.all_have_restarted, 30)
+
+
+def test_the_gangs_of_a_group_never_have_more_restarts_than_their_common_budget() -> None:
+    ended = 0
+    for seed in range(12 if NIGHTLY else 4):
+        dice = random.Random(seed)
+        town = Town(dice, most=4, group={"budget": {"maxRestarts": 5, "windowSeconds": 200}})
+        town.lives_until(town.all_serve, 120)
+        for _ in range(400):
+            for gang in dice.sample(list(town.gangs.values()), dice.choice((1, 1, 4))):
+                if gang.serves(town.now) and gang.decided is None and dice.random() < 0.03:
+                    sentence(gang.world, f"{dice.choice(MEMBERS)} ends with 1")
+                    town.woken.add(gang.job.metadata.uid)
+            town.second()
+            assert town.charged(200) <= 5
+            for gang in town.gangs.values():
+                if gang.job.status.phase is GangPhase.FAILED:
+                    ended += 1
+                    assert "the budget of group model is used up: 5 restarts" in gang.job.status.message
+                    assert town.charged(500) >= 5, "it ended though the group had a restart left"
+    assert ended > 0
+
+
+@pytest.mark.parametrize("seed", range(20 if NIGHTLY else 6))
+def test_no_gang_starts_before_enough_of_its_group_have_their_pods(seed: int) -> None:
+    dice, least = random.Random(seed), 2 + seed % 3
+    town = Town(dice, most=4, group={"minCount": least})
+    for gang in town.gangs.values():
+        gang.has_place = False
+    for name in dice.sample(list(town.gangs), least):
+        assert not any(gang.job.status.started_attempt for gang in town.gangs.values())
+        town.gangs[name].has_place = True
+        town.woken.add(name)
+        for _ in range(dice.randrange(20)):
+            town.second()
+    town.lives_until(lambda: sum(gang.serves(town.now) for gang in town.gangs.values()) == least, 120)
+    one, other, *_ = (gang for gang in town.gangs.values() if gang.has_place)
+    other.has_place = False
+    for gang, fault in ((other, "the pod of worker-1 has ended"), (one, "worker-0 ends with 1")):
+        sentence(gang.world, fault)
+        town.woken.add(gang.job.metadata.uid)
+    town.lives_until(lambda: one.job.status.started_attempt == 2, 60)  # It waits for no other again.
+    assert other.job.status.phase is GangPhase.GATHERING

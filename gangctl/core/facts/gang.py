@@ -377,6 +377,11 @@ def asks_for_restart(spec: Spec, status: Status) -> bool:
     return spec.restart_token != status.observed_restart_token
 
 
+def has_started(status: Status) -> bool:
+    """Whether an attempt has started since the gang was submitted or, if it was suspended, resumed."""
+    return status.started_attempt >= max(1, status.resumed_attempt)
+
+
 def started_processes(role: Role) -> int:
     """The number of processes that the supervisor starts in one pod of the role."""
     return role.processes_per_pod if role.launch is Launch.PER_PROCESS else 1

@@ -411,12 +411,17 @@ class Brake:
 
 
 class Replica(NamedTuple):
-    """Another gang of the replica group in which a gang takes turns."""
+    """Another gang of the replica group."""
 
     name: str
     phase: str
-    available_at: float | None
-    """When it became available, or will if nothing changes; None while it isn't, and that can't be told."""
+    available_at: float | None = 0.0
+    """When it became available, or will if nothing changes; None while it isn't, and that can't be told. 0 if it takes
+    no turns."""
+    has_pods: bool = True
+    """Whether it has started, or all its pods have."""
+    charged: tuple[float, ...] = ()
+    """Times of its charged restarts."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,10 +82,10 @@ def decide_gathering(gang: Gang) -> Plan:
         because = waits.end_reason_awaited(gang.status.attempt, member)
         return wait(gang, because, [settlement.not_before], pods.actions(gang, gang.status))
     complete = {place: member for place, member in assignment.items() if member is not None}
-    if settlement is not None:
-        more = _level(gang, settlement) or _hold_back(gang, refreshed, settlement, complete)
-        if more is not None:
-            return more
+    more = None if settlement is None else _level(gang, settlement) or _hold_back(gang, refreshed, settlement, complete)
+    more = more or _await_group(gang, refreshed)
+    if more is not None:
+        return more
     checked = decide_checks(gang, refreshed, settlement, complete) if gang.spec.recovery.checks else refreshed
     return checked if isinstance(checked, Plan) else plan_start(gang, checked, settlement, complete)
 
@@ -109,6 +109,21 @@ def _hold_back(gang: Gang, refreshed: Status, settlement: Settlement, assignment
         return wait(gang, because, [until], pods.actions(gang, gang.status))
     status = changed(status, incidents=(first, *status.incidents[1:]))
     return plan_write(gang, status, reason, because, requeue_after=until - gang.now)
+
+
+def _await_group(gang: Gang, refreshed: Status) -> Plan | None:
+    """The plan that lets the attempt wait for other gangs of the group; None if it needn't."""
+    because, seconds = requests.awaited_group(gang), gang.spec.recovery.scheduling_timeout_seconds
+    if because is None:
+        return None
+    until = None if seconds is None else seconds + max(gang.heard[pod].phase_since for pod in gang.heard)
+    if until is not None and gang.now >= until:
+        late = waits.group_late(seconds or 0, because)
+        return _give_up(gang, Reason.UNSCHEDULABLE, late, gang.spec.recovery.on_exhausted)
+    due = due_at(gang)
+    if refreshed is not gang.status or (gang.now >= due and says_otherwise(gang, because)):
+        return plan_write(gang, refreshed, Reason.GROUP_INCOMPLETE, because, requeue_after=1.0)
+    return wait(gang, because, [until, due if gang.now < due else None], pods.actions(gang, gang.status))
 
 
 def _take_request(gang: Gang) -> Plan:

@@ -268,12 +268,8 @@ def settle_cause(gang: Gang, finding: StrongestEvidence) -> Settlement:
     if charged and recovery.is_row_of_failed_starts(gang, cause):
         because = decisions.starts_failed(what, recovery.TRIES)
         return Settlement(cause, level, exhausted, Reason.START_FAILED, because, not_before=not_before)
-    if charged and not recovery.budget_allows(gang.spec, gang.status, gang.now):
-        used, window = (
-            recovery.charged_restarts(gang.spec, gang.status, gang.now),
-            recovery.budget_window_seconds(gang.spec),
-        )
-        because = decisions.budget_exhausted(what, used, window)
+    if charged and (spent := recovery.budget_spent(gang)) is not None:
+        because = decisions.budget_exhausted(what, *spent)
         return Settlement(cause, level, exhausted, Reason.BUDGET_EXHAUSTED, because, not_before=not_before)
     because = decisions.charged(what, charged, cause.rule or "", cause.why)
     return Settlement(cause, level, "Restarted", Reason.RESTARTED, because, charged, not_before)

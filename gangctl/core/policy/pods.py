@@ -328,8 +328,10 @@ def slow_rank_to_move(gang: Gang) -> Fault | None:
 
 
 def _may_move(gang: Gang, said: Verdict) -> bool:
-    counts = said.action is Action.COUNT
-    return said.rule is not None and (not counts or recovery.budget_allows(gang.spec, gang.status, gang.now))
+    if said.action is not Action.COUNT:
+        return said.rule is not None
+    group = gang.spec.replica_group  # While a gang runs, it doesn't know what others have used of a common budget.
+    return said.rule is not None and (group is None or group.budget is None) and recovery.budget_spent(gang) is None
 
 
 def moved_ranks(gang: Gang) -> frozenset[int]:

@@ -9,7 +9,8 @@ same restore point again and again without progress leads to an older checkpoint
 end. The ladder must not lower what a rule asks for, and unknown progress must not count as none. What many gangs fail
 for at once (``brake.py``) must not cost a pod.
 
-The budget: how many charged restarts a gang may have in a sliding window, and what the ledger remembers.
+The budget: how many charged restarts a gang, or a replica group, may have in a sliding window, and what the ledger
+remembers.
 
     allowed(now) <=> |{entry in ledger : entry.charged and entry.time > now - windowSeconds}| < maxRestarts
 
@@ -88,7 +89,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from enum import IntEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from gangctl.api.gangjob import GangJob, Recovery, Spec, Windowed
 from gangctl.api.incident import Cause, Incident, IncidentLevel, LedgerEntry
@@ -100,7 +101,7 @@ from gangctl.core.facts import barrier
 from gangctl.core.facts.evidence import Fault, Strength, default, strength
 from gangctl.core.facts.faults import failed_attempt, is_corruption_of_most, is_missing_for_most, is_unseen_by_most
 from gangctl.core.facts.fitness import NEVER_MADE, NOT_EXECUTABLE, cannot_work, correction, ready, reason_text
-from gangctl.core.facts.gang import Gang, once
+from gangctl.core.facts.gang import Gang, has_started, once
 from gangctl.core.facts.progress import finished_places, first_step, highest_step
 from gangctl.core.facts.world import Pod
 from gangctl.core.policy.size import coming_sizes, shrinks_at
@@ -223,8 +224,9 @@ LEDGER_ENTRIES: Final = 256
 
 def budget_window_seconds(spec: Spec) -> int:
     """For how long an incident is remembered."""
-    budget = spec.recovery.budget
-    return budget.window_seconds if isinstance(budget, Windowed) else LEDGER_SECONDS
+    budget, group = spec.recovery.budget, spec.replica_group
+    own = budget.window_seconds if isinstance(budget, Windowed) else LEDGER_SECONDS
+    return own if group is None or group.budget is None else max(own, group.budget.window_seconds)
 
 
 def ledger_in_window(spec: Spec, status: Status, now: float) -> tuple[LedgerEntry, ...]:
@@ -233,15 +235,30 @@ def ledger_in_window(spec: Spec, status: Status, now: float) -> tuple[LedgerEntr
     return tuple(entry for entry in status.ledger if entry.time > since)
 
 
-def charged_restarts(spec: Spec, status: Status, now: float) -> int:
+class Spent(NamedTuple):
+    """A budget that is used up."""
+
+    restarts: int
     """Charged restarts in the window."""
-    return sum(entry.charged for entry in ledger_in_window(spec, status, now))
+    window_seconds: int
+    group: str = ""
+    """The replica group whose gangs share it; empty = it is the gang's own."""
 
 
-def budget_allows(spec: Spec, status: Status, now: float) -> bool:
-    """Whether one more charged restart is within the budget."""
-    budget = spec.recovery.budget
-    return not isinstance(budget, Windowed) or charged_restarts(spec, status, now) < budget.max_restarts
+def budget_spent(gang: Gang) -> Spent | None:
+    """The budget that has no room for one more charged restart; None if both have."""
+    own, group = gang.spec.recovery.budget, gang.spec.replica_group
+    charged = [entry.time for entry in gang.status.ledger if entry.charged]
+    if isinstance(own, Windowed) and (used := _in_window(gang, own, charged)) >= own.max_restarts:
+        return Spent(used, own.window_seconds)
+    if group is None or group.budget is None:
+        return None
+    used = _in_window(gang, group.budget, [*charged, *(time for one in gang.observed.group for time in one.charged)])
+    return Spent(used, group.budget.window_seconds, group.name) if used >= group.budget.max_restarts else None
+
+
+def _in_window(gang: Gang, budget: Windowed, times: list[float]) -> int:
+    return sum(time > gang.now - budget.window_seconds for time in times)
 
 
 def ledger_with(spec: Spec, status: Status, entry: LedgerEntry) -> tuple[LedgerEntry, ...]:
@@ -280,7 +297,7 @@ def is_gentle(gang: Gang, fault: Fault) -> bool:
 def stopped_by(gang: Gang) -> float:
     """When every worker that was told to stop has stopped, or was killed."""
     status, told = gang.status, gang.status.fencing
-    if status.started_attempt < max(1, status.resumed_attempt):
+    if not has_started(status):
         return status.phase_time
     grace = barrier.stop_grace(gang.spec, status) if told is None else told.longest_stop_grace_seconds
     return max(status.phase_time, gang.observed.listening_since) + grace
@@ -432,8 +449,7 @@ def start_obstacle(gang: Gang) -> Message | None:
 def how_it_ends(gang: Gang) -> str:
     """Fail or Hold: a gang whose template has worked before is held, since only the image can have changed."""
     status = gang.status
-    has_worked = status.started_attempt >= max(1, status.resumed_attempt)
-    return "Hold" if has_worked else gang.spec.recovery.on_exhausted
+    return "Hold" if has_started(status) else gang.spec.recovery.on_exhausted
 
 
 def _is_tried(gang: Gang, pod: Pod) -> bool:

@@ -1,4 +1,4 @@
-"""Requests: restarts that a user asks for, in turn where gangs serve together.
+"""Requests: restarts that a user asks for, and what the gangs of a replica group need to know of each other.
 
 Requests: a restart that a user asks for, and the restore point that it names.
 
@@ -6,6 +6,9 @@ The rule: each change of ``restartToken`` is a restart. ``restartFrom`` counts f
 time that this token comes, and for the one attempt that the token leads to; the status keeps it until that attempt has
 started. A request that is left in the spec must not be repeated by a later restart, nor by a token that comes back, as
 when a manifest is applied again: it would throw away training unasked.
+
+Groups: the first attempt of a gang, also the first after a suspension, waits until minCount gangs of its group have
+started or have all their pods. Later ones never wait, so a fault stops one replica alone.
 
 Rolling: planned restarts of gangs that are replicas of one service go in turn.
 
@@ -27,12 +30,20 @@ from typing import Final, NamedTuple
 from gangctl.api.gangjob import GangJob, Spec
 from gangctl.api.model import changed
 from gangctl.api.status import GangPhase, RequestedStep, Status
-from gangctl.core.facts.gang import Gang, asks_for_restart, clamp_times, may_start_since, once, waiting_roles
+from gangctl.core.facts.gang import (
+    Gang,
+    asks_for_restart,
+    clamp_times,
+    has_started,
+    may_start_since,
+    once,
+    waiting_roles,
+)
 from gangctl.core.facts.progress import finished_places
 from gangctl.core.facts.world import Observed, Pod, Replica
 from gangctl.words.decisions import from_newest_step, from_step
 from gangctl.words.message import Message
-from gangctl.words.waits import replica, turn_awaited, turn_overdue
+from gangctl.words.waits import group_awaited, replica, turn_awaited, turn_overdue
 
 # Requests
 
@@ -65,7 +76,7 @@ def _names_this(spec: Spec) -> bool:
     return asked.type != "Newest" and asked.restart_token == spec.restart_token
 
 
-# Rolling
+# Groups
 
 
 class GroupKey(NamedTuple):
@@ -76,17 +87,58 @@ class GroupKey(NamedTuple):
 
 
 def group_key(job: GangJob) -> GroupKey | None:
-    """The group in which the gang takes turns; None if it has none, or has done its work."""
+    """The group of the gang; None if it has none."""
     group = job.spec.replica_group
-    if group is None or job.spec.rolling is None or job.status.phase is GangPhase.SUCCEEDED:
-        return None
-    return GroupKey(job.metadata.namespace, group.name)
+    return None if group is None else GroupKey(job.metadata.namespace, group.name)
 
 
-def replica_state(now: float, job: GangJob, pods: tuple[Pod, ...], listening_since: float) -> Replica:
-    """What other gangs of its group need to know of this one."""
+def needs_group(job: GangJob) -> bool:
+    """Whether the next decision about the gang needs to know of the others of its group."""
+    group, phase = job.spec.replica_group, job.status.phase
+    if group is None or phase is GangPhase.RUNNING:
+        return asks_for_turn(job)
+    return phase in GATHERS and (group.budget is not None or (group.min_count or 0) > 1)
+
+
+GATHERS: Final = frozenset({GangPhase.PENDING, GangPhase.GATHERING})
+
+
+def replica_state(
+    now: float, job: GangJob, pods: tuple[Pod, ...], listening_since: float, decided: Status | None
+) -> Replica:
+    """What other gangs of its group need to know of this one. ``decided``: the status that is about to be stored."""
     look = clamp_times(Gang(now, job, Observed(pods, listening_since=listening_since)))
-    return Replica(job.metadata.name, look.status.phase, available_at(look))
+    after = look.status if decided is None else decided
+    takes_turns = job.spec.rolling is not None and after.phase is not GangPhase.SUCCEEDED
+    leaves = after.phase is not GangPhase.RUNNING
+    available = 0.0 if not takes_turns else None if leaves else available_at(look)
+    charged = tuple(entry.time for entry in after.ledger if entry.charged)
+    return Replica(job.metadata.name, look.status.phase, available, _has_pods(look), charged)
+
+
+def _has_pods(gang: Gang) -> bool:
+    phase = gang.status.phase
+    if phase not in GATHERS:
+        return phase in {GangPhase.RUNNING, GangPhase.SUCCEEDED}
+    pods = [gang.pods.get(holder) for holder in gang.holders.values()]
+    return has_started(gang.status) or all(
+        pod is not None and pod.started_at is not None and not (pod.deleting or pod.terminated) for pod in pods
+    )
+
+
+def awaited_group(gang: Gang) -> Message | None:
+    """Return that the attempt, which could start, waits for other gangs of its group; None if it needn't."""
+    group = gang.spec.replica_group
+    if group is None or group.min_count is None or has_started(gang.status):
+        return None
+    lacking = [replica(one.name, one.phase) for one in gang.observed.group if not one.has_pods]
+    have = 1 + sum(one.has_pods for one in gang.observed.group)
+    if have >= group.min_count:
+        return None
+    return group_awaited(gang.status.attempt, group.name, group.min_count, have, lacking)
+
+
+# Rolling
 
 
 def available_at(gang: Gang) -> float | None:
@@ -102,7 +154,7 @@ def available_at(gang: Gang) -> float | None:
 
 
 def asks_for_turn(job: GangJob) -> bool:
-    """Whether the next decision about the gang needs to know of the others of its group."""
+    """Whether the gang asks for a planned restart, which may have to wait."""
     running = job.status.phase is GangPhase.RUNNING
     return job.spec.rolling is not None and running and asks_for_restart(job.spec, job.status)
 
