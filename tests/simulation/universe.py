@@ -2,6 +2,21 @@
 
 The core and the machine in it are the real ones. Everything else is what :mod:`tests.simulation.moves` lets happen and
 :mod:`tests.simulation.faults` lets go wrong. A universe is a few dictionaries of frozen values: cheap to copy.
+
+What it assumes:
+
+- A connection is ordered, as TCP is. Within a session reports may be late, repeated or reordered. A connection that
+  has lost a message ends eventually.
+- A controller refuses connections of pods that it doesn't see. It keeps a connection when its pod vanishes or its
+  supervisor is silent.
+- A controller's view is at most 10 s old when time passes. After a jump of time, only the optimistic lock protects a
+  write.
+- A worker on a lost node doesn't write to a shared directory. No timer binds a process that survives SIGKILL: while
+  it is cut off with ``isolationTimeoutSeconds``, it is exempt from invariant 1.
+- No checkpoint is deleted between the scan and the start of the last worker.
+- A framework says Begun before it overwrites a part, and writes the file that marks a step complete last.
+- Roles don't change while two controllers act.
+- The search leaves out what only delays or repeats, messages for users, the brake, and one-way links.
 """
 
 from __future__ import annotations
