@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from e2e.gangs import CHECKPOINTS, WORKERS, Gang, training
+from e2e.gangs import CHECKPOINTS, WORKERS, Gang, Kubectl, training
+from e2e.test_node_signals import NODE, on
 from tests.wait import until
 
 SHRINK_SECONDS, GROW_SECONDS = 60, 10
@@ -82,6 +85,39 @@ def test_a_gang_without_a_node_goes_on_with_fewer_members_and_grows_on_the_next(
     numbers = [step for step, _ in steps(shared_dir)]
     assert sorted(values) == list(range(1, max(numbers) + 1))
     assert numbers.count(last["restoredStep"] + 1) == 1  # Growing has cost no step.
+
+
+@pytest.mark.nightly
+@pytest.mark.usefixtures("third_node")
+def test_a_node_that_comes_and_goes_changes_the_size_less_and_less_often(
+    kubectl: Kubectl, submit: Callable[[dict[str, Any]], Gang], shared_dir: Path
+) -> None:
+    document = elastic(shared_dir)
+    document["spec"]["recovery"] |= {"shrinkAfterSeconds": 3, "growAfterSeconds": 5}
+    gang = submit(document)
+    gang.runs(1)
+    waited = []
+    for number in range(1, 4):
+        gang.until("a checkpoint", lambda _: any(shared_dir.glob("step-*/DONE")))
+        kubectl("cordon", NODE)
+        try:
+            (member,) = on(gang, NODE)
+            pod = gang.pods()[member]["metadata"]["name"]
+            eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}}
+            path = f"/api/v1/namespaces/{gang.namespace}/pods/{pod}/eviction"
+            kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(eviction))
+            smaller = gang.until(f"two run, loss {number}", _of_two, 240)
+        finally:
+            kubectl("uncordon", NODE)
+        status = gang.runs(smaller["attempt"] + 1, 300)
+        assert status["incidents"][0]["cause"]["reason"] == "Growing"
+        changed, stopped = (datetime.fromisoformat(at) for at in (smaller["size"]["time"], status["size"]["stops"][-1]))
+        waited.append((stopped - changed).total_seconds())
+    assert all(seconds >= 5 * 2**at for at, seconds in enumerate(waited)), waited
+
+
+def _of_two(status: dict[str, Any]) -> dict[str, Any] | None:
+    return status if (status["phase"], status["ready"]) == ("Running", "2/3") else None
 
 
 def _is_degraded(status: dict[str, Any]) -> bool:
