@@ -10,7 +10,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from gangctl.api.gangjob import GangJob
-from gangctl.api.model import YEAR, Model
+from gangctl.api.model import Model
 from gangctl.api.recovery import CheckpointSpec, ProgressSpec, Recovery
 from tests.simulation.setups import Setup
 
@@ -56,6 +56,8 @@ AWAITED: Final = (
     "isolationTimeoutSeconds",
 )
 """A gang looks again every two seconds while it waits for these: a year of it takes too long to simulate."""
+DAY: Final = 86_400
+"""Longer than all other waits. With pings each ten seconds it takes seconds to simulate, a year an hour."""
 RARE_RECOVERY: Final[Values] = {
     **dict.fromkeys(
         (
@@ -66,17 +68,17 @@ RARE_RECOVERY: Final[Values] = {
             "avoidNodeSeconds",
             "holdTimeoutSeconds",
         ),
-        (YEAR,),
+        (DAY,),
     ),
     **dict.fromkeys(AWAITED, (3600,)),
-    "shrinkAfterSeconds": (0, 1, YEAR),
-    "growAfterSeconds": (1, YEAR),
+    "shrinkAfterSeconds": (0, 1, DAY),
+    "growAfterSeconds": (1, DAY),
 }
 RARE_PROGRESS: Final[Values] = {
-    "timeoutSeconds": (YEAR,),
-    "startupTimeoutSeconds": (YEAR,),
-    "checkpointTimeoutSeconds": (1, 60, YEAR),
-    "evaluationTimeoutSeconds": (1, 60, YEAR),
+    "timeoutSeconds": (DAY,),
+    "startupTimeoutSeconds": (DAY,),
+    "checkpointTimeoutSeconds": (1, 60, DAY),
+    "evaluationTimeoutSeconds": (1, 60, DAY),
 }
 RARE_CHECKPOINT: Final[Values] = {"restore": ({"trust": "Any"}, {"trust": "Verified"})}
 RARE: Final = 0.05
