@@ -15,13 +15,16 @@ import pytest
 from aiohttp import web
 
 from gangctl.cluster import clock
+from gangctl.cluster.kube import contact
 from gangctl.controller import flags
 from gangctl.controller.kube import main
 from tests.cluster.kube.fakeapi import serving, status
+from tests.cluster.kube.objects import gang
 from tests.controller.replicas import LEASE, QUICK, about, holder, replica, until_answered
 from tests.ports import free_port
 from tests.wait import until_async
 
+MEMBERS = 4
 SIDECAR = ("--sidecar-image", "registry.example/gangctl/sidecar:1")
 
 
@@ -50,6 +53,22 @@ async def test_the_lease_of_the_last_replica_is_released_at_the_end() -> None:
             await only.until_it_leads()
             assert holder(api) == "only"
         assert holder(api) == ""
+
+
+async def test_two_controllers_that_share_no_lease_create_each_pod_once_and_write_no_status_for_each_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Both lead: each of them tells the pods of its own hub, again and again, and that is all."""
+    monkeypatch.setattr(contact, "CHECK_SECONDS", 0.2)
+    async with serving() as (api, _), replica(api, "one") as one, replica(api, "other", "--name", "other") as other:
+        await one.until_it_leads()
+        await other.until_it_leads()
+        await api.put("gangjobs", gang())
+        await until_async("each pod learns of a hub many times", lambda: api.count("PATCH", "pods") > 20 * MEMBERS)
+        assert sum(plural == "pods" for plural, _, _ in api.objects) == MEMBERS
+        assert api.count("DELETE", "pods") == 0
+        assert api.objects["gangjobs", "default", "g"]["status"]["attempt"] == 1
+        assert api.count("PUT", "gangjobs") < 20
 
 
 @pytest.mark.parametrize(
