@@ -4,6 +4,7 @@ import asyncio
 import base64
 import ssl
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -11,10 +12,18 @@ import pytest
 from aiohttp import web
 
 from gangctl.cluster.errors import Retryable, Terminal
-from gangctl.cluster.kube.certificates import CertificateBundle, CertificateRotator, rotate_bundle
+from gangctl.cluster.kube.certificates import (
+    AUTHORITY_LIFE,
+    LABEL,
+    MANAGER,
+    CertificateBundle,
+    CertificateRotator,
+    rotate_bundle,
+)
 from gangctl.cluster.kube.client import Client
 from tests.cluster.kube.auth.bundles import NAMES, fresh
 from tests.cluster.kube.fakeapi import FakeApi, status
+from tests.wait import until_async
 
 SECRET = ("secrets", "gangctl-system", "gangctl-tls")
 
@@ -182,18 +191,59 @@ async def test_the_listener_serves_a_renewed_certificate(api: FakeApi) -> None:
     assert await served_by(here) != old
 
 
+async def test_no_handshake_fails_while_the_authority_and_its_certificates_are_replaced(api: FakeApi) -> None:
+    """Clients connect all the time and know the first authority only, as sidecars until the kubelet tells them."""
+    here, due = rotator(api), fresh(AUTHORITY_LIFE * 0.667)
+    old, why = rotate_bundle(due, NAMES, datetime.now(UTC) - AUTHORITY_LIFE * 0.001)
+    assert (old.ca, why) == (due.ca, "the serving certificate is due for renewal")
+    await fill(api, old)  # Without gangctl's label, so it is served as it is.
+    await here.refresh()
+    certificates: list[set[bytes]] = [set() for _ in range(20)]
+
+    async def connects(port: int, seen: set[bytes]) -> None:
+        while True:
+            seen.add(await shown_at(port, old.ca.decode()))
+
+    async def all_have_seen(number: int) -> None:
+        await until_async(f"each client has seen {number}", lambda: min(map(len, certificates)) >= number)
+
+    async with serving(here) as port, asyncio.TaskGroup() as tasks:
+        clients = [tasks.create_task(connects(port, seen)) for seen in certificates]
+        await all_have_seen(1)
+        await fill(api, old, {LABEL: MANAGER})
+        await here.refresh()
+        assert here.ca != old.ca.decode()
+        await all_have_seen(2)
+        for number in (3, 4, 5):
+            await rotator(api, *NAMES, "another.name").refresh()
+            await here.refresh()
+            await all_have_seen(number)
+        for one in clients:
+            one.cancel()
+
+
 async def served_by(here: CertificateRotator) -> bytes:
     """The certificate that a client gets."""
+    async with serving(here) as port:
+        return await shown_at(port, here.ca)
+
+
+@asynccontextmanager
+async def serving(here: CertificateRotator) -> AsyncIterator[int]:
+    """A server of these certificates, which has nothing to say; yields its port."""
 
     async def nothing(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.close()
 
-    server = await asyncio.start_server(nothing, "127.0.0.1", 0, ssl=here.context)
-    async with server:
-        trust = ssl.create_default_context(cadata=here.ca)
-        port = server.sockets[0].getsockname()[1]
-        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trust, server_hostname=NAMES[0])
-        shown: bytes = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
-        writer.close()
-        await writer.wait_closed()
+    async with await asyncio.start_server(nothing, "127.0.0.1", 0, ssl=here.context) as server:
+        yield server.sockets[0].getsockname()[1]
+
+
+async def shown_at(port: int, ca: str) -> bytes:
+    """The certificate that a client gets which trusts these authorities."""
+    trust = ssl.create_default_context(cadata=ca)
+    _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trust, server_hostname=NAMES[0])
+    shown: bytes = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    writer.close()
+    await writer.wait_closed()
     return shown
