@@ -59,9 +59,9 @@ def test_a_wait_for_evidence_begins_again_with_a_term() -> None:
     made = world("worker-0 ends with 2", "decide", "everyone is Ready", policy=rule)
     sentence(made, f"a new controller starts, whose clock is {DAY} s ahead")
     sentence(made, "worker-0 connects again")
+    sentence(made, "worker-1 connects again")
     sentence(made, "decide")
     phases = [made.job.status.phase]
-    sentence(made, "worker-1 connects again")
     sentence(made, "60 s pass")
     sentence(made, "decide")
     assert [*phases, made.job.status.phase] == [GangPhase.GATHERING, GangPhase.FAILED]
