@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from gangctl.api.status import GangPhase
 from gangctl.core.policy.restore import RETRAINED_SECONDS
 from tests.core.scenario import sentence
@@ -73,7 +71,6 @@ def test_a_step_that_a_user_asks_for_is_waited_for() -> None:
     assert _looks(world) is GangPhase.GATHERING
 
 
-@pytest.fixture
 def survived() -> World:
     """A gang without a checkpoint, of which one of two processes has survived a fault and offers step 5."""
     world = World()
@@ -84,19 +81,19 @@ def survived() -> World:
     return world
 
 
-def test_a_gang_that_has_gone_on_from_what_its_processes_had_starts_anew_without_them(survived: World) -> None:
-    _told(survived, "everyone is Ready", "a scan finds nothing", "decide")
-    assert survived.job.status.restore_point is not None
-    _told(
-        survived, "everyone runs", "worker-0 reports step 9", "worker-0 ends with 9", "worker-1 ends with 9", "decide"
-    )
-    _told(survived, "everyone is Ready", "decide", "3 s pass", "a scan finds nothing", "decide")
-    assert _looks(survived) is GangPhase.RUNNING
-    assert survived.job.status.restore_point is None
+def test_a_gang_that_has_gone_on_from_what_its_processes_had_starts_anew_without_them() -> None:
+    made = survived()
+    _told(made, "everyone is Ready", "a scan finds nothing", "decide")
+    assert made.job.status.restore_point is not None
+    _told(made, "everyone runs", "worker-0 reports step 9", "worker-0 ends with 9", "worker-1 ends with 9", "decide")
+    _told(made, "everyone is Ready", "decide", "3 s pass", "a scan finds nothing", "decide")
+    assert _looks(made) is GangPhase.RUNNING
+    assert made.job.status.restore_point is None
 
 
-def test_a_gang_whose_survivors_die_before_they_go_on_starts_anew(survived: World) -> None:
-    _told(survived, "the container of worker-0 starts again", "decide", "everyone is Ready")
-    _told(survived, "a scan finds nothing", "decide", "3 s pass", "a scan finds nothing", "decide")
-    assert _looks(survived) is GangPhase.RUNNING
-    assert survived.job.status.restore_point is None
+def test_a_gang_whose_survivors_die_before_they_go_on_starts_anew() -> None:
+    made = survived()
+    _told(made, "the container of worker-0 starts again", "decide", "everyone is Ready")
+    _told(made, "a scan finds nothing", "decide", "3 s pass", "a scan finds nothing", "decide")
+    assert _looks(made) is GangPhase.RUNNING
+    assert made.job.status.restore_point is None

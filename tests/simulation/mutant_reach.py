@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tests.simulation.mutant import LISTS, MUTANTS, Mutant
 from tests.simulation.mutant_places import Slot, Sources, find, node_at, parsed
-from tests.simulation.mutant_suite import SCENARIOS, Check, checks, first_objection
+from tests.simulation.mutant_suite import CALLED, SCENARIOS, Check, checks, first_objection
 from tests.simulation.mutant_trials import copied, started
 
 RECORD = LISTS / "reached.json"
@@ -103,7 +103,7 @@ class Reach:
             and (check.kind != SCENARIOS or mutant.told)
         ]
         first = [known[before]] if before in known else []
-        others = {"simulation": 1.0}  # Most lives are not recorded. Whatever else isn't comes last.
+        others = dict.fromkeys(("simulation", *CALLED), 1.0)  # What starts processes or searches comes last.
         rest = sorted(found, key=lambda check: self.seconds.get(check.name, others.get(check.kind, math.inf)))
         return [*first, *(check for check in rest if check not in first)]
 

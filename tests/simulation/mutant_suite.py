@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
+from inspect import signature
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -54,7 +56,7 @@ CALLED = {
         "tests.controller.test_brake_sums",
     ),
 }
-"""Kind -> modules of short tests, and of rules that are stated a second time. Tests with parameters are left out."""
+"""Kind -> modules of short tests, and of rules that are stated a second time."""
 HUB, SUPERVISOR = "test of the hub", "test of the supervisor"
 HUB_TESTS = "hub_terms hub hub_pods hub_connections hub_tls turns shares intake"
 SUPERVISOR_TESTS = "looks warm_start_templates warm_start_memory warm_start_imports warm_start warm_start_obstacles"
@@ -160,8 +162,26 @@ def first_objection(tried: Sequence[Check], usual: Mapping[str, float]) -> Objec
 def _called(kind: str) -> Iterator[Check]:
     for module in CALLED[kind]:
         for name, test in vars(import_module(module)).items():
-            if name.startswith("test_") and not hasattr(test, "pytestmark"):
-                yield Check(kind, _sentence(name), partial(_timed, _unshrunk(test)))
+            marks = getattr(test, "pytestmark", ())
+            if name.startswith("test_") and all(one.name == "parametrize" for one in marks):
+                known = {one for mark in marks for one in _names(mark)}
+                assert known == {*signature(test).parameters}, f"{name} has a fixture, which only pytest can give it"
+                yield Check(kind, _sentence(name), partial(_timed, partial(_of_each, _unshrunk(test), marks)))
+
+
+def _names(mark: pytest.Mark) -> Sequence[str]:
+    names: str | Sequence[str] = mark.args[0]
+    return (names,) if isinstance(names, str) else names
+
+
+def _of_each(test: Callable[..., object], marks: Sequence[pytest.Mark]) -> None:
+    """Run a test with each of its parameters, as pytest does."""
+    for some in product(*(mark.args[1] for mark in marks)):
+        given = dict[str, object]()
+        for mark, one in zip(marks, some, strict=True):
+            names = _names(mark)
+            given |= zip(names, (one,) if len(names) == 1 else one, strict=True)
+        test(**given)
 
 
 def _unshrunk(test: Callable[[], object]) -> Callable[[], object]:
