@@ -137,6 +137,7 @@ class WarmStart:
         self._blamed: set[str] = set()  # Modules that a template can't import, of those that the worker imports.
         self._no_template = FIRST_START
         self._of_attempts: set[str] = set()  # Variables that differ between attempts or processes.
+        self._of_ranks: set[str] = set()  # The same below a launcher.
         self._counted: set[int] = set()  # Processes of the newest attempt that count as executed.
         self._executed: dict[int, _Executed] = {}  # By pid, in the order of their starts.
         self._forks: list[int] = []  # Of the newest attempt.
@@ -469,13 +470,15 @@ class WarmStart:
     def _common_environment(self, last: _Executed | Known) -> dict[str, str]:
         """Return what all interpreters of its kind have alike: a launcher gives its ranks variables of their own.
 
-        A module that looks at all variables must see none of a rank. What is read before any module is the last one's.
+        A module that looks at all variables must see none of a rank, also once only ranks are executed. What is read
+        before any module is the last one's.
         """
-        alike = [self._executed[pid].environment for pid in self._alike()]
+        for pid in self._alike():
+            self._of_ranks.update(dict(self._executed[pid].environment.items() ^ last.environment.items()))
         return {
             name: value
             for name, value in last.environment.items()
-            if READ_EARLY.fullmatch(name) or all(other.get(name) == value for other in alike)
+            if name not in self._of_ranks or READ_EARLY.fullmatch(name)
         }
 
     def _modules(self) -> list[str]:

@@ -147,6 +147,25 @@ def test_each_rank_of_a_launcher_is_forked_and_the_launcher_too(
     assert not any(map(is_alive, pids))
 
 
+def test_ranks_whose_module_reads_a_variable_of_their_own_are_forked_without_it_beside_their_launcher(
+    warm: Warm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As below deepspeed: once the launcher is a fork and its ranks aren't, all that are executed have the variable."""
+    warm.install("scans", "import os\nkept = dict(os.environ)")
+    warm.install("reads", "import os\n'LAUNCHER' in os.environ")
+    monkeypatch.setenv("PYTHONPATH", str(warm.installed))
+    launcher = warm.script.with_name("launch.py")
+    launcher.write_text("import scans\n" + LAUNCHER)
+    warm.script.write_text(f"import scans, reads\n{SAYS}say()\n{WAITS}")
+    warm.start("bash", "-c", " ".join([sys.executable, str(launcher), str(warm.script), "; exit 9"]))
+    for forks in (0, 1, 3):
+        warm.run()
+        wait_for(lambda: len(said(warm, warm.attempt)) == 2)
+        started(warm, forked=forks, executed=3 - forks)
+        warm.steps()
+        wait_for(lambda: warm.member.log.count("the template is ready") == min(warm.attempt, 2))
+
+
 def reached(warm: Warm) -> dict[Milestone, Reached]:
     """The milestones of the newest attempt, once it has made a step."""
     warm.member.sidecar.send(Progress(warm.attempt, 1, 0, first_step=1, first_age_ms=0))
