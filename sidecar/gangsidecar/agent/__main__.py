@@ -7,14 +7,12 @@ within two seconds.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import signal
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gangsidecar.agent.http_server import HttpServer
@@ -33,7 +31,7 @@ FAREWELL = 5.0
 """Seconds that the sidecar outlives a supervisor that has ended deliberately: the controller gets the last report."""
 
 _FLAGS = (
-    ("--dir", "GANG_DIR", None, "directory for the sockets"),
+    ("--dir", "GANG_DIR", "DIR", "directory for the sockets"),
     ("--controller", "GANG_CONTROLLER", "URL", "ws:// or wss:// URL"),
     ("--controller-file", "GANG_CONTROLLER_FILE", "FILE", "a file that holds the URL, instead of --controller"),
     ("--token-file", "GANG_TOKEN_FILE", "FILE", "the bearer token"),
@@ -60,10 +58,10 @@ the pod has not reached the controller yet: the file of --termination-log has th
 class AgentSettings:
     """The settings of the command line."""
 
-    directory: Path
+    directory: str
     address: Address
-    termination_log: Path | None = None
-    """The file that the cluster reads when the sidecar ends; None if nothing reads it."""
+    termination_log: str = ""
+    """The file that the cluster reads when the sidecar ends; empty if nothing reads it."""
 
 
 async def serve(settings: AgentSettings) -> int:
@@ -84,7 +82,7 @@ async def serve(settings: AgentSettings) -> int:
     await framework.open(FRAMEWORK_SOCKET)
     open_to_all(FRAMEWORK_SOCKET)
     log("info", "the sidecar listens", directory=settings.directory)
-    contact = FirstContact(Path(CONTACT_FILE), settings.termination_log)
+    contact = FirstContact(CONTACT_FILE, settings.termination_log)
     async with asyncio.TaskGroup() as tasks:
         connection = tasks.create_task(stay_connected(settings.address, relay, contact))
         reached = await _until_over(relay, ended, contact)
@@ -132,7 +130,7 @@ def main() -> int:
     settings = _settings(sys.argv[1:], os.environ)
     log_as(SIDECAR_LOG_NAME)
     try:
-        settings.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.makedirs(settings.directory, mode=0o700, exist_ok=True)
         return asyncio.run(serve(settings))
     except OSError as error:
         log("error", "the sidecar can't listen in its directory", directory=settings.directory, reason=error)
@@ -140,6 +138,38 @@ def main() -> int:
 
 
 def _settings(arguments: list[str], environment: Mapping[str, str]) -> AgentSettings:
+    values = {flag: environment.get(variable, "") for flag, variable, *_ in _FLAGS}
+    if arguments or _mistake(values):
+        values = _parsed(arguments, values)
+    paths = {flag: value and os.path.abspath(value) for flag, value in values.items()}
+    address = Address(
+        token_file=paths["--token-file"],
+        url="" if values["--controller-file"] else values["--controller"],
+        url_file=paths["--controller-file"],
+        ca_file=paths["--ca-file"],
+        address_file=paths["--address-file"],
+    )
+    return AgentSettings(paths["--dir"], address, paths["--termination-log"])
+
+
+def _mistake(values: Mapping[str, str]) -> str:
+    """Name the first mistake in the values of the flags; empty if there is none."""
+    url, in_file = values["--controller"], values["--controller-file"]
+    if not values["--dir"]:
+        return "--dir (or GANG_DIR) is needed"
+    if not values["--token-file"]:
+        return "--token-file (or GANG_TOKEN_FILE) is needed"
+    if not (url or in_file):
+        return "--controller (or GANG_CONTROLLER) or --controller-file is needed"
+    if not (in_file or url.startswith(("ws://", "wss://"))):
+        return f"--controller must begin with ws:// or wss://, not {url!r}"
+    return ""
+
+
+def _parsed(arguments: list[str], values: Mapping[str, str]) -> dict[str, str]:
+    """Return the values of the flags, those of the environment by default. A mistake ends the program."""
+    import argparse  # noqa: PLC0415 - in a pod all comes from the environment
+
     parser = argparse.ArgumentParser(
         prog="python -m gangsidecar.agent",
         description="The sidecar of a gang's member: it relays between controller, supervisor and framework.",
@@ -147,28 +177,12 @@ def _settings(arguments: list[str], environment: Mapping[str, str]) -> AgentSett
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     for flag, variable, metavar, meaning in _FLAGS:
-        parser.add_argument(flag, default=environment.get(variable), metavar=metavar, help=f"{meaning} ({variable})")
-    found = parser.parse_args(arguments)
-    if not found.dir:
-        parser.error("--dir (or GANG_DIR) is needed")
-    if not found.token_file:
-        parser.error("--token-file (or GANG_TOKEN_FILE) is needed")
-    if not (found.controller or found.controller_file):
-        parser.error("--controller (or GANG_CONTROLLER) or --controller-file is needed")
-    if not found.controller_file and not found.controller.startswith(("ws://", "wss://")):
-        parser.error(f"--controller must begin with ws:// or wss://, not {found.controller!r}")
-    address = Address(
-        token_file=Path(found.token_file).absolute(),
-        url="" if found.controller_file else found.controller,
-        url_file=_path(found.controller_file),
-        ca_file=_path(found.ca_file),
-        address_file=_path(found.address_file),
-    )
-    return AgentSettings(Path(found.dir).absolute(), address, _path(found.termination_log))
-
-
-def _path(text: str | None) -> Path | None:
-    return Path(text).absolute() if text else None
+        help_text = f"{meaning} ({variable})"
+        parser.add_argument(flag, dest=flag, default=values[flag], metavar=metavar, help=help_text)
+    found = vars(parser.parse_args(arguments))
+    if mistake := _mistake(found):
+        parser.error(mistake)
+    return found
 
 
 if __name__ == "__main__":

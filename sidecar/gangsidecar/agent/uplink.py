@@ -24,12 +24,13 @@ no leader for a moment, or the controller does not know the pod yet.
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import ssl
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from ipaddress import ip_address
+from socket import AF_INET, AF_INET6, inet_pton
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -40,8 +41,6 @@ from gangsidecar.agent import websocket
 from gangsidecar.common import log
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from gangsidecar.agent.relay import Relay
     from gangsidecar.agent.websocket import WebSocket
 
@@ -70,13 +69,13 @@ _LIMIT = 400
 class Address:
     """The controller's address, and the proof of our identity. Files are read before each attempt: they may change."""
 
-    token_file: Path
+    token_file: str
     url: str = ""
-    url_file: Path | None = None
+    url_file: str = ""
     """Holds the URL, instead of ``url``."""
-    ca_file: Path | None = None
+    ca_file: str = ""
     """The certificates to trust for ``wss``; without it, the system's."""
-    address_file: Path | None = None
+    address_file: str = ""
     """Holds the IP address of the URL's host, or nothing."""
 
 
@@ -249,8 +248,11 @@ def _decode(relay: Relay, text: str) -> wire.Message:
     return message
 
 
-def _read(path: Path | None) -> str:
-    return "" if path is None else path.read_text().strip()
+def _read(path: str) -> str:
+    if not path:
+        return ""
+    with open(path, encoding="utf-8") as file:
+        return file.read().strip()
 
 
 def _token(address: Address) -> str:
@@ -263,20 +265,22 @@ def _token(address: Address) -> str:
 
 def _trust(address: Address) -> ssl.SSLContext | None:
     """Return what is trusted now: the file may have changed. _LostError: the file can't be used."""
-    if address.ca_file is None:
+    if not address.ca_file:
         return None
     try:
-        return ssl.create_default_context(cafile=str(address.ca_file))
+        return ssl.create_default_context(cafile=address.ca_file)
     except OSError as error:  # An SSLError is one.
         raise _LostError(f"{address.ca_file} has no certificate of an authority to trust: {error}") from None
 
 
-def _ip_address(file: Path | None) -> str:
+def _ip_address(file: str) -> str:
     """The IP address in the file; empty if there is none."""
     try:
-        return "" if file is None else str(ip_address(_read(file)))
+        found = _read(file)
+        inet_pton(AF_INET6 if ":" in found else AF_INET, found)
     except (OSError, ValueError):
         return ""
+    return found
 
 
 def _at(url: str, address: str) -> str:
@@ -288,8 +292,8 @@ def _at(url: str, address: str) -> str:
 class FirstContact:
     """Remembers in a file, which outlives the container, the reasons that the pod's status has had."""
 
-    def __init__(self, file: Path, message: Path | None) -> None:
-        """Remember in ``file``. Without a termination message the sidecar never ends."""
+    def __init__(self, file: str, message: str) -> None:
+        """Remember in ``file``. Without a file for the termination message the sidecar never ends."""
         self._file = file
         self._message = message
         self._reasons = _lines(file)
@@ -321,27 +325,32 @@ class FirstContact:
 
     def _tell(self, reason: str) -> bool:
         is_over = _CONNECTED in self._reasons or len(self._reasons) >= MOST
-        if not reason or is_over or reason in self._reasons or self._message is None:
+        if not reason or is_over or reason in self._reasons or not self._message:
             return False
         self._reasons.append(reason)
         try:
-            self._message.write_text(reason)
+            _write(self._message, reason)
         except OSError as error:
             log("warning", "the termination message can't be written", reason=error)
             return False
         return self._remember()
 
     def _remember(self) -> bool:
-        new = self._file.with_name(f"{self._file.name}.new")
+        new = f"{self._file}.new"
         with suppress(OSError):
-            new.write_text("\n".join(self._reasons))
-            new.replace(self._file)
+            _write(new, "\n".join(self._reasons))
+            os.replace(new, self._file)
             return True
         return False
 
 
-def _lines(file: Path) -> list[str]:
+def _lines(file: str) -> list[str]:
     try:
-        return file.read_text().splitlines()
+        return _read(file).splitlines()
     except (OSError, ValueError):
         return []
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)

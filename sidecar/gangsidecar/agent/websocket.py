@@ -7,6 +7,7 @@ the limit must not be kept, however it is split into frames.
 from __future__ import annotations
 
 import asyncio
+from asyncio.sslproto import SSLProtocol
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
@@ -38,7 +39,8 @@ GOODBYE = 1.0
 """Seconds for the closing handshake."""
 NEXT_ADDRESS = 0.25
 """Seconds that one address of a host has before the next one is dialled beside it (RFC 8305)."""
-_CHUNK = 1 << 16
+_CHUNK = 1 << 14
+SSLProtocol.max_size = _CHUNK  # asyncio has no setting for the buffer of a connection: 256 KiB, and here is only one.
 _REFUSAL = 400
 """Bytes of the body of a refusal that are read: it gives the reason."""
 

@@ -38,10 +38,10 @@ async def test_the_sidecar_leaves_a_frozen_controller_and_dials_again(
     monkeypatch.setattr(uplink, "LAST_WAIT", 0.2)
     (directory / "token").write_text(TOKEN)
     async with controller() as frozen:
-        address = uplink.Address(directory / "token", frozen.url)
+        address = uplink.Address(str(directory / "token"), frozen.url)
         relay = Relay(asyncio.get_running_loop())
         connection = asyncio.create_task(
-            uplink.stay_connected(address, relay, FirstContact(directory / "contact", None))
+            uplink.stay_connected(address, relay, FirstContact(str(directory / "contact"), ""))
         )
         await frozen.connected(3)
         assert frozen.connections[0].socket.closed
@@ -61,7 +61,10 @@ async def test_the_sidecar_keeps_a_controller_that_pings(
     (directory / "token").write_text(TOKEN)
     async with controller() as alive:
         relay = Relay(asyncio.get_running_loop())
-        address, contact = uplink.Address(directory / "token", alive.url), FirstContact(directory / "contact", None)
+        address, contact = (
+            uplink.Address(str(directory / "token"), alive.url),
+            FirstContact(str(directory / "contact"), ""),
+        )
         task = asyncio.create_task(uplink.stay_connected(address, relay, contact))
         connection = await alive.connected()
         end = time.monotonic() + 4.0

@@ -70,7 +70,7 @@ async def test_a_controller_that_asks_to_try_again_ends_no_sidecar_until_it_says
 
 
 async def test_what_passes_is_no_reason_however_often_it_changes(directory: Path, clock: MovedClock) -> None:
-    contact = FirstContact(directory / "contact", directory / "message")
+    contact = FirstContact(str(directory / "contact"), str(directory / "message"))
     contact.failed("the controller answered 503: the token becomes valid in 9 s", passes=True)
     assert not await ends(contact, clock)
     contact.failed("the controller answered 503: the token becomes valid in 8 s", passes=True)
@@ -80,7 +80,7 @@ async def test_what_passes_is_no_reason_however_often_it_changes(directory: Path
 
 
 async def test_a_sidecar_whose_message_nothing_reads_goes_on(directory: Path, clock: MovedClock) -> None:
-    contact = FirstContact(directory / "contact", None)
+    contact = FirstContact(str(directory / "contact"), "")
     contact.failed("no route to host")
     assert not await ends(contact, clock)
 
@@ -89,15 +89,15 @@ async def test_each_reason_is_told_once_and_few_of_them(directory: Path, clock: 
     message = directory / "message"
     for number in range(MOST + 1):
         for again in (False, True):
-            contact = FirstContact(directory / "contact", message)
+            contact = FirstContact(str(directory / "contact"), str(message))
             contact.failed(f"reason\n{number}")
             assert await ends(contact, clock) == (number < MOST and not again)
         assert message.read_text() == f"reason {min(number, MOST - 1)}"
 
 
 async def test_a_pod_that_has_been_connected_never_ends_its_sidecar(directory: Path, clock: MovedClock) -> None:
-    FirstContact(directory / "contact", directory / "message").connected()
-    contact = FirstContact(directory / "contact", directory / "message")
+    FirstContact(str(directory / "contact"), str(directory / "message")).connected()
+    contact = FirstContact(str(directory / "contact"), str(directory / "message"))
     contact.failed("no route to host")
     assert not await ends(contact, clock)
 
@@ -105,7 +105,7 @@ async def test_a_pod_that_has_been_connected_never_ends_its_sidecar(directory: P
 async def test_a_controller_that_answers_nothing_is_told_after_a_longer_time(
     directory: Path, clock: MovedClock
 ) -> None:
-    missed = asyncio.create_task(FirstContact(directory / "contact", directory / "message").missed())
+    missed = asyncio.create_task(FirstContact(str(directory / "contact"), str(directory / "message")).missed())
     await clock.move(0)
     await clock.move(uplink.PATIENCE)
     await clock.move(uplink.LONG_PATIENCE - uplink.PATIENCE - 0.1)
@@ -116,7 +116,7 @@ async def test_a_controller_that_answers_nothing_is_told_after_a_longer_time(
 
 
 async def test_a_reason_that_can_not_be_written_ends_nothing(directory: Path, clock: MovedClock) -> None:
-    contact = FirstContact(directory / "contact", directory / "no" / "message")
+    contact = FirstContact(str(directory / "contact"), str(directory / "no" / "message"))
     contact.failed("no route to host")
     assert not await ends(contact, clock)
 
