@@ -259,6 +259,33 @@ def test_of_two_interpreters_the_last_is_forked(warm: Warm, tmp_path: Path) -> N
     assert text(warm.member.file("prefixes")).splitlines() == [str(tmp_path / "venv")] * 2
 
 
+RUNS = """\
+import subprocess, sys
+enter = 'export CONDA_PREFIX="$1" PATH="$1/bin:$PATH"; shift; "$@"'
+sys.exit(subprocess.run(["bash", "-c", enter, "bash", *sys.argv[1:]]).returncode)
+"""
+
+
+def test_below_a_launcher_in_another_environment_the_script_is_forked(warm: Warm, tmp_path: Path) -> None:
+    """As ``conda run``: a Python of its own runs a shell, which enters the environment of the script."""
+    venv.create(tmp_path / "base", symlinks=True)
+    launcher = warm.script.with_name("run.py")
+    launcher.write_text(RUNS)
+    says = "say(prefix=sys.prefix, conda=os.environ['CONDA_PREFIX'])\n"
+    ends = "if os.environ['GANG_ATTEMPT'] == '3':\n    os._exit(77)\n"
+    warm.script.write_text(SAYS + says + ends + WAITS)
+    python = Path(sys.executable)
+    command = [tmp_path / "base/bin/python", launcher, python.parents[1], python.name, warm.script]
+    warm.start(*map(str, command))
+    for forks in (0, 1, 1):
+        warm.order()  # It may end at once.
+        started(warm, forked=forks, executed=2 - forks)
+        wait_for(partial(said, warm, warm.attempt, prefix=sys.prefix, conda=str(python.parents[1])))
+        if not forks:
+            warm.steps()
+    assert ended(warm).exit_code == 77
+
+
 def test_what_a_script_imports_may_change_between_attempts(warm: Warm) -> None:
     """The fork makes the new import, which the next has learnt. An import is noted when the next one begins."""
     warmed(warm, f"import colorsys\n{SAYS}say()\n{WAITS}", "bash", "-c", '"$$0" "$$1"; exit 9', "PYTHON", "SCRIPT")
