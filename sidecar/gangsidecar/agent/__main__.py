@@ -12,7 +12,6 @@ import os
 import signal
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gangsidecar.agent.http_server import HttpServer
@@ -20,6 +19,7 @@ from gangsidecar.agent.relay import Downlink, Relay, open_to_all
 from gangsidecar.agent.uplink import Address, FirstContact, stay_connected
 from gangsidecar.common import log, log_as, now_ms
 from gangsidecar.wire import CONTACT_FILE, FRAMEWORK_SOCKET, SIDECAR_LOG_NAME, SUPERVISOR_SOCKET, UNREACHED
+from gangsidecar.wire.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -54,7 +54,7 @@ the pod has not reached the controller yet: the file of --termination-log has th
 """
 
 
-@dataclass(frozen=True)
+@frozen
 class AgentSettings:
     """The settings of the command line."""
 

@@ -7,11 +7,12 @@ the supervisor's own check: it only gives the framework a clear answer at once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
 from gangsidecar import wire
 from gangsidecar.wire import Phase, Verb
+from gangsidecar.wire.frozen import frozen
 
 
 class AttemptState(StrEnum):
@@ -29,7 +30,7 @@ class AttemptState(StrEnum):
     """The supervisor has not reported to this sidecar yet."""
 
 
-@dataclass(frozen=True)
+@frozen
 class AttemptGate:
     """The newest messages. ``directive`` is the newest by its order, not the last to arrive."""
 
@@ -43,7 +44,7 @@ class AttemptGate:
     """The newest attempt that this session is known to have run; None = unknown (the sidecar started later)."""
 
 
-@dataclass(frozen=True)
+@frozen
 class StopNotice:
     """The worker of ``attempt`` is being stopped."""
 

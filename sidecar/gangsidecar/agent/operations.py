@@ -6,10 +6,10 @@ library would take more memory than the whole sidecar may use.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from gangsidecar.wire import Phase
+from gangsidecar.wire.frozen import frozen
 
 Json: TypeAlias = Any
 
@@ -22,7 +22,7 @@ class MismatchError(ValueError):
         self.field = field
 
 
-@dataclass(frozen=True)
+@frozen
 class Integer:
     """A whole number; ``3.0`` is one, as in JSON Schema."""
 
@@ -30,7 +30,7 @@ class Integer:
     minimum: int = 0
 
 
-@dataclass(frozen=True)
+@frozen
 class Number:
     """Any finite number."""
 
@@ -38,7 +38,7 @@ class Number:
     minimum: float = 0.0
 
 
-@dataclass(frozen=True)
+@frozen
 class Text:
     """A string, with its bounds in characters."""
 
@@ -46,26 +46,26 @@ class Text:
     minimum: int = 0
 
 
-@dataclass(frozen=True)
+@frozen
 class Choice:
     """One of these strings."""
 
     values: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class Boolean:
     """``true`` or ``false``."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Listing:
     """An array of one kind."""
 
     item: Kind
 
 
-@dataclass(frozen=True)
+@frozen
 class Field:
     """One property of an object."""
 
@@ -83,7 +83,7 @@ def _optional(name: str, kind: Kind, description: str) -> Field:
     return Field(name, kind, description, required=False)
 
 
-@dataclass(frozen=True)
+@frozen
 class Shape:
     """An object with these properties and no others; the document lists it under its name."""
 
@@ -346,7 +346,7 @@ ERROR = _shape(
 )
 
 
-@dataclass(frozen=True)
+@frozen
 class Operation:
     """One call; ``name`` leads to its handler."""
 

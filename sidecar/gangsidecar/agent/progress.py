@@ -34,10 +34,11 @@ saves, must not count as behind: it may leave the reports of steps to another ra
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from gangsidecar import wire
+from gangsidecar.wire.frozen import frozen
 
 if TYPE_CHECKING:
     import asyncio
@@ -51,7 +52,7 @@ INTERVAL = 1.0
 """Seconds between two messages."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Reported:
     """The steps of one rank."""
 
@@ -61,7 +62,7 @@ class Reported:
     """The widest gap between two reports; 0 = unknown."""
 
 
-@dataclass(frozen=True)
+@frozen
 class FirstSteps:
     """The ranks of an attempt that have reported a step."""
 
@@ -170,7 +171,7 @@ class RankCalls:
         return last if last.step < reached else None
 
 
-@dataclass(frozen=True)
+@frozen
 class _Progress:
     attempt: int
     step: int

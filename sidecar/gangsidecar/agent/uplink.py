@@ -29,7 +29,6 @@ import random
 import ssl
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from socket import AF_INET, AF_INET6, inet_pton
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -39,6 +38,7 @@ from wsproto.frame_protocol import CloseReason
 from gangsidecar import wire
 from gangsidecar.agent import websocket
 from gangsidecar.common import log
+from gangsidecar.wire.frozen import frozen
 
 if TYPE_CHECKING:
     from gangsidecar.agent.relay import Relay
@@ -65,7 +65,7 @@ _LIMIT = 400
 """Characters of a reason."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Address:
     """The controller's address, and the proof of our identity. Files are read before each attempt: they may change."""
 

@@ -6,18 +6,18 @@ It is parsed without argparse, which takes more memory than all of our own code.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from gangsidecar.supervisor.machine import PodIdentity
 from gangsidecar.wire import CACHES_FOLDER, CACHES_VARIABLE, CLIENT_FOLDER, HOOK_FOLDER, PRELOAD_VARIABLE, Compiler
+from gangsidecar.wire.frozen import frozen
 
 
 class UsageError(Exception):
     """The command line is wrong; the text is a sentence for the user."""
 
 
-@dataclass(frozen=True)
+@frozen
 class SupervisorSettings:
     """The settings that the pod gives its supervisor."""
 

@@ -7,9 +7,10 @@ sending, so the clocks of different machines are never compared.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
+
+from gangsidecar.wire.frozen import frozen
 
 _T = TypeVar("_T")
 
@@ -31,7 +32,7 @@ CHECK_DETAIL = 300
 """Characters of what a check says that are reported."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Restore:
     """The restore point: a checkpoint step that every rank can load."""
 
@@ -42,7 +43,7 @@ class Restore:
     Empty for a Member tier: each member's own registration knows its path."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Process:
     """One process that Run starts: the user's command with this environment added to the container's own."""
 
@@ -51,7 +52,7 @@ class Process:
     rank: int | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class Source:
     """A source of progress, beside the framework API; one of the two is not empty."""
 
@@ -61,7 +62,7 @@ class Source:
     """A file whose modification time changes with each step."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Run:
     """The part that Run adds to a directive. It names the session that reported Ready; another session refuses it."""
 
@@ -79,7 +80,7 @@ class Run:
     """Regular expressions that are searched for in each line of the worker's output."""
 
 
-@dataclass(frozen=True)
+@frozen
 class LogMatch:
     """The first line of the worker's output in which this pattern was found.
 
@@ -92,7 +93,7 @@ class LogMatch:
     """Printable ASCII, with all else escaped. Of a longer line, the part with the match."""
 
 
-@dataclass(frozen=True)
+@frozen
 class RankBehind:
     """The newest report of the rank that is furthest behind the others of its pod."""
 
@@ -105,7 +106,7 @@ class RankBehind:
     """Its process, as it is seen in the worker's container, if the framework says it."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Tier:
     """A Shared checkpoint tier that is a directory."""
 
@@ -117,7 +118,7 @@ class Tier:
     """The file in the folder that marks it complete; empty = a step is a file, and complete when it is there."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Scan:
     """A stateless query to one member, after every pod has stopped: which complete steps can it see?"""
 
@@ -126,7 +127,7 @@ class Scan:
     timeout_ms: int = 30_000
 
 
-@dataclass(frozen=True)
+@frozen
 class Found:
     """A complete step in a scanned tier."""
 
@@ -137,7 +138,7 @@ class Found:
     """Identity of what marks it complete. It changes when the step is written again."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Scanned:
     """The answer to a Scan: per tier at most :data:`MAX_FOUND` newest complete steps, newest first."""
 
@@ -147,7 +148,7 @@ class Scanned:
     error: str = ""
 
 
-@dataclass(frozen=True)
+@frozen
 class Check:
     """Run this command of the job in the worker's place, before the attempt starts: no worker runs meanwhile.
 
@@ -175,7 +176,7 @@ class Check:
     """A port that was free there."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Checked:
     """The end of a check. Neither an exit code nor a signal: it took too long and was killed."""
 
@@ -241,7 +242,7 @@ class Level(StrEnum):
     GANG = "Gang"
 
 
-@dataclass(frozen=True)
+@frozen
 class End:
     """The end of one process of a worker. Exactly one of ``exit_code`` and ``signal`` is set."""
 
@@ -260,7 +261,7 @@ class End:
     """A sentence of the supervisor: ``No such file or directory: trainn.py``."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Checkpoint:
     """A checkpoint that one rank has completed and registered through the framework API."""
 
@@ -273,7 +274,7 @@ class Checkpoint:
     """Registered before the node's last boot, and not known to be on a disk."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Dropped:
     """A rank has begun to write this step again, or has deleted it: it doesn't exist until it is completed again."""
 
@@ -283,7 +284,7 @@ class Dropped:
     attempt: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Verified:
     """A framework has found the checkpoint of this step to be right, for all ranks and in all tiers."""
 
@@ -291,7 +292,7 @@ class Verified:
     step: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Progress:
     """The newest progress of a member in an attempt; ages count from the call to the framework API."""
 
@@ -331,7 +332,7 @@ class Milestone(StrEnum):
     """It has loaded the restore point."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Reached:
     """A rank has reached a milestone; of the member's ranks, the one that did so last."""
 
@@ -343,7 +344,7 @@ class Reached:
     rank: int | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class WarmStart:
     """The ways in which the processes of an attempt were started, where some can be forked or can go on."""
 
@@ -363,7 +364,7 @@ class WarmStart:
     """The forks have made no first step within this time, so the next attempt is executed; 0: they aren't late."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Imports:
     """What a worker imports by its first step, as its supervisor has learnt it.
 
@@ -383,7 +384,7 @@ class Imports:
     """From the controller: the gang trains meanwhile."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Stacks:
     """The stacks of the processes of a worker that hung, just before its stop."""
 
@@ -392,7 +393,7 @@ class Stacks:
     """Lines of printable ASCII; empty if nothing was found in time."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Request:
     """A framework asks for a restart of the gang."""
 
@@ -404,7 +405,7 @@ class Request:
     exclude_node: bool = False
 
 
-@dataclass(frozen=True)
+@frozen
 class Corruption:
     """A framework has found that a rank computes wrongly, and that what was saved since then may be wrong."""
 
@@ -417,7 +418,7 @@ class Corruption:
     """The rank at fault, which may be another member's: one of the process group of the rank that found it."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Report:
     """The whole small state of one member, as its supervisor sees it. Never a delta."""
 
@@ -479,7 +480,7 @@ class Report:
     """Those that have ended in the attempt of this report, newest last."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Directive:
     """The state that the controller wants of one member now, not a command. Sending it twice does no harm."""
 
@@ -511,7 +512,7 @@ class Directive:
         return self.attempt, _VERBS.index(self.verb)
 
 
-@dataclass(frozen=True)
+@frozen
 class Ping:
     """The controller is there. The report that it got prolongs the lease of the worker."""
 
@@ -519,7 +520,7 @@ class Ping:
     """``sent_ms`` of the newest report that the controller has heard; 0 = it has heard none."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Watching:
     """The number of readers of the framework API that act on a stop of this attempt before its signal."""
 

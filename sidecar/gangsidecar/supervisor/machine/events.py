@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from gangsidecar import wire
+from gangsidecar.wire.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class PodIdentity:
     """The pod of the supervisor, and the gang and member that it belongs to."""
 
@@ -21,7 +20,7 @@ class PodIdentity:
 # Events. Directives, pings, the framework's messages and matches in the output are as on the wire.
 
 
-@dataclass(frozen=True)
+@frozen
 class Exited:
     """A process that Spawn started has ended and was reaped (or could not be executed)."""
 
@@ -33,12 +32,12 @@ class Exited:
     message: str = ""
 
 
-@dataclass(frozen=True)
+@frozen
 class TreeGone:
     """No process of any worker is left, whatever session or parent it gave itself, but parked ones without a child."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Parkable:
     """A spawned process says that it can park, or that it can't any more."""
 
@@ -48,7 +47,7 @@ class Parkable:
     """Why its command keeps it from it, whatever it says; empty if it doesn't."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Parked:
     """A process says that it has parked, for the stop of the worker of this attempt."""
 
@@ -56,7 +55,7 @@ class Parked:
     attempt: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Started:
     """Every process of the newest Spawn was started."""
 
@@ -64,7 +63,7 @@ class Started:
     """The way, where they may be forks of a template."""
 
 
-@dataclass(frozen=True)
+@frozen
 class WarmStarted:
     """A process below the worker's command has started."""
 
@@ -72,7 +71,7 @@ class WarmStarted:
     """How those of this attempt have started so far."""
 
 
-@dataclass(frozen=True)
+@frozen
 class PortsFound:
     """The answer to FindPorts; empty if none is free."""
 
@@ -80,14 +79,14 @@ class PortsFound:
     ports: tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class RestoreSeen:
     """The answer to LookForRestore: the folder is there."""
 
     attempt: int
 
 
-@dataclass(frozen=True)
+@frozen
 class RestoreMissing:
     """The answer to LookForRestore: the folder isn't there, even after some retries."""
 
@@ -96,7 +95,7 @@ class RestoreMissing:
     """The folder around it is there and shows others; False: nothing is known of the step."""
 
 
-@dataclass(frozen=True)
+@frozen
 class StacksTaken:
     """The answer to TakeStacks: what is known by its time, maybe nothing."""
 
@@ -104,7 +103,7 @@ class StacksTaken:
     text: str
 
 
-@dataclass(frozen=True)
+@frozen
 class CheckEnded:
     """The process of a check has ended and was reaped (or could not be executed); others of it may be left."""
 
@@ -114,12 +113,12 @@ class CheckEnded:
     detail: str = ""
 
 
-@dataclass(frozen=True)
+@frozen
 class Terminate:
     """SIGTERM reached the supervisor: its pod is to end."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Tick:
     """The time of :func:`deadline` has come."""
 
@@ -149,7 +148,7 @@ Input = (
 # Effects
 
 
-@dataclass(frozen=True)
+@frozen
 class Spawn:
     """Start these processes. The answers are Started, one Exited for each process, and TreeGone."""
 
@@ -159,7 +158,7 @@ class Spawn:
     """The local ranks whose process is parked: it goes on. If it can't be reached, it is killed, and has ended so."""
 
 
-@dataclass(frozen=True)
+@frozen
 class LookForRestore:
     """Look for this folder. The answer is RestoreSeen or, after some retries, RestoreMissing."""
 
@@ -167,7 +166,7 @@ class LookForRestore:
     restore: wire.Restore
 
 
-@dataclass(frozen=True)
+@frozen
 class FindPorts:
     """Look for a few free ports among ``base .. base + count - 1``. The answer is always PortsFound."""
 
@@ -176,14 +175,14 @@ class FindPorts:
     count: int
 
 
-@dataclass(frozen=True)
+@frozen
 class RunCheck:
     """Run this check. The answers are CheckEnded and TreeGone."""
 
     check: wire.Check
 
 
-@dataclass(frozen=True)
+@frozen
 class Signal:
     """Send this signal to every process of the worker's tree, but not to these processes and what is below them."""
 
@@ -191,7 +190,7 @@ class Signal:
     spared: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True)
+@frozen
 class TakeStacks:
     """Take the stacks of the worker's processes, but not of parked ones. The answer is StacksTaken, by this time."""
 
@@ -201,7 +200,7 @@ class TakeStacks:
     """The process to begin with; absent if none is suspected."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Park:
     """Ask these processes to park: the worker of this attempt is being stopped, and SIGKILL comes so much later."""
 
@@ -212,7 +211,7 @@ class Park:
     planned: bool = False
 
 
-@dataclass(frozen=True)
+@frozen
 class Refuse:
     """Let this process know that it will not be asked to park, and why."""
 
@@ -220,7 +219,7 @@ class Refuse:
     why: str
 
 
-@dataclass(frozen=True)
+@frozen
 class SignalOne:
     """Send this signal to this one process and to what is below it."""
 
@@ -228,29 +227,29 @@ class SignalOne:
     local_rank: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Kill:
     """SIGKILL this one process, which is parked."""
 
     local_rank: int
 
 
-@dataclass(frozen=True)
+@frozen
 class KillTree:
     """SIGKILL every process of the worker's tree but those that are parked, again and again until TreeGone."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Save:
     """Keep the ends and checkpoints for the next session. It must never delay Send."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Send:
     """The report has changed: send it, once for a batch of steps."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Quit:
     """End with exit code 0, after the last report could be sent."""
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
 from gangsidecar import wire
+from gangsidecar.wire.frozen import frozen
 
 CheckpointReport = TypeVar("CheckpointReport", wire.Checkpoint, wire.Dropped)
 
@@ -26,7 +27,7 @@ RANKS = 64
 """The most ranks of one member that count."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Ended:
     """An end and when it was seen; the ``age_ms`` inside has no meaning."""
 
@@ -34,7 +35,7 @@ class Ended:
     end: wire.End
 
 
-@dataclass(frozen=True)
+@frozen
 class Steps:
     """The newest progress of one attempt."""
 
@@ -55,7 +56,7 @@ class Steps:
     behind_at: int = 0
 
 
-@dataclass(frozen=True)
+@frozen
 class Latest:
     """When the last rank reached a milestone; the ``age_ms`` inside has no meaning."""
 
@@ -65,7 +66,7 @@ class Latest:
     """The ranks that have reached it in this attempt. Each counts once."""
 
 
-@dataclass(frozen=True)
+@frozen
 class RestartRequest:
     """A framework's request and when it was made; the ``age_ms`` inside has no meaning."""
 
@@ -73,7 +74,7 @@ class RestartRequest:
     request: wire.Request
 
 
-@dataclass(frozen=True)
+@frozen
 class FoundCorruption:
     """What a framework found and when; the ``age_ms`` inside has no meaning."""
 
@@ -81,7 +82,7 @@ class FoundCorruption:
     corruption: wire.Corruption
 
 
-@dataclass(frozen=True)
+@frozen
 class History:
     """All of it. Ends are in the order in which they came; checkpoints newest step first."""
 

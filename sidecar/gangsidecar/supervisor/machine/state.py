@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gangsidecar import wire
 from gangsidecar.supervisor.machine import history as histories
 from gangsidecar.supervisor.machine.events import Effects, PodIdentity
 from gangsidecar.supervisor.machine.history import History
 from gangsidecar.wire import Phase
+from gangsidecar.wire.frozen import frozen
 
 GRACE_MS = 15_000
 """From SIGTERM to SIGKILL where no directive has arrived yet."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Stop:
     """A stop in progress, which began at ``since``. SIGKILL is due at ``kill_at``, was sent at ``killed_at``."""
 
@@ -35,7 +36,7 @@ class Stop:
     """No worker is being stopped: processes that were parked are being ended."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Checking:
     """A check that runs, or whose processes are being ended."""
 
@@ -47,7 +48,7 @@ class Checking:
     """The one that was asked for meanwhile."""
 
 
-@dataclass(frozen=True)
+@frozen
 class State:
     """Everything that a supervisor knows. Hashable; only :func:`start_session` and :func:`step` make one."""
 
