@@ -83,7 +83,7 @@ def decide_gathering(gang: Gang) -> Plan:
         return wait(gang, because, [settlement.not_before], pods.actions(gang, gang.status))
     complete = {place: member for place, member in assignment.items() if member is not None}
     more = None if settlement is None else _level(gang, settlement) or _hold_back(gang, refreshed, settlement, complete)
-    more = more or _await_group(gang, refreshed)
+    more = more or (None if gang.spec.replica_group is None else _await_group(gang, refreshed))
     if more is not None:
         return more
     checked = decide_checks(gang, refreshed, settlement, complete) if gang.spec.recovery.checks else refreshed
