@@ -94,9 +94,7 @@ class WireError(ValueError):
 
 def encode(message: Any) -> str:
     """Return one message as one line of JSON. WireError: it would be larger than :data:`MAX_BYTES`."""
-    body = {"v": VERSION, "type": type(message).__name__}
-    body.update(_plain(message))
-    text = json.dumps(body, separators=(",", ":"))
+    text = _TO_JSON({"v": VERSION, "type": type(message).__name__, **_given(message)})
     if len(text) > MAX_BYTES:
         raise WireError(f"a {type(message).__name__} of {len(text)} bytes is over the limit of {MAX_BYTES}")
     return text
@@ -122,22 +120,13 @@ def decode(text: str | bytes) -> Any:
     return _object(kind, body, kind.__name__)
 
 
-def _plain(value: Any) -> Any:
-    if type(value) in _SCALARS:  # Nearly all values are; a large gang gets a million of them at once.
-        return value
-    if is_dataclass(value):
-        # What equals its default is left out: reports are small, and an absent field has one meaning only.
-        return {
-            name: _plain(item)
-            for name, default in _defaults(value.__class__)
-            for item in (getattr(value, name),)
-            if default is MISSING or item != default
-        }
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, tuple):
-        return [_plain(item) for item in value]
-    return value
+def _given(value: Any) -> dict[str, Any]:
+    # What equals its default is left out: reports are small, and an absent field has one meaning only.
+    return {
+        name: item
+        for name, default in _defaults(value.__class__)
+        if (item := getattr(value, name)) is not default and item != default
+    }
 
 
 @cache
@@ -145,12 +134,16 @@ def _defaults(kind: Any) -> tuple[tuple[str, Any], ...]:
     return tuple((field.name, field.default) for field in fields(kind))
 
 
+_TO_JSON = json.JSONEncoder(separators=(",", ":"), default=_given, check_circular=False).encode
+"""It takes tuples and enums itself."""
+
+
 class _Field:
     """A field of a message, and what is known of its values beforehand: a controller decodes thousands a second."""
 
     def __init__(self, name: str, hint: Any) -> None:
-        self.hint = hint
-        one = hint.__args__[0] if isinstance(hint, UnionType) else hint
+        # ... | None: an absent field, never a null
+        self.hint = one = hint.__args__[0] if isinstance(hint, UnionType) else hint
         is_enum = isinstance(one, type) and issubclass(one, Enum)
         self.members = {member.value: member for member in one} if is_enum else {}
         self.scalar = one if one in _SCALARS else None
@@ -191,8 +184,6 @@ def _object(kind: Any, body: Any, path: str) -> Any:
 
 def _value(hint: Any, item: Any, path: str) -> Any:
     origin = getattr(hint, "__origin__", None)
-    if isinstance(hint, UnionType):  # ... | None: an absent field, never a null
-        return _value(hint.__args__[0], item, path)
     if origin is tuple:
         if not isinstance(item, list):
             raise WireError(f"{path}: a {type(item).__name__} instead of a list")
@@ -267,7 +258,7 @@ def to_words(ends: Iterable[End]) -> str:
     listed: list[dict[str, Any]] = []
     line = _line(attempt, finished, listed)
     for end in sorted(others, key=lambda end: (end.stopped, -end.age_ms)):
-        body = _plain(replace(end, message=end.message[:MESSAGE]))
+        body = _given(replace(end, message=end.message[:MESSAGE]))
         del body["attempt"]
         listed.append(body)
         longer = _line(attempt, finished, listed)
