@@ -8,12 +8,16 @@ one connection, its newest; what ends late must not remove the connection that h
 from __future__ import annotations
 
 import asyncio
+import struct
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+import aiohttp
 from aiohttp import web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.base_protocol import BaseProtocol
 
 from gangctl.api.gangjob import GangJob
 from gangctl.cluster.port import MemberIdentity
@@ -31,6 +35,10 @@ SIGN_OF_LIFE: Final = ""
 """The kind of message that is a ping of WebSocket itself: the sidecar's program takes it, its supervisor never does."""
 _MAX_CLOSE_REASON: Final = 120
 """Bytes. A close frame has room for 123."""
+_TEXT: Final = 0x80 | aiohttp.WSMsgType.TEXT
+_PING: Final = 0x80 | aiohttp.WSMsgType.PING
+_SHORT: Final = 125
+"""Bytes, at most, whose number stands in the second byte of a frame."""
 
 DirectiveOf = Callable[[wire.Report], wire.Directive | None]
 """The directive for the supervisor that sent a report, as follows from a stored object; None if there is none."""
@@ -89,13 +97,16 @@ class Outlet(Protocol):
 
 
 class SocketOutlet:
-    """The sidecar's own WebSocket."""
+    """The sidecar's own WebSocket. What it takes is written at once: a task for each message costs as much again."""
 
-    def __init__(self, socket: web.WebSocketResponse, transport: asyncio.BaseTransport | None, gate: Gate) -> None:
-        """``transport``: None if it is broken already."""
+    def __init__(
+        self, socket: web.WebSocketResponse, protocol: BaseProtocol, writer: AbstractStreamWriter, gate: Gate
+    ) -> None:
+        """``protocol`` and ``writer``: those of its request."""
         self.socket = socket
         self._gate = gate
-        self._transport = transport
+        self._protocol = protocol
+        self._writer = writer
         self._closing: asyncio.Future[CloseFrame] = asyncio.get_running_loop().create_future()
         self._waiting: dict[str, str] = {}
         """Kind of message -> the newest one."""
@@ -104,7 +115,7 @@ class SocketOutlet:
     def put(self, kind: str, text: str) -> None:
         """Send the message soon; see :class:`Outlet`."""
         self._waiting[kind] = text
-        self._wakeup.set()
+        self._write()
 
     def withdraw(self) -> None:
         """Forget what waits to be sent."""
@@ -120,19 +131,26 @@ class SocketOutlet:
         return await asyncio.shield(self._closing)
 
     async def run_sender(self) -> None:
-        """Send waiting messages until the connection breaks."""
+        """Send what waits as often as a slow receiver takes more, until the connection breaks."""
         while True:
             await self._wakeup.wait()
             self._wakeup.clear()
-            while self._waiting:
-                if not self._gate.is_open:  # It was frozen since the message was made, or the receiver was slow.
-                    self.abort()
-                    return
-                # One at a time: while a slow receiver takes it, newer messages can still replace the others.
-                # In the order of their kinds' first message: the ping that prolongs a lease comes before its Run.
-                kind = next(iter(self._waiting))
-                text = self._waiting.pop(kind)
-                await (self.socket.ping() if kind == SIGN_OF_LIFE else self.socket.send_str(text))
+            await self._writer.drain()
+            self._write()
+
+    def _write(self) -> None:
+        """Send what waits, while the receiver takes it."""
+        transport = self._protocol.transport
+        while self._waiting and transport is not None and not transport.is_closing():
+            if self._protocol.writing_paused:  # Until it takes more, newer messages can still replace these.
+                self._wakeup.set()
+                return
+            if not self._gate.is_open:  # It was frozen since the message was made, or the receiver was slow.
+                self.abort()
+                return
+            # In the order of their kinds' first message: the ping that prolongs a lease comes before its Run.
+            kind = next(iter(self._waiting))
+            transport.write(framed(kind, self._waiting.pop(kind)))
 
     def abort(self) -> None:
         """End the connection at once; see :class:`Outlet`."""
@@ -152,8 +170,19 @@ class SocketOutlet:
             self._abort_transport()
 
     def _abort_transport(self) -> None:
-        if isinstance(self._transport, asyncio.WriteTransport):
-            self._transport.abort()
+        if self._protocol.transport is not None:
+            self._protocol.transport.abort()
+
+
+def framed(kind: str, text: str) -> bytes:
+    """The frame of a message as a server sends it (RFC 6455, section 5.2): whole, neither masked nor compressed."""
+    payload = text.encode()
+    size, first = len(payload), _PING if kind == SIGN_OF_LIFE else _TEXT
+    if size <= _SHORT:
+        return struct.pack("!BB", first, size) + payload
+    if size < 1 << 16:
+        return struct.pack("!BBH", first, _SHORT + 1, size) + payload
+    return struct.pack("!BBQ", first, _SHORT + 2, size) + payload
 
 
 class Connection:

@@ -62,10 +62,11 @@ class SidecarServer:
             autoping=False,
         )
         socket.headers[wire.REVISION_HEADER] = str(wire.REVISION)
-        await socket.prepare(request)
+        writer = await socket.prepare(request)
+        assert writer is not None
         admit()
         revision = wire.revision_of(request.headers.get(wire.REVISION_HEADER, ""))
-        outlet = SocketOutlet(socket, request.transport, self._gate)
+        outlet = SocketOutlet(socket, request.protocol, writer, self._gate)
         order = wire.order_of(request.headers.get(wire.ORDER_HEADER, ""))
         connection = Connection(identity, outlet, order, revision)
         if not self._gate.is_open:

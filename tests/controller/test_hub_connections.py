@@ -13,8 +13,11 @@ from urllib.parse import urlsplit
 import aiohttp
 import pytest
 from aiohttp import web
+from aiohttp.base_protocol import BaseProtocol
+from aiohttp.http import StreamWriter
 
 from gangctl.cluster.port import MemberIdentity, Refusal, RefusalReason
+from gangctl.controller import connection as connection_module
 from gangctl.controller.connection import Connection, Connections, SocketOutlet
 from gangctl.controller.gate import ConnectionRefusal, Gate, RefusalLog
 from gangctl.controller.intake import CONTROL_SECONDS, SHARES, Owner
@@ -138,7 +141,9 @@ async def _unknown(_token: str) -> Refusal:
 
 
 def _connection(gang: str, pod: str = "pod-0") -> Connection:
-    outlet = SocketOutlet(web.WebSocketResponse(), None, Gate(_unknown, lambda: None, RefusalLog()))
+    protocol = BaseProtocol(loop := asyncio.get_running_loop())
+    gate = Gate(_unknown, lambda: None, RefusalLog())
+    outlet = SocketOutlet(web.WebSocketResponse(), protocol, StreamWriter(protocol, loop), gate)
     return Connection(MemberIdentity(gang, "worker-0", 0, pod), outlet, 0, 4)
 
 
@@ -195,7 +200,8 @@ async def test_what_a_superseded_connection_sends_is_not_taken(monkeypatch: pyte
         monkeypatch.undo()
 
 
-async def test_a_flood_of_connections_does_not_delay_members() -> None:
+async def test_a_flood_of_connections_does_not_delay_members(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_module, "CLOSE_SECONDS", SECONDS)  # They answer late, after all have connected.
     async with served() as here:
         here.hub.publish(job())
         good = await here.dial("token-1")

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import aiohttp
 import pytest
 
+from gangctl.api.gangjob import GangJob
 from gangctl.controller import hub as hub_module
 from gangctl.core.lifecycle.plan import AskScan
 from gangsidecar import wire
-from tests.controller.fake_sidecars import Served, Sidecar, job, report, serving
+from tests.controller.fake_sidecars import Served, Sidecar, held, job, report, serving
 from tests.wait import SECONDS, until_async
 
 SCAN = AskScan("pod-0", wire.Scan(1, (wire.Tier("shared", "/c", "step-{step}"),)))
@@ -49,21 +51,37 @@ async def test_a_frozen_leader_that_lost_its_lease_neither_directs_nor_asks_nor_
         await session.close()
 
 
-async def test_what_waits_to_be_sent_when_a_leader_is_frozen_is_not_sent_after_its_lease() -> None:
+async def test_what_waits_for_a_slow_receiver_when_a_leader_is_frozen_is_not_sent_after_its_lease() -> None:
     leader: list[str | None] = [None]
-    async with aiohttp.ClientSession() as session, serving(session, leader=lambda: leader[0]) as here:
+    last = 2000
+
+    def tell(stored: GangJob, said: wire.Report) -> wire.Directive | None:
+        found = held(stored, said)
+        assert found is not None
+        return replace(found, reason="x" * 8000)
+
+    async with aiohttp.ClientSession() as session, serving(session, tell, leader=lambda: leader[0]) as here:
         here.hub.publish(job(attempt=2))
         sidecar = await known(here)
-        here.hub.publish(job(attempt=3, version="2"))
+        transport = sidecar.socket._writer.transport  # noqa: SLF001 - a peer that does not read
+        assert isinstance(transport, asyncio.ReadTransport)
+        transport.pause_reading()
+        for attempt in range(3, last + 1):
+            here.hub.publish(job(attempt=attempt, version=str(attempt)))
         leader[0] = "wss://10.0.0.7:8443/v1/connect"  # Nothing has run since: the process was frozen.
-        assert (await sidecar.socket.receive(SECONDS)).type in {aiohttp.WSMsgType.CLOSED, aiohttp.WSMsgType.ERROR}
-        assert len(here.hub.connections) == 0
+        transport.resume_reading()
+        told = list[int]()
+        while (frame := await sidecar.socket.receive(SECONDS)).type is aiohttp.WSMsgType.TEXT:
+            told.append(wire.decode(frame.data).attempt)
+        assert frame.type in {aiohttp.WSMsgType.CLOSED, aiohttp.WSMsgType.ERROR}
+        assert last not in told
+        await until_async("the connection is forgotten", lambda: not len(here.hub.connections))
         leader[0] = None  # It has renewed its Lease after all: the member learns what it missed.
         again = await here.dial()
         await again.say(report(seq=2))
-        told = await again.hear()
-        assert isinstance(told, wire.Directive)
-        assert told.attempt == 3
+        found = await again.hear()
+        assert isinstance(found, wire.Directive)
+        assert found.attempt == last
         await session.close()
 
 
