@@ -97,7 +97,7 @@ class Outlet(Protocol):
 
 
 class SocketOutlet:
-    """The sidecar's own WebSocket. What it takes is written at once: a task for each message costs as much again."""
+    """The sidecar's own WebSocket. What it takes is written at once; a task waits only where it takes no more."""
 
     def __init__(
         self, socket: web.WebSocketResponse, protocol: BaseProtocol, writer: AbstractStreamWriter, gate: Gate
