@@ -219,7 +219,7 @@ async def test_a_flood_of_connections_does_not_delay_members(monkeypatch: pytest
             return 0
 
         assert set(await asyncio.gather(*(knock() for _ in range(200)))) == {401}
-        last, closed = await here.dial("token-0"), []
+        last, closed = await here.dial("token-0"), list[asyncio.Task[int]]()
         for _ in range(49):  # Each reads why it is closed: the hub doesn't wait long for one that doesn't.
             closed.append(asyncio.create_task(last.closed()))
             last = await here.dial("token-0")
