@@ -152,7 +152,7 @@ def first_objection(tried: Sequence[Check], usual: Mapping[str, float]) -> Objec
                 (CLOCK_SECONDS if check.is_by_the_clock else CPU_SECONDS)
                 + TIMES * usual.get(check.name, UNRECORDED_SECONDS)
             )
-        except Exception as error:  # noqa: BLE001 - a mutant may show as a crash as well
+        except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - a mutant may show as a crash as well
             said = f"{type(error).__name__}: {error}".removeprefix("ViolationError: ").partition("\n")[0]
             return Objection(check.name, said, spent + clock() - began)
         spent += clock() - began
