@@ -149,7 +149,7 @@ def resized(cluster: Cluster, lab: Lab, namespace: str) -> dict[str, float]:
             document = elastic(folder)
             document["metadata"]["name"] = name
             if name == "fixed":
-                del document["spec"]["roles"][0]["minReplicas"]
+                document["spec"]["roles"][0]["minReplicas"] = NODES
             gang = Gang(cluster.kubectl, namespace, name).apply(document)
             Path(text).chmod(0o777)
             folder.chmod(0o777)
