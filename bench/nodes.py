@@ -143,6 +143,7 @@ def resized(cluster: Cluster, lab: Lab, namespace: str) -> dict[str, float]:
     """Seconds from a lost node, and from the next node's Ready, to the moment when both gangs train again."""
     third = add_node(lab, NODES)
     with tempfile.TemporaryDirectory(prefix="gangctl-bench-", ignore_cleanup_errors=True) as text:
+        Path(text).chmod(0o777)
         folders = {name: Path(text) / name for name in ("elastic", "fixed")}
         for name, folder in folders.items():
             folder.mkdir()
@@ -151,7 +152,6 @@ def resized(cluster: Cluster, lab: Lab, namespace: str) -> dict[str, float]:
             if name == "fixed":
                 document["spec"]["roles"][0]["minReplicas"] = NODES
             gang = Gang(cluster.kubectl, namespace, name).apply(document)
-            Path(text).chmod(0o777)
             folder.chmod(0o777)
             gang.runs(1)
 

@@ -116,7 +116,7 @@ def _await_group(gang: Gang, refreshed: Status) -> Plan | None:
     because, seconds = requests.awaited_group(gang), gang.spec.recovery.scheduling_timeout_seconds
     if because is None:
         return None
-    until = None if seconds is None else seconds + max(gang.heard[pod].phase_since for pod in gang.heard)
+    until = None if seconds is None else seconds + max(one.phase_since for one in gang.heard.values())
     if until is not None and gang.now >= until:
         late = waits.group_late(seconds or 0, because)
         return _give_up(gang, Reason.UNSCHEDULABLE, late, gang.spec.recovery.on_exhausted)
