@@ -1,4 +1,4 @@
-"""How much a run tries: a third of the examples at each landing, all of them with GANGCTL_NIGHTLY=1 (make nightly).
+"""How much a run tries: a sixth of the examples at each landing, all of them with GANGCTL_NIGHTLY=1 (make nightly).
 
 With GANGCTL_FUZZ=N (make fuzz) N times as many, and others each time.
 """
@@ -19,7 +19,7 @@ def tries(most: int) -> int:
     """Return how many of ``most`` examples this run tries."""
     if FUZZ:
         return most * FUZZ
-    return most if NIGHTLY else most // 3
+    return most if NIGHTLY else most // 6
 
 
 def examples(most: int) -> settings:

@@ -313,14 +313,23 @@ def outcome(facts: Facts, cause: Cause, *, again_and_again: bool) -> tuple[str, 
             "QuotaReclaimed",
         }
         action = Action.IGNORE if cause.reason in free else Action.COUNT
-    budget = facts.recovery.budget
-    used = 0
-    if isinstance(budget, Windowed):
-        used = len([one for one in facts.status.ledger if one.charged and one.time > facts.now - budget.window_seconds])
     if action is Action.FAIL_JOB:
         return "Failed", False
     if action is Action.IGNORE:
         return "Restarted", False
-    if again_and_again or (isinstance(budget, Windowed) and used >= budget.max_restarts):
+    if again_and_again or used_up(facts):
         return ("Held" if facts.recovery.on_exhausted == "Hold" else "Failed"), False
     return "Restarted", True
+
+
+def used_up(facts: Facts) -> bool:
+    """Return whether a budget has no room for one more restart: the gang's, or that of all gangs of its group."""
+    own = [one.time for one in facts.status.ledger if one.charged]
+    others = [time for replica in facts.observed.group for time in replica.charged]
+    group = facts.job.spec.replica_group
+    budgets = [(facts.recovery.budget, own), (group and group.budget, own + others)]
+    return any(
+        isinstance(budget, Windowed)
+        and len([time for time in times if facts.now - time < budget.window_seconds]) >= budget.max_restarts
+        for budget, times in budgets
+    )

@@ -16,6 +16,7 @@ from gangctl.words.message import value_of
 from tests.core.scenario import parse, play
 from tests.core.test_scenarios import FILES
 from tests.core.world import World
+from tests.effort import NIGHTLY
 
 CORE = Path(__file__).parents[2] / "gangctl" / "core"
 DATA = frozenset({"printed.py", "page.py", "table.py"})
@@ -52,7 +53,7 @@ def essence(plan: Plan) -> object:
     return status, [type(action) for action in plan.actions], events, plan.requeue_after
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", FILES if NIGHTLY else FILES[::6], ids=lambda path: path.stem)
 def test_stored_messages_decide_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chance = random.Random(path.stem)
 

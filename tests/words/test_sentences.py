@@ -20,6 +20,7 @@ import gangctl.words
 from gangctl.api.model import Said
 from gangctl.words.message import Message, message, said_again
 from gangctl.words.waits import WaitState
+from tests.effort import examples
 
 FILE: Final = Path(__file__).parent / "sentences.txt"
 NUMBERS: Final = {"code": 127, "signal": 9, "attempt": 3, "step": 40}
@@ -104,11 +105,13 @@ JSON = st.recursive(
     lambda some: st.lists(some, max_size=3) | st.dictionaries(st.sampled_from(["name", "first", "more", "x"]), some),
     max_leaves=6,
 )
+SENTENCES = st.sampled_from([function for _, function in sentences()])
 
 
-@pytest.mark.parametrize("function", [function for _, function in sentences()], ids=[name for name, _ in sentences()])
 @given(data=st.data())
-def test_what_a_status_claims_to_have_said_raises_nothing(function: Any, data: st.DataObject) -> None:
+@examples(3000)
+def test_what_a_status_claims_to_have_said_raises_nothing(data: st.DataObject) -> None:
+    function = data.draw(SENTENCES)
     parameters = {name: data.draw(JSON) for name in signature(function).parameters}
     made = said_again(Said(name=function.__name__, parameters=parameters))
     assert made is None or isinstance(made, Message)

@@ -249,7 +249,7 @@ def test_a_pattern_that_never_ends_is_given_up_and_each_line_counts(member: Memb
     later = member.sidecar.until(lambda report: moved_at(report) > given_up.sent_ms)
     assert later.progress is not None, "the job goes on"
     assert later.progress.step == 1
-    assert "on and on" in text(output)
+    wait_for(lambda: "on and on" in text(output))
 
 
 def test_a_pattern_for_a_newer_python_is_given_up_at_once(member: Member, output: Path) -> None:
