@@ -7,15 +7,19 @@ step, so it may run again under a running supervisor. Every user may read them. 
 2 for bad usage.
 
 Local mode runs the archive. On a cluster the same sources are a static executable (sidecar/static), and the worker's
-own interpreter finds in the archive what starts a forked worker. The same sources give the same bytes.
+own interpreter finds in the archive what starts a forked worker. It has each module compiled, too, since an archive's
+modules would be compiled at each start: an interpreter of another version takes the source. The same sources at the
+same place give the same bytes.
 """
 
 from __future__ import annotations
 
+import marshal
 import os
 import sys
 import zipfile
-from importlib.util import find_spec
+from importlib.machinery import SourceFileLoader
+from importlib.util import MAGIC_NUMBER, find_spec, source_hash
 from pathlib import Path
 
 from gangsidecar.supervisor.__main__ import FOLDER_MODE, copy_file, failure
@@ -44,16 +48,27 @@ EPOCH = (1980, 1, 1, 0, 0, 0)
 """The earliest time that a zip file can hold."""
 
 
+PACKAGE = Path(__file__).parent
+UNCHECKED_HASH = (0b01).to_bytes(4, "little")
+"""The flags of a compiled module that is taken without a look at its source. Source: PEP 552."""
+
+
 def sources() -> dict[str, bytes]:
     """All that is in it but what starts it, by its path."""
-    here = Path(__file__).parent
-    paths = [path for pattern in CONTENT for path in here.glob(pattern)]
-    return {str(path.relative_to(here.parent)): path.read_bytes() for path in paths}
+    paths = [path for pattern in CONTENT for path in PACKAGE.glob(pattern)]
+    return {str(path.relative_to(PACKAGE.parent)): path.read_bytes() for path in paths}
+
+
+def compiled(name: str, source: bytes) -> bytes:
+    """A module as a ``.pyc`` file has it, in the version of marshal whose bytes are the same for the same code."""
+    code = SourceFileLoader(name, str(PACKAGE.parent / name)).get_code(name)
+    return MAGIC_NUMBER + UNCHECKED_HASH + source_hash(source) + marshal.dumps(code, 2)
 
 
 def build_archive(destination: Path) -> None:
     """Write the archive, in one step. OSError: it could not be written."""
     files = {**sources(), "__main__.py": ENTRY.encode()}
+    files |= {f"{name}c": compiled(name, source) for name, source in sources().items()}
     temporary = destination.with_name(f"{destination.name}.{os.getpid()}.tmp")
     with temporary.open("wb") as file:
         file.write(SHEBANG)

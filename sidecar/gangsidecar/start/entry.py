@@ -182,7 +182,7 @@ def _run_package(name: str, *, alter_arguments: bool = True) -> None:
 def _uncaught(error: BaseException) -> None:
     """Report it by the hook that is set now, without the frames above the user's first; then raise SystemExit."""
     traceback: TracebackType | None = error.__traceback__
-    ours = {__file__, "<frozen runpy>", getattr(sys.modules.get("runpy"), "__file__", None)}
+    ours = {_uncaught.__code__.co_filename, "<frozen runpy>", getattr(sys.modules.get("runpy"), "__file__", None)}
     while traceback is not None and traceback.tb_frame.f_code.co_filename in ours:
         traceback = traceback.tb_next
     sys.excepthook(type(error), error.with_traceback(traceback), traceback)

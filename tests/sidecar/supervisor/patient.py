@@ -37,6 +37,7 @@ def build(destination: Path, of_files: dict[str, dict[str, object]] = LIMITS) ->
             text, count = re.subn(rf"^{limit} = .*$", f"{limit} = {value}", text, flags=re.MULTILINE)
             assert count == 1, (name, limit)
         files[path] = text.encode()
+        del files[f"{path}c"]
     with zipfile.ZipFile(destination, "w") as archive:
         for name, content in files.items():
             archive.writestr(name, content)
