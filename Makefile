@@ -75,7 +75,7 @@ pure: $(VENV)/.dev
 	@$(BIN)/pytest -n 2 --dist worksteal -m "not nightly" $(PURE) $(CHANGED_ANNEXES)
 
 processes: $(VENV)/.dev
-	@$(BIN)/pytest -n 4 --dist worksteal -m "not nightly" tests $(addprefix --ignore ,$(PURE) tests/annexes)
+	@$(BIN)/pytest -n 6 --dist worksteal -m "not nightly" tests $(addprefix --ignore ,$(PURE) tests/annexes)
 
 prose: $(VENV)/.dev docs
 	@$(BIN)/zizmor --offline --no-progress --quiet --persona pedantic .github

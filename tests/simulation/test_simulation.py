@@ -120,14 +120,14 @@ def test_the_invariants_hold_whatever_goes_wrong(setup: str, capsys: pytest.Capt
         print(f"\n  {setup}: {seen['lives']} lives, {seen['moves']} moves, {seen['attempts']} attempts ", end="")
 
 
-@pytest.mark.parametrize("first", range(0, 30, 10))
+@pytest.mark.parametrize("first", range(0, tries(60), 10))
 def test_drawn_lives_hold_the_invariants(first: int) -> None:
     for seed in range(first, first + 10):
         drawn(seed).run()
 
 
 def test_lives_with_any_policies_hold_the_invariants() -> None:
-    for seed in range(100, 110):
+    for seed in range(100, 100 + tries(24)):
         with_any_policies(seed).run()
 
 
