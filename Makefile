@@ -31,7 +31,7 @@ define timed
 began=$$(date +%s); $(1); code=$$?; took=$$(( $$(date +%s) - began )); echo "make $@: $$(( took / 60 )) min $$(( took % 60 )) s"; exit $$code
 endef
 
-.PHONY: help demo check test lint code pure processes prose docs wheels e2e on-a-cluster nightly $(NIGHTLY) flaky e2e-up e2e-down bench pictures generate pod-fields scenarios clean
+.PHONY: help demo check test lint code pure tests prose docs wheels e2e on-a-cluster nightly $(NIGHTLY) flaky e2e-up e2e-down bench pictures generate pod-fields scenarios clean
 
 help: ## Say what each command does
 	@grep -hE '^[a-z0-9.-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -61,7 +61,7 @@ check: ## Before each commit: formatting, ruff, mypy, layers, pure tests without
 	@$(call timed,$(MAKE) --no-print-directory code pure)
 
 test: ## Check, and all other tests that need no cluster
-	@$(call timed,$(MAKE) --no-print-directory code prose pure processes)
+	@$(call timed,$(MAKE) --no-print-directory -j2 lint tests)
 
 lint: code prose ## Formatting, ruff with all rules, mypy strict, layers, GitHub's files, prose, the documentation site
 
@@ -74,8 +74,9 @@ code: $(VENV)/.dev
 pure: $(VENV)/.dev
 	@$(BIN)/pytest -n 2 --dist worksteal -m "not nightly" $(PURE) $(CHANGED_ANNEXES)
 
-processes: $(VENV)/.dev
-	@$(BIN)/pytest -n 6 --dist worksteal -m "not nightly" tests $(addprefix --ignore ,$(PURE) tests/annexes)
+# Three workers a core: most tests wait for processes.
+tests: $(VENV)/.dev
+	@$(BIN)/pytest -n 6 --dist worksteal -m "not nightly" tests $(addprefix --ignore ,$(filter-out $(CHANGED_ANNEXES),$(ANNEXES)))
 
 prose: $(VENV)/.dev docs
 	@$(BIN)/zizmor --offline --no-progress --quiet --persona pedantic .github

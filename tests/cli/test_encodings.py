@@ -28,7 +28,11 @@ def _gangctl(folder: Here, directory: bytes, *words: str, **environment: str) ->
 
 
 @pytest.mark.parametrize(
-    "locale", [{"LC_ALL": "C", "PYTHONUTF8": "0"}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}]
+    "locale",
+    [
+        pytest.param({"LC_ALL": "C", "PYTHONUTF8": "0"}, marks=pytest.mark.nightly),
+        {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"},
+    ],
 )
 def test_a_locale_without_utf_8_runs_a_manifest_and_a_path_that_need_it(folder: Here, locale: dict[str, str]) -> None:
     directory = folder.path / NAME
@@ -62,7 +66,7 @@ def restarted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Here]:
         yield one
 
 
-@pytest.mark.parametrize("verb", ["trace", "timeline"])
+@pytest.mark.parametrize("verb", [pytest.param("trace", marks=pytest.mark.nightly), "timeline"])
 @pytest.mark.parametrize(
     ("locale", "is_ascii"),
     [

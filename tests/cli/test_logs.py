@@ -102,6 +102,7 @@ def test_logs_ends_silently_when_its_reader_is_gone(folder: Here, follow: tuple[
         assert logs.stderr.read() == b""
 
 
+@pytest.mark.nightly
 def test_a_log_that_grows_without_end_is_rotated_and_a_reader_misses_no_line(folder: Here) -> None:
     seen = folder.path / "seen"
     folder.write(manifest((sys.executable, "-c", FLOODS.format(lines=LINES)), 1))

@@ -43,7 +43,7 @@ def test_the_logs_of_a_removed_gang_are_read_and_a_new_gang_begins_with_empty_on
     assert not folder.state.gang("g").events.read_text().count("two")
 
 
-@pytest.mark.parametrize("name", [(), ("g",)])
+@pytest.mark.parametrize("name", [(), pytest.param(("g",), marks=pytest.mark.nightly)])
 def test_what_happened_to_an_interrupted_gang_is_told_and_it_runs_again(folder: Here, name: tuple[str, ...]) -> None:
     does = "test -e over && exit 0; test $GANG_ATTEMPT = 2 && echo again && exec sleep 1000; exit 3"
     folder.write(manifest(("sh", "-c", does), 1))

@@ -110,7 +110,7 @@ def test_an_end_after_a_restarted_container_is_judged_by_itself(folder: Here) ->
     }
 
 
-@pytest.mark.parametrize("start", ["Fork", "Exec"])
+@pytest.mark.parametrize("start", ["Fork", pytest.param("Exec", marks=pytest.mark.nightly)])
 def test_a_worker_gets_the_python_of_the_shell_and_not_that_of_gangctl(folder: Here, start: str) -> None:
     theirs = folder.path / "theirs"
     venv.create(theirs, symlinks=True)
@@ -135,7 +135,7 @@ def test_a_command_that_does_not_exist_fails_the_gang_after_three_tries(folder: 
     assert folder.left() == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGHUP, marks=pytest.mark.nightly)])
 def test_an_interrupted_run_prints_what_it_does_and_leaves_no_process(folder: Here, number: int) -> None:
     folder.write(manifest())
     run = folder.run()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 
+import pytest
+
 from tests.cli.here import Here, manifest
 
 SCRIPT = """
@@ -22,6 +24,7 @@ for step in range(1, 2_000 if first else 5):
 """
 
 
+@pytest.mark.nightly
 def test_a_stopped_rank_is_named_though_the_others_of_its_pod_go_on(folder: Here) -> None:
     progress = {"timeoutSeconds": 4, "startupTimeoutSeconds": 60, "onHang": "Restart"}
     made = manifest((sys.executable, "-c", SCRIPT), 1, progress=progress)

@@ -84,6 +84,7 @@ async def test_the_number_of_viewers_is_bounded_and_one_that_leaves_makes_room_a
         await until_async("those who left make room", is_admitted, every=0.05)
 
 
+@pytest.mark.nightly
 async def test_a_viewer_that_reads_nothing_is_dropped_and_others_hear_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feeds, "LEAST_SECONDS", 0.001)
     monkeypatch.setattr(feeds, "PAUSE_SECONDS", 0.0)

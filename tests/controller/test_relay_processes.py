@@ -100,6 +100,7 @@ async def test_a_leader_that_is_killed_costs_only_the_connections_that_it_had_it
     await until_async("attempt 2 runs", lambda: all(2 in one.ran for one in gang.fleet.members), 60)
 
 
+@pytest.mark.nightly
 async def test_a_relay_that_is_killed_costs_its_own_share_alone(gang: Relayed) -> None:
     killed = next(one for one in gang.replicas if one is not gang.leader)
     share, before = gang.at(killed), gang.fleet.lost["closed"]

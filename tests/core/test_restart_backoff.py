@@ -10,6 +10,7 @@ from gangctl.api.status import GangPhase
 from gangctl.core.policy.recovery import LONGEST_SECONDS, wait_seconds
 from tests.core.scenario import sentence
 from tests.core.world import World
+from tests.effort import NIGHTLY
 
 JOB = "recovery: {replaceAfter: 100, budget: {type: Unlimited}}\nsuccessPolicy: {type: Never}"
 
@@ -57,7 +58,7 @@ def seconds_until_it_runs(world: World) -> float:
 
 
 def test_each_restart_waits_as_long_as_the_restarts_since_the_last_step_say() -> None:
-    for seed in range(12):
+    for seed in range(12 if NIGHTLY else 4):
         live(random.Random(seed))
 
 

@@ -87,12 +87,13 @@ def replicas(tmp_path: Path) -> Iterator[list[Replica]]:
         one.close()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "words",
     [
         "back-0 --signal SIGKILL",
-        pytest.param("front-0 --signal SIGKILL", marks=pytest.mark.nightly),
-        pytest.param("back-0 --signal SIGSTOP", marks=pytest.mark.nightly),
+        "front-0 --signal SIGKILL",
+        "back-0 --signal SIGSTOP",
     ],
 )
 def test_a_replica_serves_again_after_a_fault_while_the_other_serves_on(replicas: list[Replica], words: str) -> None:

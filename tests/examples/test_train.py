@@ -128,7 +128,10 @@ def test_the_plain_script_finds_the_same_line_to_the_last_digit_after_a_kill(tmp
     assert "the line is" in said
 
 
-@pytest.mark.parametrize(("manifest", "code"), [("hello", 0), ("exit-codes", 1), ("spare", 0)])
+@pytest.mark.parametrize(
+    ("manifest", "code"),
+    [("hello", 0), *(pytest.param(*one, marks=pytest.mark.nightly) for one in (("exit-codes", 1), ("spare", 0)))],
+)
 def test_an_example_manifest_ends_as_its_comment_describes(manifest: str, code: int, tmp_path: Path) -> None:
     file = EXAMPLES / f"{manifest}.yaml"
     command = [sys.executable, "-m", "gangctl", "run", str(file), "--plain", "--state-dir", str(tmp_path / "state")]

@@ -313,7 +313,7 @@ QUICK = (
     Search("elastic pair", (KILLED, LED), jumps=(35_000,), before=(STARTLESS, DELETED)),
 )
 """What is searched completely: the first LONG at night, the others with every test run."""
-LONG = 7
+LONG = 8
 
 WITH_RELAYS = (
     Search("duo", (KILLED, LED, USURPED, UNLINKED, RELAYED_ANEW), relays=1),

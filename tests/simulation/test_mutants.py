@@ -46,6 +46,7 @@ def test_each_mutant_has_its_place_and_is_another_one() -> None:
     assert len({mutated(SOURCES, mutant) for mutant in MUTANTS}) == len(MUTANTS)
 
 
+@pytest.mark.nightly
 def test_each_mutant_survives_when_files_are_formatted_and_merged() -> None:
     """All that is left of the files of a folder is one file, without comments, and with other line breaks."""
     touched = {path for mutant in MUTANTS for path in SOURCES.mutated(mutant.changes)}

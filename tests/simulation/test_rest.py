@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import islice, product
 from random import Random
 
 import pytest
 
+from tests.effort import NIGHTLY, tries
 from tests.simulation.engine import plain
 from tests.simulation.faults import DEAD, FAULTS
 from tests.simulation.lives import Injection, Run, settle
@@ -15,7 +17,7 @@ from tests.simulation.seeds import drawn
 from tests.simulation.setups import LARGE, SMALL, setups
 from tests.simulation.universe import Universe, new_universe
 
-LIVES = 8
+LIVES = 20
 pytestmark = pytest.mark.timeout(900)  # Minutes of work; other work on the machine may multiply it.
 
 
@@ -26,7 +28,7 @@ def _running(setup: str) -> Universe:
 
 
 def test_drawn_lives_with_dead_containers_come_to_rest() -> None:
-    for seed in range(LIVES):
+    for seed in range(tries(LIVES)):
         random, life = Random(seed), drawn(seed)
         if life.setup == LARGE:
             continue
@@ -39,14 +41,15 @@ def test_drawn_lives_with_dead_containers_come_to_rest() -> None:
 
 
 def test_a_gang_runs_again_though_containers_have_ended_for_good() -> None:
-    for setup in SMALL:
-        for before in ("", "a worker is killed", "the controller crashes"):
-            for after in ("", "the user asks for a restart", "the controller crashes"):
-                u = _running(setup)
-                for fault in filter(None, (before, DEAD, after)):
-                    FAULTS[fault](u, 1)
-                    live(u, u.now + 100)
-                settle(Run(u))
+    befores = ("", "a worker is killed", "the controller crashes")
+    afters = ("", "the user asks for a restart", "the controller crashes")
+    stories = product(SMALL, befores, afters)
+    for setup, before, after in stories if NIGHTLY else islice(stories, 0, None, 7):
+        u = _running(setup)
+        for fault in filter(None, (before, DEAD, after)):
+            FAULTS[fault](u, 1)
+            live(u, u.now + 100)
+        settle(Run(u))
 
 
 def test_a_gang_of_dead_containers_alone_comes_to_rest() -> None:

@@ -135,6 +135,7 @@ def test_every_policy_is_drawn_except_those_of_the_setups() -> None:
     assert not_drawn() == FIXED
 
 
+@pytest.mark.nightly
 def test_a_gang_may_wait_long_for_a_restore_point() -> None:
     policies = 7100219  # A barrier of 600 s, and a scan every two: more moves than other lives make in all.
     life = Life("verifying", policies, (Injection(0, "a supervisor crashes", 39),), 0, warm=True, policies=policies)

@@ -128,7 +128,9 @@ def explore(count: int, steps: int, *, mistaken: bool = False) -> tuple[int, lis
 
 
 @pytest.mark.timeout(600)  # 120,000 states: seconds, unless the machine is busy
-@pytest.mark.parametrize(("count", "steps"), [(1, 5), (2, 3), pytest.param(3, 2, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(
+    ("count", "steps"), [(1, 5), *(pytest.param(*one, marks=pytest.mark.nightly) for one in ((2, 3), (3, 2)))]
+)
 def test_there_is_always_a_step_that_all_ranks_have_once_one_was_safe(count: int, steps: int) -> None:
     states, ends = explore(count, steps)
     assert states > len(ends) > 1
