@@ -23,7 +23,7 @@ from tests.effort import NIGHTLY, examples
 
 _V = TypeVar("_V")
 PHASES = (GangPhase.RUNNING, GangPhase.GATHERING)
-MANY = 45 if NIGHTLY else 15
+MANY = 45 if NIGHTLY else 7
 WIDE = examples(300)
 
 
