@@ -1,12 +1,14 @@
 """Simulate for long: ``tests/simulation/long_run.py --seconds 600 --seed 7``; with ``--exhaustive`` the deep search.
 
 Each seed is one life of a gang. Of three, one has policies that are drawn, too, and one has replicas that relay. The
-first that breaks an invariant is made smaller and printed, and the exit code is 1.
+first that breaks an invariant is made smaller and printed, and the exit code is 1. Ctrl-C ends it after the life that
+runs, with what was reached and the seed to go on from.
 """
 
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
 from collections import Counter
@@ -40,7 +42,9 @@ def simulate(arguments: argparse.Namespace) -> int:
     changes: Counter[Change] = Counter()
     reached: Counter[str] = Counter()
     struck: Counter[tuple[str, str]] = Counter()
-    while time.process_time() - began < arguments.seconds:
+    interrupts = list[int]()
+    signal.signal(signal.SIGINT, lambda number, _: interrupts.append(number))
+    while time.process_time() - began < arguments.seconds and not interrupts:
         life = (drawn, with_any_policies, with_relays)[seed % 3](seed)
         try:
             run = life.run()
@@ -53,7 +57,8 @@ def simulate(arguments: argparse.Namespace) -> int:
         reached += run.universe.power
         struck += run.universe.struck
         seed += 1
-    held = f"{seed - first} lives, {moves} moves, all invariants held (seeds {first} to {seed - 1})"
+    took = f"{(time.process_time() - began) / 60:.1f} min"
+    held = f"{seed - first} lives in {took}, {moves} moves, all invariants held (seeds {first} to {seed - 1})"
     stored = ("| change of the lifecycle | stored |", "| --- | ---: |")
     rows = [f"| {change} | {times} |" for change, times in changes.most_common()]
     shown = [*stored, *rows, "", *power.table(reached, struck, DRAWN)]
@@ -62,6 +67,9 @@ def simulate(arguments: argparse.Namespace) -> int:
         power.write([f"`make simulate`: {held}.", "", *shown])
     few = power.missed(reached, struck, DRAWN, rare=False) if seed - first >= ENOUGH_LIVES else []
     print("\n".join(f"too little power: {one}" for one in few))
+    if interrupts:
+        print(f"interrupted; go on with: make simulate SEED={seed}")
+        return 130
     return 1 if few else 0
 
 
