@@ -111,7 +111,11 @@ def _metadata(starter: Starter, replica: int) -> str:
 def _replica_group(starter: Starter, replica: int) -> str:
     if starter.replicas == 1:
         return ""
-    return f"  replicaGroup: {{name: {_quoted(starter.name)}, index: {replica}, count: {starter.replicas}}}\n"
+    name, count = _quoted(starter.name), starter.replicas
+    return f"""\
+  replicaGroup: {{name: {name}, index: {replica}, count: {count}}}
+  # It takes minCount: {count}, to start together, and a budget as below for all of them together.
+"""
 
 
 def _node_selector(starter: Starter) -> str:
