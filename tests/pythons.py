@@ -16,15 +16,15 @@ LAST_MINOR = 14
 
 @cache
 def every() -> dict[int, str]:
-    """The minor version of each Python 3 on the PATH or of pyenv's, the lowest first, with its path."""
+    """The minor version of each Python 3 of pyenv's or on the PATH, the lowest first, with its path."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     names = [f"python3.{minor}" for minor in range(LAST_MINOR + 1)]
-    paths = [*(found for name in names if (found := shutil.which(name))), *map(str, pyenv.glob("3.*/bin/python3.*"))]
-    minors = sorted((int(match[1]), path) for path in paths if (match := re.search(r"/python3\.([0-9]+)$", path)))
+    paths = [*map(str, pyenv.glob("3.*/bin/python3.*")), *(found for name in names if (found := shutil.which(name)))]
     interpreters = {sys.version_info.minor: sys.executable}
-    for minor, path in minors:
-        if minor not in interpreters and _runs(path):
-            interpreters[minor] = path
+    for path in paths:
+        match = re.search(r"/python3\.([0-9]+)$", path)
+        if match and int(match[1]) not in interpreters and _runs(path):
+            interpreters[int(match[1])] = path
     return dict(sorted(interpreters.items()))
 
 
