@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -78,6 +80,19 @@ def test_the_same_sources_make_the_same_archive(tmp_path: Path) -> None:
     install.build_archive(again)
     assert again.read_bytes() == once.read_bytes()
     assert {*tmp_path.iterdir()} == {once, again}
+
+
+def test_an_archive_has_each_module_compiled_and_runs_that(tmp_path: Path) -> None:
+    archive = tmp_path / "supervisor.pyz"
+    install.build_archive(archive)
+    with zipfile.ZipFile(archive) as opened:
+        names = {*opened.namelist()} - {"__main__.py"}
+    sources = {name for name in names if name.endswith(".py")}
+    assert names == sources | {f"{name}c" for name in sources}
+    shows = "from gangsidecar.supervisor import machine; print(machine.__file__)"
+    command = [sys.executable, "-IS", "-c", f"import sys; sys.path.insert(0, {str(archive)!r}); {shows}"]
+    shown = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert shown == f"{archive}/gangsidecar/supervisor/machine/__init__.pyc\n"
 
 
 def test_the_supervisor_ignores_the_workers_pythonpath(archive: Path, tmp_path: Path) -> None:
