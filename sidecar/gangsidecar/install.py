@@ -67,8 +67,9 @@ def compiled(name: str, source: bytes) -> bytes:
 
 def build_archive(destination: Path) -> None:
     """Write the archive, in one step. OSError: it could not be written."""
-    files = {**sources(), "__main__.py": ENTRY.encode()}
-    files |= {f"{name}c": compiled(name, source) for name, source in sources().items()}
+    modules = sources()
+    files = {**modules, "__main__.py": ENTRY.encode()}
+    files |= {f"{name}c": compiled(name, source) for name, source in modules.items()}
     temporary = destination.with_name(f"{destination.name}.{os.getpid()}.tmp")
     with temporary.open("wb") as file:
         file.write(SHEBANG)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from random import Random
 
-from tests.effort import NIGHTLY, tries
+from tests.effort import tries
 from tests.simulation.checks import ALL_FAIL, HANGS, SICK
 from tests.simulation.faults import DRAWN
 from tests.simulation.lives import Injection, simulate
@@ -13,8 +13,8 @@ from tests.simulation.seeds import PAUSES
 from tests.simulation.setups import CHECKED
 
 LIVES, FAULTS, RESTED, TOLD = 50, 20, 0.7, 0.08
-RARE = {25, 35}
-"""Lives in which a check at the first start fails, and in which one finds wrong results."""
+RARE = {13, 15, 25, 35}
+"""Lives that reach what few do: a check at the first start fails, one finds wrong results."""
 OFTEN = (SICK, SICK, ALL_FAIL, HANGS, "minutes pass", "a worker is killed", "a worker is killed")
 ENDS = (*OFTEN, "a supervisor crashes", "the controller crashes", "a connection ends", "a pod is deleted")
 STORY = ("train", "a worker is killed", SICK, "train", "a worker is killed")
@@ -44,4 +44,4 @@ def life(seed: int) -> Counter[str]:
 def test_a_checked_gang_replaces_only_who_fails() -> None:
     reached = sum(map(life, RARE.union(range(tries(LIVES)))), Counter[str]())
     missed = [what for what in REACHED if not reached[what]]
-    assert not missed or not NIGHTLY, "all lives together reach it"
+    assert not missed

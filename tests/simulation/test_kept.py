@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from random import Random
 
-from tests.effort import NIGHTLY, tries
+from tests.effort import tries
 from tests.simulation.faults import DRAWN
 from tests.simulation.kept import TORN
 from tests.simulation.lives import Injection, simulate
@@ -49,4 +49,4 @@ def life(seed: int) -> Counter[str]:
 def test_each_attempt_has_one_restore_point_that_all_its_members_have_or_get() -> None:
     reached = sum(map(life, range(tries(LIVES))), Counter[str]())
     missed = [what for what in REACHED if not reached[what]]
-    assert not missed or not NIGHTLY, "all lives together reach it"
+    assert not missed
