@@ -210,8 +210,11 @@ class Town:
         return self.all_have_restarted() and self.all_serve()
 
     def ask(self, uid: str, token: str) -> None:
-        sentence(self.gangs[uid].world, f"restartToken becomes {token}")
-        self.woken.add(uid)
+        self.strike(self.gangs[uid], f"restartToken becomes {token}")
+
+    def strike(self, gang: Gang, what: str) -> None:
+        sentence(gang.world, what)
+        self.woken.add(gang.job.metadata.uid)
 
 
 def _phase(plan: Plan) -> GangPhase | None:
@@ -240,11 +243,9 @@ def test_planned_restarts_never_take_more_replicas_than_may_be_unavailable() -> 
                 case 2 | 3:
                     town.ask(name, f"t{at}")
                 case 4 if gang.serves(town.now) and gang.decided is None:
-                    sentence(gang.world, f"{dice.choice(MEMBERS)} ends with 1")
-                    town.woken.add(name)
+                    town.strike(gang, f"{dice.choice(MEMBERS)} ends with 1")
                 case 5 if gang.serves(town.now) and gang.decided is None:
-                    sentence(gang.world, f"the pod of {dice.choice(MEMBERS)} is disrupted: EvictionByEvictionAPI")
-                    town.woken.add(name)
+                    town.strike(gang, f"the pod of {dice.choice(MEMBERS)} is disrupted: EvictionByEvictionAPI")
                 case 6 | 7:
                     gang.is_ill = not gang.is_ill
             town.second()
@@ -275,8 +276,7 @@ def test_the_gangs_of_a_group_never_have_more_restarts_than_their_common_budget(
         for _ in range(400):
             for gang in dice.sample(list(town.gangs.values()), dice.choice((1, 1, 4))):
                 if gang.serves(town.now) and gang.decided is None and dice.random() < 0.03:
-                    sentence(gang.world, f"{dice.choice(MEMBERS)} ends with 1")
-                    town.woken.add(gang.job.metadata.uid)
+                    town.strike(gang, f"{dice.choice(MEMBERS)} ends with 1")
             town.second()
             assert town.charged(200) <= 5
             for gang in town.gangs.values():
@@ -302,8 +302,8 @@ def test_no_gang_starts_before_enough_of_its_group_have_their_pods(seed: int) ->
     town.lives_until(lambda: sum(gang.serves(town.now) for gang in town.gangs.values()) == least, 120)
     one, other, *_ = (gang for gang in town.gangs.values() if gang.has_place)
     other.has_place = False
-    for gang, fault in ((other, "the pod of worker-1 has ended"), (one, "worker-0 ends with 1")):
-        sentence(gang.world, fault)
-        town.woken.add(gang.job.metadata.uid)
+    town.strike(other, "the pod of worker-1 has ended")
+    town.lives_until(lambda: other.job.status.phase is GangPhase.GATHERING, 60)
+    town.strike(one, "worker-0 ends with 1")
     town.lives_until(lambda: one.job.status.started_attempt == 2, 60)  # It waits for no other again.
     assert other.job.status.phase is GangPhase.GATHERING
