@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -212,6 +213,18 @@ def compare(result: dict[str, Any], expected: dict[str, Any]) -> None:
     print("The same to the last bit.")
 
 
+def offer(command: str) -> None:
+    """Print a command that works when it is pasted into a shell.
+
+    Raises:
+        Failure: it doesn't work.
+    """
+    tried = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)  # noqa: S602 - as pasted
+    if tried.returncode != 0:
+        raise Failure(f"`{command}` ended with {tried.returncode}: {tried.stderr}")
+    print(command)
+
+
 def main() -> int:
     """Run the demo; the exit code is 0 only if it showed everything."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -233,7 +246,7 @@ def main() -> int:
         run.trace(2)
         heading("to look at it yourself")
         for verb in ("why demo", "timeline demo", "trace demo --incident 2", "logs demo --tail 5"):
-            print(f"{GANGCTL} {verb} --state-dir {(STATE / 'demo').resolve()}")
+            offer(shlex.join([GANGCTL, *verb.split(), "--state-dir", str(run.state.path)]))
     except Failure as failure:
         print(f"\nThe demo has failed: {failure}", file=sys.stderr)
         return 1
