@@ -113,12 +113,13 @@ class Cluster:
         return image.name
 
 
-def build(*, images: Iterable[str], on_demand: Iterable[str]) -> None:
+def build(*, images: Iterable[str], on_demand: Iterable[str], clock: str = "") -> None:
     """Build the programs and images that tests on a cluster need: the first time, this takes many minutes.
 
     Args:
         images: those that only some tests need.
         on_demand: programs that only some tests need, on a cluster of our own.
+        clock: another clock that a node of our own cluster has.
 
     Raises:
         Missing: the machine lacks something that cannot be installed or built.
@@ -128,8 +129,10 @@ def build(*, images: Iterable[str], on_demand: Iterable[str]) -> None:
         programs.ready(programs.CLIENTS if foreign else programs.ALL)
         if foreign and "GANGCTL_E2E_IMAGES" in os.environ:
             return
-        for name in () if foreign else on_demand:
-            programs.on_demand(name)
+        if not foreign:
+            programs.ready(clock=clock)
+            for name in on_demand:
+                programs.on_demand(name)
         toolchain.require_root()
         toolchain.install_packages(*versions.PACKAGES)
         maker = Images()

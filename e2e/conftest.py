@@ -18,6 +18,7 @@ from e2e.artifacts import keep
 from e2e.cluster import addresses
 from e2e.cluster.device_plugin import Devices
 from e2e.cluster.lab import Lab
+from e2e.cluster.programs import SHIFTED
 from e2e.cluster.toolchain import Missing
 from e2e.clusters import NODES, Cluster
 from e2e.gangs import Gang
@@ -64,7 +65,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             try:
                 needed = [name for fixture, name in ON_DEMAND.items() if fixture in fixtures]
                 images = [name for fixture, name in IMAGES.items() if fixture in fixtures]
-                clusters.build(images=images, on_demand=needed)
+                clock = SHIFTED if "shifted_node" in fixtures else ""
+                clusters.build(images=images, on_demand=needed, clock=clock)
             except Missing as error:
                 pytest.exit(f"e2e: {error}", returncode=2)
 
@@ -159,7 +161,17 @@ def lab(cluster: Cluster, namespace: str) -> Iterator[Lab]:  # noqa: ARG001 - fa
 @pytest.fixture
 def third_node(lab: Any) -> Any:
     """A new node, for faults."""
-    node = lab.add_node(3)
+    return _added(lab, 0)
+
+
+@pytest.fixture(params=[3600, -3600], ids=["ahead", "behind"])
+def shifted_node(lab: Any, request: pytest.FixtureRequest) -> Any:
+    """A new node whose clock is an hour ahead, or behind."""
+    return _added(lab, request.param)
+
+
+def _added(lab: Any, ahead: int) -> Any:
+    node = lab.add_node(3, ahead)
     lab.load(lab.images.controller(), lab.images.sidecar(), lab.images.examples(), nodes=[node])
     lab.wait_ready(3)
     return node

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from e2e import process_faults
-from e2e.gangs import Gang, plain, sleepers
+from e2e.gangs import Gang, has_stepped, plain, sleepers
 from e2e.installation import CRDS
 from tests.wait import until
 
@@ -70,6 +72,47 @@ def test_a_thawed_node_does_not_run_an_old_worker_beside_the_new_one(
     for member in uids:
         attempts = [line.split()[1] for line in (shared_dir / member).read_text().splitlines()]
         assert attempts == ["1", "2"]
+
+
+@pytest.mark.nightly
+def test_faults_are_judged_alike_on_a_node_whose_clock_is_an_hour_off(
+    shifted_node: Any, submit: Submit, shared_dir: Path
+) -> None:
+    document = sleepers("shifted", replicas=3, directory=str(shared_dir), recovery=SOON, steps=True)
+    document["spec"]["placement"] = {"strategy": "Spread", "mode": "Preferred"}
+    gang = submit(document)
+    gang.runs(1)
+    uids, nodes = gang.uids(), placed(gang)
+    there = next(member for member, node in nodes.items() if node == shifted_node.name)
+    other = next(member for member, node in nodes.items() if node != shifted_node.name)
+    status = gang.pods()[there]["status"]["containerStatuses"][0]
+    started = datetime.fromisoformat(status["state"]["running"]["startedAt"]).timestamp()
+    assert started - time.time() == pytest.approx(shifted_node.machine.ahead, abs=300)
+
+    def strike(member: str, fault: Callable[[], object]) -> dict[str, Any]:
+        attempt = gang.status["attempt"]
+        until("a step", lambda: has_stepped(shared_dir, attempt))
+        struck = time.time()
+        fault()
+        incident: dict[str, Any] = gang.runs(attempt + 1)["incidents"][0]
+        cause = incident["cause"]
+        assert cause["member"] == member
+        assert datetime.fromisoformat(cause["time"]).timestamp() == pytest.approx(struck, abs=5)
+        assert max(incident["milliseconds"].values()) < 60_000
+        return {key: cause.get(key) for key in ("reason", "signal", "exact", "level", "action")}
+
+    def strike_both(fault: Callable[[str], object]) -> None:
+        assert strike(there, partial(fault, there)) == strike(other, partial(fault, other))
+
+    strike_both(lambda member: process_faults.kill(process_faults.worker(uids[member])))
+    strike_both(lambda member: process_faults.kill(process_faults.supervisor(uids[member])))
+    assert gang.uids() == uids
+    delete = ("delete", "pod", "-n", gang.namespace, "--force", "--grace-period=0")
+    strike_both(lambda member: gang.kubectl(*delete, f"shifted-{member}-0"))
+    shifted_node.machine.kill()
+    status = gang.runs(8, 180)
+    assert status["incidents"][0]["cause"]["reason"] == "NodeLost"
+    assert status["restarts"]["counted"] == 4
 
 
 def test_a_deleted_pod_is_replaced_and_not_charged(submit: Submit, shared_dir: Path) -> None:

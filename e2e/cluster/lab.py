@@ -107,9 +107,12 @@ class Lab:
         """The node with this index, from 1."""
         return Node(index, self.control_plane, self.kubelet)
 
-    def add_node(self, index: int) -> Node:
-        """Boot a node: a new one, or one that was killed, which comes back as after a reboot."""
-        node = self.node(index)
+    def add_node(self, index: int, ahead: int = 0) -> Node:
+        """Boot a node: a new one, or one that was killed, which comes back as after a reboot.
+
+        ``ahead``: by how many seconds its clock goes before; what another command starts on it has the right time.
+        """
+        node = Node(index, self.control_plane, self.kubelet, ahead)
         _remove_cgroups(node.containers())  # from before it was killed
         node.boot(self.images.init())
         node.up(self.images.store, [self.images.pause()])

@@ -45,13 +45,17 @@ PRIVATE = ("/var/lib/kubelet", "/var/lib/cni", "/var/log")
 
 
 class Machine:
-    """One machine by its name; ``home`` is the folder of the cluster, ``programs`` the folder of its programs."""
+    """One machine by its name; ``home`` is the folder of the cluster, ``programs`` the folder of its programs.
 
-    def __init__(self, name: str, home: Path, programs: Path) -> None:
+    ``ahead``: by how many seconds the clock of its programs goes before, where they have a clock that can be shifted.
+    """
+
+    def __init__(self, name: str, home: Path, programs: Path, ahead: int = 0) -> None:
         self.name = name
         self.here = home / name
         self.log = home / "log"
         self.programs = programs
+        self.ahead = ahead
         self.registry = Registry(home / "pid")
 
     @property
@@ -76,6 +80,7 @@ class Machine:
         return os.environ | {
             "PATH": f"{self.programs}:/usr/sbin:/sbin:{os.environ['PATH']}:/usr/lib/systemd",
             "CONTAINER_RUNTIME_ENDPOINT": f"unix://{self.here}/containerd.sock",  # for crictl
+            "CLOCK_AHEAD": str(self.ahead),
         }
 
     def boot(self, init: Path) -> None:

@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from e2e.cluster import addresses, toolchain
+from e2e.cluster import addresses, programs, toolchain
 from e2e.cluster.control_plane import HEALTH, ControlPlane
 from e2e.cluster.machines import Machine, add_bridge, configure_device
 from e2e.images.store import PAUSE, Image, Store
@@ -54,13 +54,14 @@ state = "{here}/state"
 
 
 class Node:
-    """The node with this index, from 1."""
+    """The node with this index, from 1; ``ahead``: by how many seconds its clock goes before the control plane's."""
 
-    def __init__(self, index: int, control_plane: ControlPlane, kubelet: Mapping[str, object]) -> None:
+    def __init__(self, index: int, control_plane: ControlPlane, kubelet: Mapping[str, object], ahead: int = 0) -> None:
         self.index = index
         self.name = f"node-{index}"
         self.control_plane = control_plane
-        self.machine = Machine(self.name, control_plane.home, control_plane.machine.programs)
+        timed = programs.ready(clock=programs.SHIFTED) if ahead else control_plane.machine.programs
+        self.machine = Machine(self.name, control_plane.home, timed, ahead)
         self.kubelet = kubelet
 
     def boot(self, init: Path) -> None:

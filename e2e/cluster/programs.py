@@ -15,7 +15,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from e2e.cluster import toolchain, versions
@@ -28,19 +28,35 @@ CLIENTS = ("kubectl", "helm")
 """What the tests need for a cluster that is not our own."""
 
 
-def ready(wanted: Collection[str] = ALL) -> Path:
+SHIFTED = "-shifted"
+"""The clock of programs that add to it the seconds in CLOCK_AHEAD: all programs of this machine share its clock."""
+SHIFT = """\
+package time
+
+import "syscall"
+
+var ahead = func() int64 {
+	text, _ := syscall.Getenv("CLOCK_AHEAD")
+	seconds, _ := atoi(text)
+	return int64(seconds)
+}()
+"""
+READS_CLOCK = "\tsec, nsec, mono := runtimeNow()\n"
+
+
+def ready(wanted: Collection[str] = ALL, clock: str = "") -> Path:
     """Build the wanted programs that are missing; the folder that has them.
 
     Raises:
         Missing: there is no Go and no way to get one, or a build fails.
     """
-    folder = versions.binaries()
+    folder = versions.binaries(clock)
     with versions.lock("programs"):
         folder.mkdir(parents=True, exist_ok=True)
         missing = [name for name in wanted if not (folder / name).exists()]
-        _make([name for name in missing if not versions.built(name).exists()])
+        _make([name for name in missing if not versions.built(name, clock).exists()], clock)
         for name in missing:
-            (folder / name).hardlink_to(versions.built(name))
+            (folder / name).hardlink_to(versions.built(name, clock))
     return folder
 
 
@@ -100,18 +116,33 @@ def fetched(go: Path, work: Path, module: str) -> Path:
     return Path(json.loads(_run(go, work, "mod", "download", "-json", module))["Dir"])
 
 
-def _make(names: Collection[str]) -> None:
+def _make(names: Collection[str], clock: str = "") -> None:
     if not names:
         return
     go = toolchain.go()
     versions.built("kubectl").parent.mkdir(exist_ok=True)
-    if kubernetes := [name for name in names if name in versions.KUBERNETES_PROGRAMS]:
-        with timed(f"building Kubernetes {versions.KUBERNETES} from its Go modules (about 4 minutes on two cores)"):
-            _build_kubernetes(go, kubernetes)
-    for name in names:
-        if package := (versions.PROGRAMS | versions.ON_DEMAND).get(name):
-            with timed(f"building {package.rpartition('/cmd/')[0] or package}: {name} (a minute or two)"):
-                _build(go, name, package)
+    with tempfile.TemporaryDirectory(dir=versions.cache()) as made:
+        out, flags = Path(made), _shifted(go, Path(made)) if clock else []
+        if kubernetes := [name for name in names if name in versions.KUBERNETES_PROGRAMS]:
+            with timed(f"building Kubernetes {versions.KUBERNETES} from its Go modules (about 4 minutes on two cores)"):
+                _build_kubernetes(go, kubernetes, out, flags)
+        for name in names:
+            if package := (versions.PROGRAMS | versions.ON_DEMAND).get(name):
+                with timed(f"building {package.rpartition('/cmd/')[0] or package}: {name} (a minute or two)"):
+                    _build(go, name, package, out, flags)
+            (out / name).rename(versions.built(name, clock))
+
+
+def _shifted(go: Path, folder: Path) -> list[str]:
+    """The flags that compile Go's own package with the shift of the clock; its files are in the folder."""
+    there = Path(_run(go, folder, "env", "GOROOT").strip()) / "src/time"
+    now = (there / "time.go").read_text().replace(READS_CLOCK, f"{READS_CLOCK}\tsec += ahead\n")
+    replaced = {}
+    for name, text in (("time.go", now), ("ahead.go", SHIFT)):
+        (folder / name).write_text(text)
+        replaced[str(there / name)] = str(folder / name)
+    (folder / "overlay.json").write_text(json.dumps({"Replace": replaced}))
+    return ["-overlay", str(folder / "overlay.json")]
 
 
 def _run(go: Path, folder: Path, *command: str) -> str:
@@ -122,24 +153,22 @@ def _run(go: Path, folder: Path, *command: str) -> str:
     return done.stdout
 
 
-def _build(go: Path, name: str, package: str) -> None:
+def _build(go: Path, name: str, package: str, out: Path, flags: Sequence[str]) -> None:
     path, _, version = package.partition("@")
     with tempfile.TemporaryDirectory(dir=versions.cache()) as work:
         at = Path(work)
         if name in versions.AS_THEY_ARE:
             module, _, below = path.partition("/cmd/")
             folder = fetched(go, at, f"{module}@{version}")
-            _run(go, folder, "build", "-ldflags", "-s -w", "-o", str(at / name), f"./cmd/{below}")
-            (at / name).rename(versions.built(name))
+            _run(go, folder, "build", *flags, "-ldflags", "-s -w", "-o", str(out / name), f"./cmd/{below}")
             return
         (at / "go.mod").write_text(f"module build/{name}\n\ngo {_language(versions.GO)}\n")
         _run(go, at, "get", "-tool", f"{path}@{version}")
         _run(go, at, "mod", "tidy")
-        _run(go, at, "build", "-ldflags", "-s -w", "-o", name, path)
-        (at / name).rename(versions.built(name))
+        _run(go, at, "build", *flags, "-ldflags", "-s -w", "-o", str(out / name), path)
 
 
-def _build_kubernetes(go: Path, names: list[str]) -> None:
+def _build_kubernetes(go: Path, names: list[str], out: Path, flags: Sequence[str]) -> None:
     """Its go.mod points to folders of its repository. The same sources are published as modules v0.x: use those."""
     version = versions.KUBERNETES
     published = "v0." + version.partition(".")[2]
@@ -165,11 +194,8 @@ def _build_kubernetes(go: Path, names: list[str]) -> None:
             "gitMinor": version.split(".")[1],
             "gitTreeState": "clean",
         }
-        flags = " ".join(["-s", "-w", *(f"-X {VERSION_PACKAGE}.{key}={value}" for key, value in settings.items())])
-        out = at / "out"
-        _run(go, at, "build", "-ldflags", flags, "-o", f"{out}/", *tools)
-        for name in names:
-            (out / name).rename(versions.built(name))
+        linked = " ".join(["-s", "-w", *(f"-X {VERSION_PACKAGE}.{key}={value}" for key, value in settings.items())])
+        _run(go, at, "build", *flags, "-ldflags", linked, "-o", f"{out}/", *tools)
 
 
 def _language(version: str) -> str:

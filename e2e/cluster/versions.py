@@ -42,6 +42,8 @@ ON_DEMAND = {
     "trainer-controller-manager": "github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager@v2.2.0",
 }
 """The same for programs that no cluster needs: they are built when a benchmark or a test asks for them."""
+KEEP_TIME = ("containerd", "containerd-shim-runc-v2", "kubelet")
+"""The programs of a node whose clock the cluster sees: they date what happens to containers."""
 AS_THEY_ARE = ("scheduler-plugins",)
 """Programs that need the replacements of their own go.mod, which count in no other module."""
 
@@ -89,12 +91,12 @@ def version(name: str) -> str:
     return package.rpartition("@")[2].removeprefix("v") if package else KUBERNETES
 
 
-def built(name: str) -> Path:
-    """The file of a program in the wanted version."""
-    return cache() / "programs" / f"{name}-{version(name)}"
+def built(name: str, clock: str = "") -> Path:
+    """The file of a program in the wanted version, and with that clock if it keeps time."""
+    return cache() / "programs" / f"{name}-{version(name)}{clock if name in KEEP_TIME else ''}"
 
 
-def binaries() -> Path:
+def binaries(clock: str = "") -> Path:
     """The folder in which all programs of these versions have their plain names."""
     wanted = " ".join(built(name).name for name in sorted((*KUBERNETES_PROGRAMS, *PROGRAMS)))
-    return cache() / f"bin-{hashlib.sha256(wanted.encode()).hexdigest()[:8]}"
+    return cache() / f"bin-{hashlib.sha256(wanted.encode()).hexdigest()[:8]}{clock}"
