@@ -25,6 +25,7 @@ from gangsidecar.supervisor import machine
 from gangsidecar.wire import Run
 from tests.simulation import disks
 from tests.simulation.disks import File, Line
+from tests.simulation.values import seconds
 from tests.simulation.violations import require
 
 if TYPE_CHECKING:
@@ -53,7 +54,8 @@ def stored(u: Universe, leader: Leader, old: Status, new: Status) -> None:
         told = [one.report.progress for one in leader.heard]
         made = any(one is not None and one.step for one in (*told, old.progress))
         progressed = directory and made
-        unlisted = directory and (leader.scanned is None or leader.scanned.attempt != old.attempt)
+        late = leader.scanned_at >= seconds(leader.thought_at + leader.skew)  # For what it has decided.
+        unlisted = directory and (leader.scanned is None or leader.scanned.attempt != old.attempt or late)
         require(
             not wanting or u.ghost.was_whole or progressed or unlisted,
             4,
