@@ -144,7 +144,7 @@ class MessageError(Exception):
         self.reason = reason
 
 
-CLOSED: Final = frozenset({WSMsgType.CLOSE, WSMsgType.CLOSING, WSMsgType.CLOSED})
+ENDED: Final = frozenset({WSMsgType.CLOSE, WSMsgType.CLOSING, WSMsgType.CLOSED, WSMsgType.ERROR})
 CONTROL: Final = frozenset({WSMsgType.PING, WSMsgType.PONG})
 """Frames of WebSocket itself: the answers to the controller's own pings. A sidecar sends no pings."""
 

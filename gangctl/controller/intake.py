@@ -6,10 +6,10 @@ what has been saved up is at most ``burst``.
     paid(x)  = max(paid(x), now) + cost / rate        for the pod and for its namespace
     pause    = max(0, paid(x) - now - burst / rate)   the longer of the two
 
-So nothing is refused and nothing is lost: a connection whose messages cost more is read later, and its sidecar, which
-sends whole states, sends only the newest. A member that works must never be paused. What a pod owes must outlive its
-connection: else it would only have to connect again. A pod that goes on all the same reads why in the close frame of
-its connection.
+So nothing is refused: a connection whose messages cost more is read later, and its sidecar, which sends whole states,
+sends only the newest. A report that waits for its turn gives way to the next one, so what is taken is never older than
+one turn of each connection. A member that works must never be paused. What a pod owes must outlive its connection: else
+it would only have to connect again. A pod that goes on all the same reads why in the close frame of its connection.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import Final
 
 import aiohttp
 
 from gangctl.controller.connection import CloseFrame, Connection
 from gangctl.controller.turns import Turns
+from gangsidecar import wire
 
 log = logging.getLogger(__name__)
 
@@ -104,7 +106,9 @@ FLOODS: Final = CloseFrame(
 CONNECTION_SECONDS: Final = 0.02
 """What a connection costs its pod. Not its namespace, whose members all connect at once after a leader's end."""
 CONTROL_SECONDS: Final = 0.0002
-"""What a ping or a pong costs: most of it is spent before it can be measured."""
+"""What a ping, a pong, or a report that isn't taken costs: most of it is spent before it can be measured."""
+READ_BYTES: Final = 32 * 1024
+"""To read so many takes as long again."""
 VIOLATION_SECONDS: Final = 0.1
 """What a message costs that closes its connection: as much as a new connection, and more."""
 TOLD_SECONDS: Final = 1.0
@@ -158,14 +162,17 @@ class Intake:
         self._log(connection, found)
         return found.seconds
 
-    async def take(self, connection: Connection, work: Callable[[], CloseFrame | None]) -> CloseFrame | None:
-        """Take a message in its turn: do ``work``, which returns why the connection is to be closed, if it is."""
-        frames = list[CloseFrame | None]()
-        await self._turns.take(connection.identity.namespace, lambda: frames.append(self.charge(connection, work)))
-        return frames[0]
+    def turn(self, connection: Connection, work: Callable[[], None]) -> asyncio.Future[None]:
+        """Do this work in the turn of the connection's namespace."""
+        return self._turns.take(connection.identity.namespace, work)
+
+    def pass_over(self, connection: Connection, text: str) -> None:
+        """Charge a report that isn't taken, since there is a newer one."""
+        who, cost = connection.identity, CONTROL_SECONDS * (1 + len(text) / READ_BYTES)
+        self._shares.spend(who.pod, who.namespace, cost, time.monotonic())
 
     def charge(self, connection: Connection, work: Callable[[], CloseFrame | None]) -> CloseFrame | None:
-        """Do the work of a message, whose turn it is, and charge it; see :meth:`take`."""
+        """Take a message, whose turn it is, and charge it: ``work`` returns why to close the connection, if at all."""
         who, began = connection.identity, time.thread_time()
         frame = work()
         cost = time.thread_time() - began + (0.0 if frame is None else VIOLATION_SECONDS)
@@ -187,3 +194,53 @@ class Intake:
             *(who.member, who.pod, who.namespace or "none", pause.seconds),
             *(pause.owner.lower(), SHARES[pause.owner].rate * 100),
         )
+
+
+class Inbox:
+    """What one connection has sent and what waits for its turn: one message, or the newest of several reports."""
+
+    def __init__(
+        self, intake: Intake, connection: Connection, take: Callable[[aiohttp.WSMessage], CloseFrame | None]
+    ) -> None:
+        """``take``: takes a message; returns why the connection is to be closed, if it is."""
+        self._intake = intake
+        self._connection = connection
+        self._take = take
+        self._waiting: aiohttp.WSMessage | None = None
+        self._turn: asyncio.Future[None] | None = None
+        self._is_refused = False
+
+    async def put(self, frame: aiohttp.WSMessage) -> None:
+        """Have a message taken in its turn, once what came before it has been taken. Raises what that raised."""
+        if self._waiting is not None and _is_report(self._waiting) and _is_report(frame):
+            self._intake.pass_over(self._connection, self._waiting.data)
+            self._waiting = frame
+            return
+        await self.emptied()
+        if not self._is_refused:
+            self._waiting = frame
+            self._turn = self._intake.turn(self._connection, self._look)
+
+    async def emptied(self) -> None:
+        """Wait until all has been taken. Raises what that raised."""
+        if self._turn is not None:
+            await self._turn
+
+    def close(self) -> None:
+        """Take nothing more."""
+        if self._turn is not None:
+            self._turn.cancel()
+
+    def _look(self) -> None:
+        frame, self._waiting = self._waiting, None
+        assert frame is not None
+        refusal = self._intake.charge(self._connection, partial(self._take, frame))
+        if refusal is not None:
+            self._is_refused = True
+            self._connection.outlet.close_soon(refusal)
+
+
+def _is_report(frame: aiohttp.WSMessage) -> bool:
+    """Return whether the next report makes up for it. What is too large for one is refused in its turn."""
+    text = frame.data if frame.type is aiohttp.WSMsgType.TEXT else ""
+    return text.startswith(wire.REPORT_BEGINS) and len(text) <= wire.MAX_REPORT_BYTES

@@ -20,7 +20,7 @@ from aiohttp import web
 
 from gangctl.cluster.port import Refusal
 from gangctl.controller.connection import CloseFrame, Connection, until_first
-from gangctl.controller.gate import CLOSED, ConnectionRefusal, MessageError, bearer_token, parse_text, refused
+from gangctl.controller.gate import ENDED, ConnectionRefusal, MessageError, bearer_token, parse_text, refused
 from gangctl.controller.hub import Hub
 from gangctl.controller.intake import FLOODS
 from gangctl.controller.relaying import (
@@ -209,7 +209,7 @@ class _Link:
                     frame = await self._socket.receive()
             except TimeoutError:
                 return f"nothing came for {SILENT_SECONDS:.0f} s"
-            if frame.type in CLOSED or frame.type is aiohttp.WSMsgType.ERROR:
+            if frame.type in ENDED:
                 return f"closed, code {self._socket.close_code}"
             if frame.type is aiohttp.WSMsgType.TEXT:
                 term, entries = decode_batch(frame.data)

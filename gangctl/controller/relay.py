@@ -23,7 +23,7 @@ from prometheus_client.core import GaugeMetricFamily
 
 from gangctl.cluster.kube.election import LeaderAt
 from gangctl.controller.connection import SIGN_OF_LIFE, CloseFrame, Connection, until_first
-from gangctl.controller.gate import CLOSED, Authenticate, Gate, MessageError, parse_message
+from gangctl.controller.gate import ENDED, Authenticate, Gate, MessageError, parse_message
 from gangctl.controller.hub import Hub
 from gangctl.controller.links import LINK_PATH, RELAY_HEADER, SIGN_SECONDS, SILENT_SECONDS, Links
 from gangctl.controller.relaying import LINK_BYTES, Close, Desk, Say, decode_batch, encode_batch
@@ -242,7 +242,7 @@ class Relay:
                     frame = await socket.receive()
             except TimeoutError:
                 return f"the leader is silent for {SILENT_SECONDS:.0f} s"
-            if frame.type in CLOSED or frame.type is aiohttp.WSMsgType.ERROR:
+            if frame.type in ENDED:
                 return f"the leader closed it, code {socket.close_code}"
             self.down += len(frame.data)
             if (why := self.hear(leader, str(frame.data))) is not None:

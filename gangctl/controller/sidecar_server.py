@@ -15,8 +15,8 @@ import aiohttp
 from aiohttp import web
 
 from gangctl.controller.connection import CloseFrame, Connection, SocketOutlet, until_first
-from gangctl.controller.gate import CLOSED, CONTROL, ConnectionRefusal, Gate, RefusalLog
-from gangctl.controller.intake import FLOODS, Intake
+from gangctl.controller.gate import CONTROL, ENDED, ConnectionRefusal, Gate, RefusalLog
+from gangctl.controller.intake import FLOODS, Inbox, Intake
 from gangsidecar import wire
 
 log = logging.getLogger(__name__)
@@ -95,18 +95,21 @@ class SidecarServer:
     async def _receive(self, connection: Connection, socket: web.WebSocketResponse) -> CloseFrame:
         """Take messages until the connection ends or sends a message that it must not send."""
         sender = connection.identity
+        inbox = Inbox(self._intake, connection, partial(self._sessions.take, connection))
         await self._intake.pause(connection)  # It may owe for what it sent on a connection before.
-        while (frame := await socket.receive()).type not in CLOSED:
-            if frame.type is aiohttp.WSMsgType.ERROR:
-                code = socket.close_code or aiohttp.WSCloseCode.ABNORMAL_CLOSURE
-                return self.refuse(connection, ConnectionRefusal.BROKEN, CloseFrame(code, str(frame.data)))
-            control = frame.type in CONTROL
-            take = partial(self._sessions.take, connection, frame)
-            refusal = None if control else await self._intake.take(connection, take)
-            if refusal is not None:
-                return refusal
-            if self._intake.control(connection) if control else await self._intake.pause(connection):
-                return self.refuse(connection, ConnectionRefusal.FLOODING, FLOODS)
+        try:
+            while (frame := await socket.receive()).type not in ENDED:
+                control = frame.type in CONTROL
+                if not control:
+                    await inbox.put(frame)
+                if self._intake.control(connection) if control else await self._intake.pause(connection):
+                    return self.refuse(connection, ConnectionRefusal.FLOODING, FLOODS)
+            await inbox.emptied()
+        finally:
+            inbox.close()
+        if frame.type is aiohttp.WSMsgType.ERROR:
+            code = socket.close_code or aiohttp.WSCloseCode.ABNORMAL_CLOSURE
+            return self.refuse(connection, ConnectionRefusal.BROKEN, CloseFrame(code, str(frame.data)))
         self._sessions.set_log_context(connection)
         log.info("%s (pod %s): its sidecar closed it, code %s", sender.member, sender.pod, socket.close_code)
         return CloseFrame(aiohttp.WSCloseCode.OK, "")

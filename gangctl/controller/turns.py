@@ -31,11 +31,11 @@ class Turns:
         """By namespace; the one whose turn is next comes first."""
         self._is_planned = False
 
-    async def take(self, namespace: str, work: Callable[[], None]) -> None:
-        """Do this work in its turn. Raises what it raises."""
+    def take(self, namespace: str, work: Callable[[], None]) -> asyncio.Future[None]:
+        """Do this work in its turn, unless the future that is returned is cancelled. It raises what the work raises."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.put(namespace, partial(_do, done, work))
-        await done
+        return done
 
     def put(self, namespace: str, work: Callable[[], None]) -> None:
         """Do this work in its turn, without waiting for it. If it raises, that is logged, and costs no other work."""

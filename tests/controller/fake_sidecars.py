@@ -18,7 +18,7 @@ from gangctl.cluster.port import MemberIdentity, Refusal, RefusalReason
 from gangctl.controller.gate import Authenticate
 from gangctl.controller.hub import Hub
 from gangsidecar import wire
-from tests.wait import SECONDS
+from tests.wait import SECONDS, until_async
 
 DirectiveFor = Callable[[GangJob, wire.Report], wire.Directive | None]
 
@@ -104,6 +104,17 @@ class Served:
         """Connect as the sidecar with this token, of a release with this revision of the wire."""
         headers = {"Authorization": f"Bearer {token}", wire.REVISION_HEADER: str(revision)}
         return Sidecar(await self.session.ws_connect(self.url, headers=headers, max_msg_size=2**22, **options))
+
+    async def taken(self, sidecar: Sidecar, said: wire.Report) -> None:
+        """Let a sidecar send a report, and wait until it is taken: else the next one would take its place."""
+        before = self.hub.stale.total()
+
+        def is_taken() -> bool:
+            heard = {one.report.pod: one.report for one in self.hub.reports.heard(said.gang)}
+            return heard.get(said.pod) == said or self.hub.stale.total() > before
+
+        await sidecar.say(said)
+        await until_async("the report is taken", is_taken)
 
 
 def _nobody(_gang: str) -> None:

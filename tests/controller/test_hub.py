@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 import aiohttp
 import pytest
 
 from gangctl.api.gangjob import GangJob
 from gangctl.controller import hub as hub_module
+from gangctl.controller.gate import parse_message
 from gangctl.core.lifecycle.plan import AskScan
 from gangctl.core.policy.checks import AskCheck
 from gangsidecar import wire
@@ -81,7 +83,7 @@ async def test_a_directive_is_computed_again_only_when_its_inputs_change() -> No
         here.hub.publish(stored)
         sidecar = await here.dial()
         for seq in range(1, 6):
-            await sidecar.say(report(seq=seq, phase_age_ms=seq))
+            await here.taken(sidecar, report(seq=seq, phase_age_ms=seq))
         await sidecar.say(report(seq=6, phase=READY))
         here.hub.publish(stored)
         await until_async("the directive for Ready is computed", lambda: computed and computed[-1][1] is READY)
@@ -91,14 +93,10 @@ async def test_a_directive_is_computed_again_only_when_its_inputs_change() -> No
 async def test_an_older_report_of_a_session_is_ignored() -> None:
     async with served() as here:
         sidecar = await here.dial()
-        await sidecar.say(report(seq=5, attempt=2, phase=READY))
-        await sidecar.say(report(seq=4, attempt=1, phase=wire.Phase.RUNNING))
-        await sidecar.say(report(seq=5, attempt=1, phase=wire.Phase.RUNNING))
-        await sidecar.say(report(seq=6, attempt=2, phase=READY, stop_ms=7))
-        await until_async(
-            "the newest report is taken",
-            lambda: here.hub.reports.heard("uid-g") and here.hub.reports.heard("uid-g")[0].report.stop_ms == 7,
-        )
+        await here.taken(sidecar, report(seq=5, attempt=2, phase=READY))
+        await here.taken(sidecar, report(seq=4, attempt=1, phase=wire.Phase.RUNNING))
+        await here.taken(sidecar, report(seq=5, attempt=1, phase=wire.Phase.RUNNING))
+        await here.taken(sidecar, report(seq=6, attempt=2, phase=READY, stop_ms=7))
         assert here.hub.reports.heard("uid-g")[0].report.seq == 6
         assert here.woken == ["uid-g"] * 2, "what is old is no news"
         await sidecar.say(report(session="a-new-one", seq=1))
@@ -106,6 +104,39 @@ async def test_an_older_report_of_a_session_is_ignored() -> None:
             "the report of the new session is taken",
             lambda: here.hub.reports.heard("uid-g")[0].report.session == "a-new-one",
         )
+
+
+async def test_of_the_reports_that_wait_for_their_turn_the_newest_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = list[int]()
+
+    def parse(frame: aiohttp.WSMessage, *words: Any, **more: Any) -> wire.Message:
+        message = parse_message(frame, *words, **more)
+        taken.append(getattr(message, "seq", 0))
+        return message
+
+    monkeypatch.setattr(hub_module, "parse_message", parse)
+    async with served() as here:
+        sidecar = await here.dial()
+        for seq in range(1, 101):
+            await sidecar.say(report(seq=seq))
+        await sidecar.say(wire.Scanned(1, "pod-0"))
+        await sidecar.say(report(seq=101))
+        await sidecar.socket.close()
+        await until_async("the connection has ended", lambda: not len(here.hub.connections))
+    assert taken[-3:] == [100, 0, 101], "none gives way to another message, and the end loses none"
+    assert taken[:-3] == sorted(taken[:-3])
+    assert len(taken) < 100
+
+
+@pytest.mark.parametrize("kind", ["too large for a report", "not JSON"])
+async def test_what_is_not_a_report_ends_the_connection_whatever_comes_after_it(kind: str) -> None:
+    async with served() as here:
+        sidecar = await here.dial()
+        size = wire.MAX_REPORT_BYTES if kind == "too large for a report" else 0
+        for text in (f"{wire.REPORT_BEGINS if size else ''}{'x' * size}", wire.encode(report())):
+            await sidecar.say(text)
+        assert await sidecar.closed() == aiohttp.WSCloseCode.POLICY_VIOLATION
+        assert here.hub.reports.heard("uid-g") == ()
 
 
 async def test_a_sidecar_that_reconnects_and_repeats_its_report_gets_its_directive() -> None:
@@ -187,9 +218,8 @@ async def test_a_report_that_was_overtaken_prolongs_no_lease(monkeypatch: pytest
     monkeypatch.setattr(hub_module, "PING_SECONDS", 0.05)
     async with served() as here:
         sidecar = await here.dial()
-        await sidecar.say(report(seq=2, sent_ms=2000))
-        await sidecar.say(report(seq=1, sent_ms=9000))
-        await heard(here)
+        await here.taken(sidecar, report(seq=2, sent_ms=2000))
+        await here.taken(sidecar, report(seq=1, sent_ms=9000))
         pinging = asyncio.create_task(here.hub.keep_alive())
         assert [await sidecar.hear_all() for _ in range(3)] == [wire.Ping(heard_ms=2000)] * 3
         pinging.cancel()

@@ -40,11 +40,10 @@ async def test_stale_messages_are_counted_by_reason() -> None:
     async with served() as here:
         here.hub.publish(job(attempt=3))
         sidecar = await here.dial()
-        await sidecar.say(report(seq=5, attempt=3, phase=wire.Phase.READY))
-        await sidecar.say(report(seq=4, attempt=3, phase=wire.Phase.READY))
-        await sidecar.say(report(seq=6, attempt=2, phase=wire.Phase.RUNNING))
-        await sidecar.say(report(seq=7, attempt=3, phase=wire.Phase.READY))
-        await until_async("two stale messages are counted", lambda: here.hub.stale.total() == 2)
+        await here.taken(sidecar, report(seq=5, attempt=3, phase=wire.Phase.READY))
+        await here.taken(sidecar, report(seq=4, attempt=3, phase=wire.Phase.READY))
+        await here.taken(sidecar, report(seq=6, attempt=2, phase=wire.Phase.RUNNING))
+        await here.taken(sidecar, report(seq=7, attempt=3, phase=wire.Phase.READY))
         assert here.hub.stale == Counter({"Overtaken": 1, "OlderAttempt": 1})
 
 

@@ -30,7 +30,7 @@ from tests.simulation.seeds import drawn
 
 ROOT = Path(__file__).parents[2]
 REGRESSIONS = ("", "adaptive_", "disk_", "finished_", "hang_", "request_", "signal_", "silence_", "vanished_")
-MACHINE = "any_order checks directives ends framework parked parked_searched parking run stacks timers"
+MACHINE = "any_order checks directives ends fork_trust framework parked parked_searched parking run stacks timers"
 CHECKED = "granted dead_containers requeues"
 ORACLES = f"oracles {CHECKED} restart_backoff ties brake checkpoint_oracle failed_starts log_lines rolling"
 CORE = "bounds stored_times degradation node_signals directives older_step suspects held_up evictions checks"
@@ -57,12 +57,14 @@ CALLED = {
     ),
 }
 """Kind -> modules of short tests, and of rules that are stated a second time."""
-HUB, SUPERVISOR = "test of the hub", "test of the supervisor"
-HUB_TESTS = "hub_terms hub hub_pods hub_connections hub_tls turns shares intake"
+HUB, SUPERVISOR, START = "test of the hub", "test of the supervisor", "test of the start"
+HUB_TESTS = "hub_terms hub hub_pods hub_connections hub_tls turns shares intake groups links"
 SUPERVISOR_TESTS = "looks warm_start_templates warm_start_memory warm_start_imports warm_start warm_start_obstacles"
+SUPERVISOR_TESTS += " late_forks handover import_lists unsafe_modules parking"
 WITH_PYTEST = {
     HUB: ("tests/controller", HUB_TESTS.split(), "flood"),
     SUPERVISOR: ("tests/sidecar/supervisor", SUPERVISOR_TESTS.split(), "any_moment"),
+    START: ("tests/sidecar/start", ["stand_in", "template"], "any_moment"),
 }
 """Kind -> folder and files of tests with real sockets and processes, and those with this in their name are left out."""
 PYTEST = (
@@ -106,7 +108,7 @@ class Check:
     @property
     def needs_files(self) -> bool:
         """Whether it starts processes, which read the sources from files."""
-        return self.kind == SUPERVISOR
+        return self.kind in {SUPERVISOR, START}
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,7 @@ def checks() -> dict[str, Check]:
     found = [*_called("regression"), *_called("test of the machine"), *_called("test of the sidecar")]
     found += _called("test of node records")
     found += [Check("simulation", f"life {seed}", partial(_timed, drawn(seed).run)) for seed in range(LIVES)]
-    found += [*_called("oracles"), *_with_pytest(HUB), *_with_pytest(SUPERVISOR)]
+    found += [*_called("oracles"), *(check for kind in WITH_PYTEST for check in _with_pytest(kind))]
     searches = reversed(range(len(QUICK) + len(MANY)))
     found += [Check("search", f"number {at + 1}", partial(_timed, partial(_search, at))) for at in searches]
     return {

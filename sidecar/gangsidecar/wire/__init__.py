@@ -25,6 +25,7 @@ from gangsidecar.wire.coding import (
     MAX_REPORT_BYTES,
     MAX_STRING,
     ORDER_HEADER,
+    REPORT_BEGINS,
     REVISION,
     REVISION_HEADER,
     VERSION,

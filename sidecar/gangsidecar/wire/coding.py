@@ -55,6 +55,8 @@ _LIMITS = {
     "Report.checks": MAX_CHECKED,
 }
 """Path of a list -> how many items it may have, where that is not :data:`MAX_ITEMS`."""
+REPORT_BEGINS = f'{{"v":{VERSION},"type":"Report",'
+"""The begin of each report, as :func:`encode` writes it."""
 _MESSAGES: dict[str, type] = {kind.__name__: kind for kind in get_args(Message)}
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 Part = TypeVar("Part")
