@@ -144,3 +144,21 @@ def test_no_pod_and_no_namespace_takes_more_than_its_share(sent: Sent) -> None:
     for owner, seconds in taken.items():
         share = SHARES[owner[0]]
         assert seconds <= share.rate * world.now + share.burst + most[owner] + 1e-6
+
+
+async def test_only_what_can_be_a_report_gives_way_to_one() -> None:
+    connection = SimpleNamespace(identity=SimpleNamespace(pod="pod-0", namespace="red", member="m"), pauses=0)
+    taken = list[str]()
+    inbox = Inbox(Intake(), connection, lambda frame: taken.append(frame.data[-1:]))  # type: ignore[arg-type]
+    too_large = f"{wire.REPORT_BEGINS}{'x' * wire.MAX_REPORT_BYTES}"
+    for text in (
+        "a",
+        f"{wire.REPORT_BEGINS}b",
+        f"{wire.REPORT_BEGINS}c",
+        "d",
+        f"{too_large}e",
+        f"{wire.REPORT_BEGINS}f",
+    ):
+        await inbox.put(aiohttp.WSMessage(aiohttp.WSMsgType.TEXT, text, ""))
+    await inbox.emptied()
+    assert taken == ["a", "c", "d", "e", "f"]
