@@ -26,8 +26,6 @@ VERSION_PACKAGE = "k8s.io/component-base/version"
 ALL = (*versions.KUBERNETES_PROGRAMS, *versions.PROGRAMS)
 CLIENTS = ("kubectl", "helm")
 """What the tests need for a cluster that is not our own."""
-
-
 SHIFTED = "-shifted"
 """The clock of programs that add to it the seconds in CLOCK_AHEAD: all programs of this machine share its clock."""
 SHIFT = """\
@@ -41,6 +39,7 @@ var ahead = func() int64 {
 	return int64(seconds)
 }()
 """
+"""A file of Go's package time. A variable is set before any program can ask for the time."""
 READS_CLOCK = "\tsec, nsec, mono := runtimeNow()\n"
 
 

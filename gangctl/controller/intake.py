@@ -7,9 +7,9 @@ what has been saved up is at most ``burst``.
     pause    = max(0, paid(x) - now - burst / rate)   the longer of the two
 
 So nothing is refused: a connection whose messages cost more is read later, and its sidecar, which sends whole states,
-sends only the newest. A report that waits for its turn gives way to the next one, so what is taken is never older than
-one turn of each connection. A member that works must never be paused. What a pod owes must outlive its connection: else
-it would only have to connect again. A pod that goes on all the same reads why in the close frame of its connection.
+sends only the newest. A report that waits for its turn gives way to the next one: however late the turn comes, what is
+taken is new. A member that works must never be paused. What a pod owes must outlive its connection: else it would only
+have to connect again. A pod that goes on all the same reads why in the close frame of its connection.
 """
 
 from __future__ import annotations
