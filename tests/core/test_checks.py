@@ -29,6 +29,13 @@ roles: [{{name: worker, replicas: 4}}]
 checkpoint: {{tiers: [{{name: shared, scope: Shared, source: {{type: Directory, directory: /c, layout: TorchDCP}}}}]}}
 recovery: {{replaceAfter: 100, checks: [{{name: sums, {check}}}]}}
 """
+VERIFIED = """
+roles: [{name: worker, replicas: 2}]
+checkpoint:
+  restore: {trust: Verified}
+  tiers: [{name: shared, scope: Shared, source: {type: Directory, directory: /c, layout: TorchDCP}}]
+recovery: {replaceAfter: 100}
+"""
 SUSPECTED = """
 roles: [{name: worker, replicas: 4}]
 recovery: {checks: [{name: disk, when: Suspect, command: [probe]}]}
@@ -260,3 +267,40 @@ def test_a_check_of_mounts_looks_at_the_folders_of_the_tiers_unless_it_names_oth
             says(made, "every pod starts", "everyone is Ready")
         queries = {one.check.args for one in made.plan().actions if isinstance(one, AskCheck)}
         assert queries == {args if asked is None else asked}
+
+
+def verified() -> World:
+    """A gang at step 350, whose first worker has verified step 300, and the other one step 100."""
+    made = World()
+    made.submit(VERIFIED)
+    says(made, "every pod starts", "everyone is Ready")
+    says(made, "every pod starts", "everyone is Ready", "a scan finds shared 10", "everyone runs")
+    says(made, "everyone runs", "worker-0 reports step 350")
+    says(made, "worker-0 verifies checkpoint 300", "worker-1 verifies checkpoint 100")
+    return made
+
+
+def restored(made: World, steps: str) -> int:
+    """Let all be Ready, and a scan find these steps; the step that the next attempt restores."""
+    says(made, "everyone is Ready")
+    says(made, f"a scan finds shared {steps}")
+    assert made.job.status.phase is GangPhase.RUNNING
+    assert made.job.status.restore_point is not None
+    return made.job.status.restore_point.step
+
+
+def test_a_step_is_verified_still_when_the_pod_that_verified_it_is_gone() -> None:
+    made = verified()
+    says(made, "device gpu-1 of worker-0 is Unhealthy")
+    says(made, "the pod of worker-0.0 has ended", "worker-0.1 starts on node-b", "worker-0.1 is Ready")
+    made.heard.pop("worker-0.0", None)
+    assert restored(made, "100 300 350") == 300
+
+
+def test_a_step_is_verified_no_more_when_it_was_undone() -> None:
+    made = verified()
+    says(made, "worker-1 ends with 1")
+    assert restored(made, "100") == 100
+    says(made, "worker-1 runs", "worker-1 reports step 350")  # Until it runs, worker-0 says what it said before.
+    says(made, "worker-1 ends with 1")
+    assert restored(made, "100 300") == 100

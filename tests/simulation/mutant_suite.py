@@ -34,7 +34,7 @@ MACHINE = "any_order checks directives ends fork_trust framework parked parked_s
 CHECKED = "granted dead_containers requeues"
 ORACLES = f"oracles {CHECKED} restart_backoff ties brake checkpoint_oracle failed_starts log_lines rolling"
 CORE = "bounds stored_times degradation node_signals directives older_step suspects held_up evictions checks"
-CORE += " first_checkpoint sizes quota"
+CORE += " first_checkpoint roles sizes quota"
 NODES = "records suspicion gate gate_of_gangs"
 CALLED = {
     "regression": (
