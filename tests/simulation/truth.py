@@ -222,10 +222,14 @@ def _of_worker(u: Universe, leader: Leader, box: Box, attempt: int) -> str:
 
 
 def _is_start_unheard(u: Universe, leader: Leader, session: str) -> bool:
-    """Whether the controller that started the attempt had not heard for so long that this worker runs."""
+    """Whether no controller has heard that this worker runs, so long after it was told to, and after this one led.
+
+    One that did not start the attempt knows that from the supervisor alone: by what a relay had of it.
+    """
     heard = next((at for one, at in u.ghost.heard if one == session), None)
-    its_own = leader.began <= u.ghost.started_at
-    return its_own and u.now >= u.ghost.started_at + START_MS and (heard is None or heard >= leader.thought_at)
+    knows = leader.began <= u.ghost.started_at or any(one.report.session == session for one in leader.heard)
+    late = u.now >= max(u.ghost.started_at, leader.began) + START_MS
+    return knows and late and (heard is None or heard >= leader.thought_at)
 
 
 def note_gap(u: Universe, leader: Leader, before: Heard | None, after: Heard) -> None:
