@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,14 +16,13 @@ from e2e.versions.test_versions import CLIENT, python
 from gangctl.cluster.local import process
 from gangctl.cluster.local.gang_store import GangStore
 from tests.cli.here import Here, here
+from tests.ports import free_port
 
 
 @pytest.fixture
 def lighthouse() -> Iterator[str]:
     """The address of a Lighthouse."""
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     words = [
         "--bind",
         f"[::]:{port}",

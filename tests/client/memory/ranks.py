@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from gangclient.memory import Memory
 from gangclient.memory._link import Identity
 from gangclient.memory._memory import Store
 from gangclient.memory._parts import Folder
+from tests.ports import free_port
 from tests.wait import until
 
 TIER = "ram"
@@ -55,11 +55,6 @@ class Rank:
     store: Store
     registry: Registry
     folder: Folder
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 @contextmanager

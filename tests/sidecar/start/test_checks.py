@@ -17,6 +17,7 @@ from gangsidecar import install
 from gangsidecar.start import checks
 from gangsidecar.start.check_peers import Peer
 from gangsidecar.supervisor.checks import BUILTIN
+from tests.ports import free_port
 from tests.pythons import oldest
 from tests.wait import SECONDS
 
@@ -63,11 +64,6 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
     out, errors = process.communicate(timeout=SECONDS)
     assert not errors
     return process.returncode, out.splitlines()[-1]
-
-
-def free_port() -> int:
-    with socket.create_server((HOST, 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def group(port: int, size: int, rank: int) -> dict[str, object]:
