@@ -210,16 +210,21 @@ class Inbox:
         self._turn: asyncio.Future[None] | None = None
         self._is_refused = False
 
-    async def put(self, frame: aiohttp.WSMessage) -> None:
-        """Have a message taken in its turn, once what came before it has been taken. Raises what that raised."""
+    async def put(self, frame: aiohttp.WSMessage) -> bool:
+        """Have a message taken in its turn, once what came before it is taken and paid; return whether its pod floods.
+
+        Raises what raised the work of a message before it.
+        """
         if self._waiting is not None and _is_report(self._waiting) and _is_report(frame):
             self._intake.pass_over(self._connection, self._waiting.data)
             self._waiting = frame
-            return
+            return await self._intake.pause(self._connection)
         await self.emptied()
-        if not self._is_refused:
+        floods = await self._intake.pause(self._connection)
+        if not (floods or self._is_refused):
             self._waiting = frame
             self._turn = self._intake.turn(self._connection, self._look)
+        return floods
 
     async def emptied(self) -> None:
         """Wait until all has been taken. Raises what that raised."""

@@ -99,10 +99,7 @@ class SidecarServer:
         await self._intake.pause(connection)  # It may owe for what it sent on a connection before.
         try:
             while (frame := await socket.receive()).type not in ENDED:
-                control = frame.type in CONTROL
-                if not control:
-                    await inbox.put(frame)
-                if self._intake.control(connection) if control else await self._intake.pause(connection):
+                if self._intake.control(connection) if frame.type in CONTROL else await inbox.put(frame):
                     return self.refuse(connection, ConnectionRefusal.FLOODING, FLOODS)
             await inbox.emptied()
         finally:
