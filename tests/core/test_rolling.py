@@ -301,7 +301,13 @@ def test_no_gang_starts_before_enough_of_its_group_have_their_pods(seed: int) ->
             town.second()
     town.lives_until(lambda: sum(gang.serves(town.now) for gang in town.gangs.values()) == least, 120)
     one, other, *_ = (gang for gang in town.gangs.values() if gang.has_place)
+    other.has_place = False
+    town.strike(other, "the pod of worker-1 has ended")
+    town.lives_until(lambda: other.job.status.phase is GangPhase.GATHERING, 60)
+    town.strike(one, "worker-0 ends with 1")
+    town.lives_until(lambda: one.job.status.started_attempt == 2, 60)  # It waits for no other again,
+    assert other.job.status.phase is GangPhase.GATHERING
     del town.gangs[other.job.metadata.uid]
     town.groups.forget(other.job.metadata.uid)
     town.strike(one, "worker-0 ends with 1")
-    town.lives_until(lambda: one.job.status.started_attempt == 2, 60)  # It waits for no other again.
+    town.lives_until(lambda: one.job.status.started_attempt == 3, 120)  # not for one that is gone either.
