@@ -41,11 +41,13 @@ class EventLoop:
         for end in (self._wakeup, self._signals):
             end.setblocking(False)  # noqa: FBT003 - its signature
 
-    def catch(self, signums: tuple[signal.Signals, ...], call: Callable[[int], None]) -> None:
+    def catch(self, signums: Iterable[signal.Signals], call: Callable[[int], None]) -> None:
         """Call ``call`` from within the loop for each of these signals, instead of their default action."""
+        signal.set_wakeup_fd(
+            self._signals.fileno(), warn_on_full_buffer=False
+        )  # First: it passes on what handlers drop.
         for signum in signums:
-            signal.signal(signum, lambda _signum, _frame: None)  # The wakeup descriptor passes it on.
-        signal.set_wakeup_fd(self._signals.fileno(), warn_on_full_buffer=False)
+            signal.signal(signum, lambda _signum, _frame: None)
 
         def read(_mask: int) -> None:
             try:
