@@ -193,8 +193,13 @@ async def serve_app(
         try:
             yield listener.getsockname()[:2]
         finally:
-            acceptor.close()
-            pending.abort_all()
+            # What is accepted has its turn first, or asyncio loses it (github.com/python/cpython#109564).
+            loop.remove_reader(listener)
+            try:
+                await asyncio.sleep(0)
+            finally:
+                acceptor.close()
+                pending.abort_all()
     finally:
         await runner.cleanup()
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from contextlib import suppress
 from types import SimpleNamespace
 
@@ -84,3 +85,16 @@ async def test_slow_clients_are_cut_off_and_keep_no_probe_from_its_answer(monkey
         for _, writer in crowd:
             writer.close()
         assert await answer(port, "/healthz") == (200, "ok\n")
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_a_client_that_dials_as_the_server_ends_is_hung_up_on(turns: int) -> None:
+    with socket.socket() as client:
+        client.setblocking(False)  # noqa: FBT003 - its signature
+        async with Health(list).serve("127.0.0.1", 0) as port:
+            client.connect_ex(("127.0.0.1", port))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+        async with asyncio.timeout(SECONDS):
+            with suppress(ConnectionResetError):
+                assert await asyncio.get_running_loop().sock_recv(client, 1) == b""
