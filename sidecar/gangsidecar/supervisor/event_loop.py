@@ -43,9 +43,8 @@ class EventLoop:
 
     def catch(self, signums: Iterable[signal.Signals], call: Callable[[int], None]) -> None:
         """Call ``call`` from within the loop for each of these signals, instead of their default action."""
-        signal.set_wakeup_fd(
-            self._signals.fileno(), warn_on_full_buffer=False
-        )  # First: it passes on what handlers drop.
+        # First: it passes on what the handlers drop.
+        signal.set_wakeup_fd(self._signals.fileno(), warn_on_full_buffer=False)
         for signum in signums:
             signal.signal(signum, lambda _signum, _frame: None)
 
