@@ -120,13 +120,12 @@ def _lose_kubelet(u: Universe, target: int) -> None:
 
 
 def _collect_pod(u: Universe, target: int) -> None:
-    """The pod garbage collector ends a pod of a node that doesn't answer: Failed, though no kubelet said so."""
+    """The pod garbage collector ends a pod of a node that doesn't answer. No kubelet says so: it is not terminated."""
     found = [uid for uid, pod in sorted(u.pods.items()) if pod.node in u.lost]
     if found:
         uid = found[target % len(found)]
         condition = ("DisruptionTarget", "True", "DeletionByPodGC")
-        linked = uid in u.boxes and u.boxes[uid].is_heard
-        u.pods[uid] = replace(u.pods[uid], conditions=(condition,), deleting=True, terminated=linked)
+        u.pods[uid] = replace(u.pods[uid], conditions=(condition,), deleting=True)
         u.note_lost(uid)
 
 

@@ -170,7 +170,7 @@ def test_a_collected_pod_whose_node_is_back_is_lost_once_nothing_but_a_stuck_pro
     u = running("duo")
     box = u.boxes[X]
     u.boxes[X] = box._replace(procs=tuple(replace(one, stuck=True, stubborn=True) for one in box.procs))
-    for what in ("a kubelet is away", "a pod is garbage collected", "a node comes back"):
+    for what in ("a kubelet is away", "a pod is garbage collected", "a pod is deleted by force", "a node comes back"):
         FAULTS[what](u, sorted(u.boxes).index(X))
     go_on(u)
     assert X not in u.pods, "its object is gone, and its supervisor still reports"

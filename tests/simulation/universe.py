@@ -29,7 +29,7 @@ from typing import Any
 from gangctl.api.gangjob import GangJob, Role, Spec
 from gangctl.api.roles import Member, layout
 from gangctl.api.status import GangPhase, Status
-from gangctl.core.facts.gang import holders, roles_of
+from gangctl.core.facts.gang import holders, roles_of, started_roles
 from gangctl.core.facts.world import NO_QUEUE, Pod, Queue
 from gangsidecar.supervisor import machine
 from gangsidecar.supervisor.machine import history as histories
@@ -167,7 +167,7 @@ class Universe:
             self.ghost = self.ghost._replace(stored=self.ghost.stored | {stored})
         if change is not None and status.phase is GangPhase.RUNNING:
             truth.started(self, leader, status)
-        elif status.started_roles not in {None, old.started_roles}:
+        elif set(started_roles(status)).difference(started_roles(old)):
             truth.roles_started(self, leader)
 
     def change_spec(self, **update: Any) -> None:
@@ -207,7 +207,7 @@ class Universe:
         pod = self.pods.pop(uid)
         box = self.boxes.get(uid)
         truth.forget(self, uid)
-        if box is not None and not (pod.terminated and box.exited):  # The collector says Failed of pods that run.
+        if box is not None and not pod.terminated:
             self._gone(uid)
         if box is None or box.exited:
             self.boxes.pop(uid, None)
