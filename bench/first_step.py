@@ -9,7 +9,7 @@ script and image (Debian's PyTorch: a step of Adam in a gloo group). Workers are
 another member. *Fork* is the default. *Torchrun*: below ``bash -c "exec torchrun ..."``. *In process* calls
 gangclient.run: the failed rank is forked, all others go on. *Pods*: a rule deletes and recreates all pods. *JobSet*
 recreates its pods, *JobSet in place* restarts their containers (``jobset.py``), and *JobSet by gangctl* has one
-line more, ``managedBy``. Where workers are forked, the
+line more, ``managedBy``, and says as the gangs do that no pod is replaced for its faults. Where workers are forked, the
 first kill waits until every member has a template. Two restarts before the first measured one fill caches.
 
 `began` is the median until the last worker ran the first line of its script: without what the script itself costs.
@@ -43,12 +43,14 @@ from e2e.cluster.processes import Process, everything
 from e2e.cluster.progress import announce
 from e2e.clusters import Cluster
 from e2e.gangs import CHECKPOINTS, Gang
-from gangctl.annexes.jobset.names import CONTROLLER
+from gangctl.annexes.jobset.names import ANNOTATION_SPEC, CONTROLLER
 
 NAME = "first-step"
 IMAGE = "gangctl/examples-torch:e2e"
 WARM_UP = 2
 """Restarts that are not measured."""
+REPLACED_NEVER = {"replaceAfter": 100}
+"""A member that is killed for the second time would get a new pod."""
 SETTLED_SECONDS = 2.0
 """Pause between two restarts: their steps are reported, and no restart waits for its turn."""
 PHASES = ("detect", "stop", "replace", "barrier", "start", "firstStep")
@@ -173,7 +175,7 @@ def document(way: Way, steps: Steps) -> dict[str, Any]:
         container,
         replicas=steps.ranks,
         directory=str(steps.folder),
-        recovery={"budget": {"type": "Unlimited"}, "replaceAfter": 100},
+        recovery={"budget": {"type": "Unlimited"}, **REPLACED_NEVER},
         podFailurePolicy={"rules": rules},
     )
     made["spec"]["roles"][0] |= {"start": {"type": way.start}, "launch": "Torchrun" if way.has_launcher else "Command"}
@@ -190,6 +192,7 @@ def of_jobset(way: Way, steps: Steps) -> dict[str, Any]:
     made = jobset.manifest(NAME, steps.ranks, pod, in_place=in_place)
     if way.is_managed:
         made["spec"]["managedBy"] = CONTROLLER
+        made["metadata"]["annotations"] = {ANNOTATION_SPEC: json.dumps({"recovery": REPLACED_NEVER})}
     return made
 
 
