@@ -304,3 +304,22 @@ def test_a_step_is_verified_no_more_when_it_was_undone() -> None:
     says(made, "worker-1 runs", "worker-1 reports step 350")  # Until it runs, worker-0 says what it said before.
     says(made, "worker-1 ends with 1")
     assert restored(made, "100 300") == 100
+
+
+def test_the_first_of_several_steps_that_are_not_trusted_counts() -> None:
+    made = World()
+    says(
+        made,
+        "the gang runs",
+        "worker-0 finds corruption since step 150: NaN",
+        "worker-1 finds corruption since step 180: NaN",
+    )
+    assert made.job.status.corrupt_since == 150
+
+
+def test_the_pod_of_the_rank_that_computes_wrongly_is_replaced_and_not_that_of_the_rank_that_says_so() -> None:
+    made = World()
+    made.submit("roles: [{name: worker, replicas: 3}]")
+    says(made, "the gang runs", "worker-0 finds corruption since step 10 in rank 2: its gradients differ")
+    says(made, "everyone is Ready")
+    assert [one.member for one in made.job.status.replaced] == ["worker-2"]

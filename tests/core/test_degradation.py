@@ -7,7 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from gangctl.api.model import changed
 from gangctl.api.status import GangPhase
+from gangctl.core.record.conditions import warned_of
 from gangctl.core.record.degraded import hides_failure
 from gangsidecar.wire import Progress
 from tests.core import given
@@ -132,6 +134,19 @@ def test_a_slow_rank_does_not_hide_a_fault() -> None:
 )
 def test_a_shell_whose_last_statement_is_a_pipeline_hides_a_failure(words: tuple[str, ...], *, hides: bool) -> None:
     assert hides_failure(words) is hides
+
+
+def test_a_warning_that_another_release_has_worded_is_not_written_again() -> None:
+    here = gang("roles: [{name: worker, template: {spec: {containers: [{name: t, command: [bash, -c, a | b]}]}}}]")
+    here.decide()
+    status = here.job.status
+    assert warned_of(status) == "PipelineHidesFailure"
+    reworded = tuple(
+        changed(one, message="it said so otherwise") if one.type == "Degraded" else one for one in status.conditions
+    )
+    here.job = changed(here.job, status=changed(status, conditions=reworded))
+    here.now += 3600
+    assert here.decide().status is None
 
 
 def test_a_script_of_a_tenant_costs_little() -> None:

@@ -53,3 +53,18 @@ def test_what_came_within_the_second_of_the_pod_may_have_been_there_before() -> 
         sentence(world, "the node of worker-1 shows Leave")
         world.decide()
         assert world.job.status.attempt == attempt
+
+
+def test_what_a_device_shows_counts_against_its_pod_alone() -> None:
+    world = World()
+    on_one_node = (
+        "decide",
+        "worker-0.0 starts on node-a",
+        "worker-1.0 starts on node-a",
+        "everyone is Ready",
+        "decide",
+    )
+    fails = ("everyone runs", "10 s pass", "a device of worker-1 is tainted", "worker-0 ends with 1", "decide")
+    for one in (*on_one_node, *fails):
+        sentence(world, one)
+    assert [one.member for one in world.job.status.replaced] == ["worker-1"]

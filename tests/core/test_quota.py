@@ -116,3 +116,12 @@ def test_a_gang_whose_pods_the_queue_places_says_that_it_grows_only_when_it_is_r
     said = next(one.message for one in world.job.status.conditions if one.type == "Degraded")
     assert "it grows only when it was suspended and is resumed" in said
     assert not world.queue.more
+
+
+def test_where_the_queue_places_pods_a_member_has_one_at_a_time_but_for_one_on_a_lost_node() -> None:
+    deleted = ("the pod of worker-0 is being deleted", "decide", "everyone is Ready", "decide")
+    world = lived("the queue admits the gang", "the queue places each pod", "the gang runs", "10 s pass", *deleted)
+    assert [uid for uid in world.pods if uid.startswith("worker-0")] == ["worker-0.0"]
+    for line in ("worker-0.0 loses its connection", "the node of worker-0 is lost", "40 s pass", "decide"):
+        sentence(world, line)
+    assert [uid for uid in world.pods if uid.startswith("worker-0")] == ["worker-0.0", "worker-0.1"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gangctl.api.status import GangPhase
+from gangctl.core.facts.gang import started_roles
 from tests.core.scenario import sentence
 from tests.core.world import World
 
@@ -10,6 +11,17 @@ ROLES = """
 roles: [{name: server, replicas: 1}, {name: worker, replicas: 1, dependsOn: [{name: server}]}]
 progress: {timeoutSeconds: 60, startupTimeoutSeconds: 60, onHang: Restart}
 recovery: {barrierTimeoutSeconds: 60}
+"""
+
+PROBED = """
+roles:
+- name: server
+  replicas: 1
+  template:
+    spec:
+      containers:
+      - {name: t, command: [serve], readinessProbe: {tcpSocket: {port: 80}, periodSeconds: 5, failureThreshold: 2}}
+- {name: worker, replicas: 1, dependsOn: [{name: server}]}
 """
 
 
@@ -32,3 +44,16 @@ def test_a_role_that_waits_neither_hangs_nor_is_late() -> None:
     assert (made.job.status.phase, made.job.status.attempt) == (GangPhase.RUNNING, 1)
     says(made, "100 s pass")
     assert made.job.status.incidents[0].cause.reason == "Hang"
+
+
+def test_after_a_restart_ready_may_be_that_of_the_attempt_before() -> None:
+    """The probe gets the time to fail: 2 times 5 s, 1 s for an answer, and a margin."""
+    made = World()
+    made.submit(PROBED)
+    says(made, "1 s pass", "every pod starts", "everyone is Ready", "server-0 runs")
+    says(made, "Ready of the pod of server-0 is True")
+    says(made, "everyone runs", "10 s pass", "worker-0 ends with 1", "everyone is Ready", "server-0 runs", "10 s pass")
+    assert (made.job.status.phase, made.job.status.attempt) == (GangPhase.RUNNING, 2)
+    assert started_roles(made.job.status) == ()
+    says(made, "10 s pass")
+    assert started_roles(made.job.status) == ("worker",)

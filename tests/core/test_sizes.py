@@ -174,3 +174,20 @@ def test_an_attempt_that_grows_waits_for_the_member_that_is_ready_last() -> None
     for one in ("worker-0 is Ready", "decide"):
         sentence(world, one)
     assert (world.job.status.phase, len(world.job.status.ranks)) == (GangPhase.RUNNING, 2)
+
+
+def test_survivors_of_another_size_go_on_from_what_they_hold_where_it_reshards() -> None:
+    world = World()
+    world.submit(
+        "roles: [{name: worker, replicas: 3, minReplicas: 2}]\n"
+        "checkpoint: {tiers: [{name: live, scope: Process, reshardable: true, source: {type: API}}, "
+        "{name: store, scope: Shared, reshardable: true, source: {type: API}}]}\n"
+        "recovery: {shrinkAfterSeconds: 60}"
+    )
+    stops = ("worker-1 reports step 105", "the pod of worker-0 has ended", "decide")
+    holds = ("worker-1 completes checkpoint 105 of tier live", "worker-1 is Ready", "worker-2 is Ready")
+    for one in ("the gang runs", *stops, *holds, "60 s pass", "decide"):
+        sentence(world, one)
+    point = world.job.status.restore_point
+    assert point is not None
+    assert (world.job.status.phase, point.step, point.tier) == (GangPhase.RUNNING, 105, "live")

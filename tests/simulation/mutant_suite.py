@@ -58,9 +58,9 @@ CALLED = {
 }
 """Kind -> modules of short tests, and of rules that are stated a second time."""
 HUB, SUPERVISOR, START = "test of the hub", "test of the supervisor", "test of the start"
-HUB_TESTS = "hub_terms hub hub_pods hub_connections hub_tls turns shares intake groups links"
+HUB_TESTS = "hub_terms hub hub_pods hub_connections hub_tls turns shares intake groups links relays"
 SUPERVISOR_TESTS = "looks warm_start_templates warm_start_memory warm_start_imports warm_start warm_start_obstacles"
-SUPERVISOR_TESTS += " late_forks handover import_lists unsafe_modules parking"
+SUPERVISOR_TESTS += " late_forks handover import_lists unsafe_modules parking real_shells warm_start_pythons"
 WITH_PYTEST = {
     HUB: ("tests/controller", HUB_TESTS.split(), "flood"),
     SUPERVISOR: ("tests/sidecar/supervisor", SUPERVISOR_TESTS.split(), "any_moment"),
