@@ -9,6 +9,8 @@
 #include <errno.h>
 #include <link.h>
 #include <malloc.h>
+#include <signal.h>
+#include <string.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -86,8 +88,21 @@ static void check(PyStatus status)
         Py_ExitStatusException(status);
 }
 
+/* The kernel drops a signal that the first process of a container has no handler for yet, and the kubelet sends SIGTERM
+   once. So it waits until the loop catches it (event_loop.py). */
+static void keep_signals(void)
+{
+    sigset_t ends;
+    sigemptyset(&ends);
+    sigaddset(&ends, SIGINT);
+    sigaddset(&ends, SIGTERM);
+    sigprocmask(SIG_BLOCK, &ends, NULL);
+}
+
 int main(int argc, char **argv)
 {
+    if (argc > 1 && strcmp(argv[1], "run") == 0)
+        keep_signals();
     PyPreConfig before;
     PyPreConfig_InitIsolatedConfig(&before); /* leaves the locale alone */
     before.utf8_mode = 1;                    /* any byte of the environment and of the command comes through */

@@ -42,11 +42,12 @@ class EventLoop:
             end.setblocking(False)  # noqa: FBT003 - its signature
 
     def catch(self, signums: Iterable[signal.Signals], call: Callable[[int], None]) -> None:
-        """Call ``call`` from within the loop for each of these signals, instead of their default action."""
+        """Call ``call`` from within the loop for each of these signals, also for one that came while it was blocked."""
         # First: it passes on what the handlers drop.
         signal.set_wakeup_fd(self._signals.fileno(), warn_on_full_buffer=False)
         for signum in signums:
             signal.signal(signum, lambda _signum, _frame: None)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signum})
 
         def read(_mask: int) -> None:
             try:

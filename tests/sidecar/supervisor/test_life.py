@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -37,6 +39,23 @@ def test_the_same_supervisor_starts_the_worker_of_each_attempt(member: Member) -
     workers = wait_for(lambda: len(pids(member.file())) == 4 and pids(member.file()))
     assert [is_alive(pid) for pid in workers] == [False, False, False, True]
     member.finish(4)
+
+
+@pytest.mark.skipif(not EXECUTABLE, reason="Python starts before the archive can keep a signal")
+def test_a_signal_that_comes_while_the_executable_starts_ends_it_as_one_that_comes_later(member: Member) -> None:
+    os.mkfifo(member.state)  # It reads this before it catches signals, and waits for a writer.
+    member.launch(*SLEEP)
+    wait_for(lambda: keeps(member.pid, signal.SIGTERM))
+    os.kill(member.pid, signal.SIGTERM)
+    member.state.open("wb").close()
+    assert member.wait() == 0
+
+
+def keeps(pid: int, signum: int) -> bool:
+    """Whether the process has blocked the signal."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    (blocked,) = (int(line.split()[1], 16) for line in lines if line.startswith("SigBlk:"))
+    return bool(blocked >> (signum - 1) & 1)
 
 
 def test_a_directive_that_comes_again_with_other_timers_is_logged_once(member: Member) -> None:
