@@ -191,3 +191,18 @@ def test_survivors_of_another_size_go_on_from_what_they_hold_where_it_reshards()
     point = world.job.status.restore_point
     assert point is not None
     assert (world.job.status.phase, point.step, point.tier) == (GangPhase.RUNNING, 105, "live")
+
+
+def test_a_gang_that_shrinks_when_the_barriers_deadline_has_passed_is_asked_for_its_checkpoints_first() -> None:
+    world = World()
+    world.submit(
+        "roles: [{name: worker, replicas: 3, minReplicas: 2}]\n"
+        "checkpoint: {tiers: [{name: shared, scope: Shared, reshardable: true, "
+        "source: {type: Directory, directory: /c, layout: TorchDCP}}]}\n"
+        "recovery: {shrinkAfterSeconds: 300, barrierTimeoutSeconds: 60}"
+    )
+    runs = ("decide", "every pod starts", "everyone is Ready", "a scan finds shared 5", "decide", "everyone runs")
+    stops = ("the pod of worker-2 has ended", "decide", "worker-0 is Ready", "worker-1 is Ready")
+    for one in (*runs, *stops, "300 s pass", "decide", "59 s pass", "a scan finds shared 5", "decide"):
+        sentence(world, one)
+    assert (world.job.status.phase, world.job.status.attempt) == (GangPhase.RUNNING, 2)

@@ -144,6 +144,11 @@ def unfit(u: Universe, leader: Leader, old: Status, new: Status, member: str) ->
     if isinstance(wrong, str):
         return wrong
     pod, box = wrong
+    named = [
+        one.report for one in leader.heard if (one.report.member, one.report.incarnation) == (member, box.incarnation)
+    ]
+    if any(one.pod != box.pod and one.session in leader.reached for one in named):
+        return "another pod of its name was heard as that was decided"
     cause = new.incidents[0].cause if new.incidents else None
     state = box.machine
     if cause is not None and member in {cause.member, *cause.tied, cause.suspect.rpartition(".")[0]}:

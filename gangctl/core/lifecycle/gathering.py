@@ -419,11 +419,14 @@ def _look_again(
         because = waits.restore_point_awaited(status.attempt, expected, found)
         finally_because = waits.no_restore_point(expected, found, restore.looked_last(gang))
         out = checkpoint_words.make_room(name) if hidden else checkpoint_words.choose_step(name)
-    if _is_final(gang, unknown, assignment) or (deadline is not None and gang.now >= deadline):
+    is_first = status.said is None or status.said.name != because.name
+    is_late = deadline is not None and gang.now >= deadline
+    if _is_final(gang, unknown, assignment) or (is_late and not is_first):
         held = incidents.finish_incident(gang, status, "Held")
         return plan_hold(gang, held, Reason.NO_RESTORE_POINT, finally_because, out)
-    is_first = status.said is None or status.said.name != because.name
-    if says_enough and (is_first or (gang.now >= due_at(gang) and says_otherwise(gang, because))):
+    if is_late:  # The members may have been complete only now. What they are asked for now can't be late yet.
+        status = changed(status, deadline_time=gang.now)
+    if is_late or (says_enough and (is_first or (gang.now >= due_at(gang) and says_otherwise(gang, because)))):
         reason = Reason.PENDING if status.phase is GangPhase.PENDING else Reason.GATHERING
         return plan_write(gang, status, reason, because, requeue_after=restore.SCAN_SECONDS)
     members = list(assignment.values())
