@@ -217,3 +217,15 @@ def test_a_restart_by_hand_cuts_no_save_short() -> None:
     _ends(world, "restartToken becomes again")
     _given(world, "restartToken becomes now", "decide")
     _saves(world)
+
+
+def test_who_loses_its_connection_while_the_group_is_awaited_has_the_whole_deadline() -> None:
+    world = World()
+    world.submit(f"replicaGroup: {{name: model, minCount: 2}}\nrecovery: {{barrierTimeoutSeconds: {DEADLINE}}}")
+    _given(world, "model-b of the group is Pending, and lacks pods", "decide", "every pod starts", "everyone is Ready")
+    _pass(world, 3000, often=600)
+    _given(world, "worker-0 loses its connection")
+    _pass(world, DEADLINE - 1)
+    assert not world.job.status.replaced
+    _pass(world, 1)
+    assert [one.member for one in world.job.status.replaced] == ["worker-0"]

@@ -333,6 +333,7 @@ def barrier_deadline(gang: Gang, members: Collection[str]) -> float | None:
         if name in waited and (pod.started_at is not None or name in gang.speaking)
     ]
     silence = never_heard_counts_since(gang) if any(pod.member in waited for pod in gang.never_heard) else 0.0
+    last = [one.at for name in waited if (one := gang.heard_by_member.get(name)) is not None and not one.connected]
     if len(started) < len(waited) or silence is None:
         return None
     since = max(
@@ -340,6 +341,7 @@ def barrier_deadline(gang: Gang, members: Collection[str]) -> float | None:
         gang.status.deadline_time or 0.0,
         gang.observed.listening_since + SETTLING_SECONDS,
         silence,
+        *last,  # One that was ready for long while its group was awaited may lose its connection for a moment.
         *started,
     )
     return since + gang.spec.recovery.barrier_timeout_seconds
