@@ -163,7 +163,7 @@ def unfit(u: Universe, leader: Leader, old: Status, new: Status, member: str) ->
         return f"{box.pod} is {state.phase.value}, or asks for it"
     late = new.barrier_timeouts > old.barrier_timeouts
     late |= u.now - leader.began >= leader.spec.recovery.pod_start_timeout_seconds * 1000
-    if late and any(one.connected or one.report.pod == box.pod for one in leader.heard):
+    if late and any(one.report.session in leader.reached or one.report.pod == box.pod for one in leader.heard):
         return f"{box.pod} was late"
     if pod.uid not in leader.looked:
         return f"its watch did not show {pod.uid}"
