@@ -200,7 +200,8 @@ def _of_node(u: Universe, leader: Leader, box: Box) -> str:
     """Nothing tells a broken network from a lost node, if the cluster shows it as lost, nor what was not heard yet."""
     decided = seconds(leader.thought_at + leader.skew)
     heard = any(one.report.pod == box.pod and one.since < decided for one in leader.heard)
-    silent = not box.is_reached or not heard or u.unreachable
+    unreachable = u.unreachable or (bool(u.relays) and all(one.frozen for one in u.relays))
+    silent = not box.is_reached or not heard or unreachable
     return f"{box.node} is lost" if box.node in u.lost and silent else ""
 
 
