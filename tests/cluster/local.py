@@ -21,6 +21,7 @@ from gangctl.cluster.local.process import LocalProcess
 from gangctl.cluster.local.termination import teardown
 from gangctl.core.facts.world import Pod
 from gangctl.core.policy.pods import CreatePod
+from tests.signal_sets import has_signal
 from tests.wait import until_async
 
 
@@ -68,7 +69,9 @@ class Machine:
         """Create a pod and wait until both of its processes run, and its supervisor listens to signals."""
         await self.cluster.create_pod(self.job, CreatePod(member, incarnation))
         pod = await self.running(member)
-        await until_async("the supervisor handles signals", lambda: catches(pod.supervisor, signal.SIGTERM))
+        assert pod.supervisor is not None
+        pid = pod.supervisor.pid
+        await until_async("the supervisor handles signals", lambda: has_signal(pid, "SigCgt", signal.SIGTERM))
         return pod
 
     def sessions(self, pod: PodRecord) -> int:
@@ -132,14 +135,6 @@ def left(state: StateDirectory) -> list[str]:
     """Command lines of processes that belong to the state directory."""
     lines = [" ".join(process.command_line(int(pid))) for pid in os.listdir("/proc") if pid.isdigit()]  # noqa: PTH208
     return [line for line in lines if str(state.path) in line]
-
-
-def catches(one: LocalProcess | None, signum: int) -> bool:
-    """Whether the process has a handler for the signal."""
-    assert one is not None
-    lines = Path(f"/proc/{one.pid}/status").read_text().splitlines()
-    caught = next(line for line in lines if line.startswith("SigCgt:"))
-    return bool(int(caught.split()[1], 16) >> (signum - 1) & 1)
 
 
 def alive(one: LocalProcess | None) -> bool:

@@ -137,7 +137,9 @@ def test_a_shell_whose_last_statement_is_a_pipeline_hides_a_failure(words: tuple
 
 
 def test_a_warning_that_another_release_has_worded_is_not_written_again() -> None:
-    here = gang("roles: [{name: worker, template: {spec: {containers: [{name: t, command: [bash, -c, a | b]}]}}}]")
+    here = World()
+    here.submit("roles: [{name: worker, template: {spec: {containers: [{name: t, command: [bash, -c, a | b]}]}}}]")
+    given.runs(here)
     here.decide()
     status = here.job.status
     assert warned_of(status) == "PipelineHidesFailure"

@@ -120,7 +120,7 @@ def _of_box(u: Universe, uid: str, box: Box) -> Iterator[Move]:
 
 def _connects(u: Universe, uid: str, box: Box) -> Iterator[Move]:
     """A token is good as long as its pod is there, as far as the replica sees that is asked."""
-    hears = box.is_reached and not u.unreachable
+    hears = box.is_reached and u.listens
     if box.is_connected or not hears or box.exited or box.dead or box.newest is None:
         return
     if u.relays and uid in u.pods:

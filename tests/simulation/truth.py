@@ -144,10 +144,8 @@ def unfit(u: Universe, leader: Leader, old: Status, new: Status, member: str) ->
     if isinstance(wrong, str):
         return wrong
     pod, box = wrong
-    named = [
-        one.report for one in leader.heard if (one.report.member, one.report.incarnation) == (member, box.incarnation)
-    ]
-    if any(one.pod != box.pod and one.session in leader.reached for one in named):
+    connected = [one.report for one in leader.heard if one.report.session in leader.reached]
+    if any((one.member, one.incarnation) == (member, box.incarnation) and one.pod != box.pod for one in connected):
         return "another pod of its name was heard as that was decided"
     cause = new.incidents[0].cause if new.incidents else None
     state = box.machine
@@ -163,7 +161,7 @@ def unfit(u: Universe, leader: Leader, old: Status, new: Status, member: str) ->
         return f"{box.pod} is {state.phase.value}, or asks for it"
     late = new.barrier_timeouts > old.barrier_timeouts
     late |= u.now - leader.began >= leader.spec.recovery.pod_start_timeout_seconds * 1000
-    if late and any(one.report.session in leader.reached or one.report.pod == box.pod for one in leader.heard):
+    if late and (connected or any(one.report.pod == box.pod for one in leader.heard)):
         return f"{box.pod} was late"
     if pod.uid not in leader.looked:
         return f"its watch did not show {pod.uid}"
@@ -200,8 +198,7 @@ def _of_node(u: Universe, leader: Leader, box: Box) -> str:
     """Nothing tells a broken network from a lost node, if the cluster shows it as lost, nor what was not heard yet."""
     decided = seconds(leader.thought_at + leader.skew)
     heard = any(one.report.pod == box.pod and one.since < decided for one in leader.heard)
-    unreachable = u.unreachable or (bool(u.relays) and all(one.frozen for one in u.relays))
-    silent = not box.is_reached or not heard or unreachable
+    silent = not box.is_reached or not heard or not u.listens
     return f"{box.node} is lost" if box.node in u.lost and silent else ""
 
 

@@ -122,6 +122,11 @@ class Universe:
         return None if leader is None or leader.frozen else leader
 
     @property
+    def listens(self) -> bool:
+        """Whether a member that the network reaches can connect: not while all replicas are frozen, if they relay."""
+        return not self.unreachable and not (self.relays and all(one.frozen for one in self.relays))
+
+    @property
     def members(self) -> Mapping[str, Member]:
         """All members by name."""
         return layout(self.spec.roles).members

@@ -333,9 +333,9 @@ def barrier_deadline(gang: Gang, members: Collection[str]) -> float | None:
         if name in waited and (pod.started_at is not None or name in gang.speaking)
     ]
     silence = never_heard_counts_since(gang) if any(pod.member in waited for pod in gang.never_heard) else 0.0
-    last = [one.at for name in waited if (one := gang.heard_by_member.get(name)) is not None and not one.connected]
     if len(started) < len(waited) or silence is None:
         return None
+    last = [one.at for name in waited if (one := gang.heard_by_member.get(name)) is not None and not one.connected]
     since = max(
         recovery.granted_until(gang),
         gang.status.deadline_time or 0.0,

@@ -13,6 +13,7 @@ from gangsidecar.wire import (
     Phase,
 )
 from tests.sidecar.supervisor.supervised import EXECUTABLE, SLEEP, Member, is_alive, pids, shell, wait_for
+from tests.signal_sets import has_signal
 
 
 def test_a_supervisor_carries_out_hold_run_and_finish(member: Member) -> None:
@@ -45,17 +46,10 @@ def test_the_same_supervisor_starts_the_worker_of_each_attempt(member: Member) -
 def test_a_signal_that_comes_while_the_executable_starts_ends_it_as_one_that_comes_later(member: Member) -> None:
     os.mkfifo(member.state)  # It reads this before it catches signals, and waits for a writer.
     member.launch(*SLEEP)
-    wait_for(lambda: keeps(member.pid, signal.SIGTERM))
+    wait_for(lambda: has_signal(member.pid, "SigBlk", signal.SIGTERM))
     os.kill(member.pid, signal.SIGTERM)
     member.state.open("wb").close()
     assert member.wait() == 0
-
-
-def keeps(pid: int, signum: int) -> bool:
-    """Whether the process has blocked the signal."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    (blocked,) = (int(line.split()[1], 16) for line in lines if line.startswith("SigBlk:"))
-    return bool(blocked >> (signum - 1) & 1)
 
 
 def test_a_directive_that_comes_again_with_other_timers_is_logged_once(member: Member) -> None:
