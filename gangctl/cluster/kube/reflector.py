@@ -45,7 +45,7 @@ LONGEST_BACKOFF_SECONDS: Final = 5.0
 SHORTEST_WATCH_SECONDS: Final = 1.0
 """A watch that ends sooner counts as a failure: it isn't resumed at once."""
 QUIET_SECONDS: Final = 180.0
-"""A watch that shows nothing for so long, not even a bookmark (one a minute), shows nothing any more: list again."""
+"""Watches that show nothing for so long, not even a bookmark (one a minute), show nothing any more: list again."""
 BREAK_SECONDS: Final = 5.0
 """A watch that is down for longer counts as a break: changes in that time were seen late."""
 MAX_DELETED: Final = 10_000
@@ -90,6 +90,8 @@ class Reflector(Generic[T]):
         """UID -> the newest list that had begun when the object was last seen."""
         self._patience: asyncio.Timeout | None = None
         """Of the watch that is open."""
+        self._quiet = 0.0
+        """For how long the watches before it showed nothing."""
         self._failures = 0
         self._broken_at: float | None = time.monotonic()
         self._since = 0.0
@@ -137,6 +139,7 @@ class Reflector(Generic[T]):
             try:
                 if not self._version:
                     self._version = await self._list()
+                    self._quiet = 0.0
                 await self._watch()
             except ResourceExpired as error:
                 log.info("%s is listed again: %s", self._path, error)
@@ -218,16 +221,21 @@ class Reflector(Generic[T]):
         }
         try:
             async with (
-                asyncio.timeout(QUIET_SECONDS) as self._patience,
+                asyncio.timeout(QUIET_SECONDS - self._quiet) as self._patience,
                 self._client.lines(self._path, query=query) as lines,
             ):
                 began = time.monotonic()
+                quiet_since = began - self._quiet
                 self._mark_working()
-                async for line in lines:
-                    self._patience.reschedule(asyncio.get_running_loop().time() + QUIET_SECONDS)
-                    self._take(self._decoder.event(line))
-                    if time.monotonic() - began > SHORTEST_WATCH_SECONDS:
-                        self._failures = 0
+                try:
+                    async for line in lines:
+                        self._patience.reschedule(asyncio.get_running_loop().time() + QUIET_SECONDS)
+                        quiet_since = time.monotonic()
+                        self._take(self._decoder.event(line))
+                        if quiet_since - began > SHORTEST_WATCH_SECONDS:
+                            self._failures = 0
+                finally:
+                    self._quiet = time.monotonic() - quiet_since
         except TimeoutError as error:
             raise ResourceExpired(f"its watch showed nothing from version {self._version} on") from error
         finally:

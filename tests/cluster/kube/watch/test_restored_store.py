@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, cast
 
 import pytest
 
+from gangctl.cluster.errors import Retryable
 from gangctl.cluster.kube import reflector
 from gangctl.cluster.kube.client import Client
 from gangctl.cluster.kube.reflector import Reflector
@@ -33,6 +34,8 @@ class Store:
         self.nodes = [node("n1", 990), node("n3", 800)]
         self.gates: list[asyncio.Event] = []
         self.lists = 0
+        self.watch_seconds: float | None = None
+        """After so long a watch breaks, as the client ends a silent one; None = never."""
 
     async def request(self, *_: object, **__: object) -> bytes:
         self.lists += 1
@@ -44,7 +47,10 @@ class Store:
     @asynccontextmanager
     async def lines(self, *_: object, **__: object) -> AsyncIterator[AsyncIterator[bytes]]:
         async def quiet() -> AsyncIterator[bytes]:
-            await asyncio.Event().wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self.watch_seconds):
+                    await asyncio.Event().wait()
+            raise Retryable("nothing came")
             yield b""
 
         yield quiet()
@@ -111,11 +117,13 @@ async def test_an_object_written_while_a_list_is_under_way_stays() -> None:
     assert shown(nodes) == {"n1": False, "n3": False, "n4": False}
 
 
+@pytest.mark.parametrize("watch_seconds", [None, 0.02])
 async def test_a_watch_that_shows_nothing_is_given_up_and_everything_is_listed_again(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, watch_seconds: float | None
 ) -> None:
     monkeypatch.setattr(reflector, "QUIET_SECONDS", 0.05)
     store = Store()
+    store.watch_seconds = watch_seconds
     nodes = of(store)
     running = asyncio.create_task(nodes.run())
     await until_async("everything is listed", lambda: "n3" in shown(nodes))
