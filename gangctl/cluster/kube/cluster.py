@@ -54,6 +54,8 @@ class KubeCluster:
         self._ca = ca
         self._authenticator = authenticator
         self._changed: Callable[[str], None] = lambda _uid: None
+        self._tasks: asyncio.TaskGroup | None = None
+        """Of the watches; None before."""
         self.informers = Informers(
             client, settings.watch_namespaces, settings.selector, SignalTable(settings.node_signals)
         )
@@ -156,7 +158,8 @@ class KubeCluster:
     async def watch(self, changed: Callable[[str], None]) -> None:
         """Keep the reads fresh until cancelled; see the port."""
         self._changed = changed
-        async with asyncio.TaskGroup() as tasks:
+        async with asyncio.TaskGroup() as self._tasks:
+            tasks = self._tasks
             tasks.create_task(self.informers.run(self._gang_changed))
             tasks.create_task(self._pod_admission.run())
             tasks.create_task(self.recorder.run())
@@ -201,6 +204,11 @@ class KubeCluster:
             self._disruption_budgets.forget(uid)
             self._pod_groups.forget(uid)
             self._eligible_nodes.forget(uid)
+        elif self._tasks is not None and self._contact_updater.leads:
+            job = self.gang(uid)
+            if job is not None and job.status.size is not None and job.status.phase not in ENDED:
+                # A smaller gang creates no pod, and its budget must let one of the members that it has go.
+                self._tasks.create_task(self._disruption_budgets.ensure(job))
         self._changed(uid)
 
     def _queue_changed(self, uid: str) -> None:

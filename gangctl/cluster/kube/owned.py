@@ -167,8 +167,9 @@ class DisruptionBudgets:
 
 
 def _min_available(job: GangJob) -> int:
-    """Count all members except one, including spares."""
-    return sum(role.replicas + role.spares for role in job.spec.roles) - 1
+    """Count all members except one: with spares, or those that a smaller role runs with, which has used its spares."""
+    smaller = {} if job.status.size is None else {role.name: role.members for role in job.status.size.roles}
+    return sum(smaller.get(role.name, role.replicas + role.spares) for role in job.spec.roles) - 1
 
 
 def _budget(job: GangJob) -> dict[str, Any]:

@@ -50,3 +50,31 @@ async def test_a_failed_disruption_budget_does_not_block_pods(caplog: pytest.Log
             await one.cluster.create_pod(one.job, CreatePod(f"worker-{at}", 0))
         assert len(one.names()) == 3
     assert sum("no budgets here" in text for text in caplog.messages) == 1
+
+
+async def test_the_budget_of_a_smaller_gang_lets_one_of_the_members_that_it_has_go() -> None:
+    job = gang()
+    job["spec"]["roles"][0] |= {"minReplicas": 2}
+    job["spec"]["checkpoint"] = {
+        "tiers": [{"name": "s", "scope": "Shared", "reshardable": True, "source": {"type": "API"}}]
+    }
+    job["status"] = {"phase": "Running", "attempt": 1, "size": {"attempt": 1}}
+    async with live_cluster(("gangjobs", job)) as one:
+
+        def is_available(number: int) -> bool:
+            budget = one.api.objects["poddisruptionbudgets", "default", "g"]
+            return bool(budget["spec"]["minAvailable"] == number)
+
+        one.cluster.begin_term()
+        await one.cluster.create_pod(one.job, CreatePod("worker-0", 0))
+        assert is_available(3)
+        job["status"] = {
+            "phase": "Running",
+            "attempt": 2,
+            "size": {"attempt": 2, "roles": [{"name": "worker", "members": 2}]},
+        }
+        await one.api.put("gangjobs", job)
+        await until_async("it runs with two members", lambda: is_available(1))
+        job["status"] = {"phase": "Running", "attempt": 3, "size": {"attempt": 3}}
+        await one.api.put("gangjobs", job)
+        await until_async("it runs with all members", lambda: is_available(3))
