@@ -237,9 +237,13 @@ def _replicated_jobs(jobset: Mapping[str, Any], stages: Sequence[Running]) -> It
 
 
 def _counts(job: Mapping[str, Any], running: Running, role: str, *, is_suspended: bool) -> dict[str, int]:
+    """Count the Jobs of a role. One that has finished keeps its pods until its gang ends, and may run again.
+
+    A queue takes back the quota of Jobs that have succeeded, so none has before.
+    """
     size, replicas = pods_of_job(job), int(job.get("replicas", 1))
     done, ready, live = Counter[int](), Counter[int](), Counter[int]()
-    waits = False
+    waits, is_over = False, running.phase in {GangPhase.SUCCEEDED, GangPhase.FAILED}
     if running.job is not None:
         status = running.job.status
         waits = status.phase in _COMING and role in waiting_roles(running.job.spec, status) and not is_suspended
@@ -249,14 +253,14 @@ def _counts(job: Mapping[str, Any], running: Running, role: str, *, is_suspended
             done[index // size] += name == role
         for pod in running.pods:
             name, index = parse_member_name(pod.member)
-            if waits or name != role or pod.member in finished:
+            if waits or name != role or pod.deleting or pod.terminated:
                 continue
-            if not (pod.deleting or pod.terminated):
-                live[index // size] += 1
-                ready[index // size] += any((kind, state) == ("Ready", "True") for kind, state, _ in pod.conditions)
+            live[index // size] += 1
+            is_ready = any((kind, state) == ("Ready", "True") for kind, state, _ in pod.conditions)
+            ready[index // size] += is_ready and pod.member not in finished
     is_created = not job.get("dependsOn") or (running.job is not None and running.job.status.started_attempt > 0)
     whole = running.phase is GangPhase.SUCCEEDED and not running.stage.document["spec"].get("successPolicy")
-    succeeded = {one for one, number in done.items() if number >= size}
+    succeeded = {one for one, number in done.items() if number >= size and is_over}
     failed = {_failed_job(running.job, role, size)} - {None} if running.phase is GangPhase.FAILED else set()
     rest = [one for one in live if not whole and one not in succeeded | failed]
     ended = replicas if whole else len(succeeded)

@@ -72,10 +72,14 @@ def test_a_job_whose_pods_wait_is_active_and_not_ready() -> None:
     }
 
 
-def test_a_job_has_succeeded_when_all_of_its_members_have_finished() -> None:
+@pytest.mark.parametrize(
+    ("phase", "expected"),
+    [("Running", {"active": 2, "ready": 2}), ("Failed", {"active": 1, "ready": 1, "succeeded": 1})],
+)
+def test_a_job_whose_members_have_finished_has_succeeded_when_its_gang_ends(phase: str, expected: Any) -> None:
     finished = {"attempt": 1, "time": AT, "roles": [{"name": "workers", "indexes": "0-2"}]}
-    made = outcome(jobset(replicated("workers", 2, 2)), "Running", pods("workers", 0, 1, 2, 3), finished=finished)
-    assert counts(made) == {"active": 1, "ready": 1, "succeeded": 1}
+    made = outcome(jobset(replicated("workers", 2, 2)), phase, pods("workers", 0, 1, 2, 3), finished=finished)
+    assert counts(made) == expected
 
 
 def test_the_jobset_completes_with_its_gang() -> None:
