@@ -98,8 +98,8 @@ def _read(raw: dict[str, Any]) -> KubeJobSet:
 
 
 JOBSETS: Final = WatchDecoder(dict[str, Any], _read)
-_METADATA: Final = Decoder[dict[str, Any]](dict[str, Any], lambda raw: raw["metadata"])
-"""Of a user's object, whose other fields may be nested deeply."""
+_AS_STORED: Final = Decoder[dict[str, Any]](dict[str, Any], lambda raw: raw)
+"""A user's object may be nested deeply."""
 OBJECTS: Final = WatchDecoder(RawNamed, lambda raw: raw.metadata)
 """Services and claims."""
 
@@ -310,11 +310,11 @@ class JobSets:
                     await self._apply(item, jobset, running)
             except Rejected as error:
                 refusal = error.message
-        for one in running:
-            await self._hide_replaced(item, one.pods)
         has_gang = bool(refusal) and not stages and item.uid in self._gangs
         outcome = status.current(jobset, running, clock.now(), refusal, has_gang=has_gang)
         await self._store(item, jobset, outcome)
+        for one in running:
+            await self._hide_replaced(item, one.pods)
         if refusal and not status.is_finished(jobset):
             self._fail(item.uid, refusal)
         else:
@@ -390,10 +390,11 @@ class JobSets:
             if gang is not None and gang.applied == stage.applied:
                 return
             document = stage.after(restarts)
-            if gang is None:
-                await self._check_free(item, stage.gang)
-            else:
-                document["metadata"] = {**document["metadata"], "uid": gang.uid}
+            stored = await self._stored(item, stage.gang)
+            if stored is not None:
+                document["metadata"] = {**document["metadata"], "uid": stored["metadata"]["uid"]}
+                if not stored["spec"].get("suspend"):
+                    document = translation.with_roles_of(stored, document)
             try:
                 await self._write(item, stage.gang, document, APPLY, FORCED)
             except Rejected as error:
@@ -401,19 +402,24 @@ class JobSets:
                 raise Rejected(text, text) from None
             return
 
-    async def _check_free(self, item: KubeJobSet, name: str) -> None:
-        """Take care that no GangJob has this name, whether this process sees it or not.
+    async def _stored(self, item: KubeJobSet, name: str) -> Mapping[str, Any] | None:
+        """The GangJob of this name, which this process may not see yet, or not any more; None if there is none.
 
         Raises:
-            Rejected: another's has.
-            Retryable: one has that is the JobSet's own, or that an earlier JobSet left.
+            Rejected: it is another's.
+            Retryable: an earlier JobSet left it, or it is being deleted.
         """
         try:
-            found = _METADATA.item(await self._client.request("GET", paths.gang_path(item.namespace, name))) or {}
+            found = _AS_STORED.item(await self._client.request("GET", paths.gang_path(item.namespace, name)))
         except NotFound:
-            return
-        if found.get("deletionTimestamp") or names.owners(found, item.name):
-            raise Retryable(f"the GangJob {name} isn't seen yet, or an earlier JobSet's, and hasn't been deleted yet")
+            return None
+        if found is None:
+            raise Retryable(f"the GangJob {name} can't be read")
+        owners = names.owners(found["metadata"], item.name)
+        if owners == {item.uid} and not found["metadata"].get("deletionTimestamp"):
+            return found
+        if owners or found["metadata"].get("deletionTimestamp"):
+            raise Retryable(f"the GangJob {name} is an earlier JobSet's, or hasn't been deleted yet")
         text = f"a GangJob {name} exists that doesn't belong to the JobSet; delete or rename it"
         raise Rejected(text, text)
 
@@ -480,6 +486,9 @@ class JobSets:
         """Take pods that have a successor out of the Service: they have its host name.
 
         A pod on a lost node stays for minutes, and peers that look its name up would find two addresses.
+
+        Raises:
+            Retryable: one can't be changed now.
         """
         made, newest = self._made.setdefault(item.uid, set()), dict[str, int]()
         for pod in pods:
@@ -488,14 +497,13 @@ class JobSets:
             path = paths.pod(item.namespace, pod.name)
             if pod.incarnation < newest[pod.member] and path not in made:
                 change = {"metadata": {"uid": pod.uid, "labels": {names.JOBSET_NAME: None}}}
-                made.add(path)
+                body = json.dumps(change).encode()
                 try:
-                    body = json.dumps(change).encode()
-                    await self._client.request("PATCH", f"{path}/status", body=body, content_type=MERGE_PATCH)
-                except (NotFound, Conflict):
-                    continue
-                except ClusterError as error:
+                    with suppress(NotFound, Conflict):
+                        await self._client.request("PATCH", f"{path}/status", body=body, content_type=MERGE_PATCH)
+                except Terminal as error:
                     log.warning("pod %s/%s keeps its host name in the Service: %s", item.namespace, pod.name, error)
+                made.add(path)
 
     async def _store(self, item: KubeJobSet, jobset: Mapping[str, Any], outcome: Outcome) -> None:
         """Store the status, then say what has changed.

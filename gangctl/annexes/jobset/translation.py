@@ -52,6 +52,9 @@ _MOST_RESTARTS: Final = 200
 _OF_GANG: Final = ("checkpoint", "gangScheduling", "network", "placement", "podFailurePolicy", "progress", "recovery")
 _OF_ROLE: Final = ("launch", "processGroup", "processesPerPod", "start", "workerContainer")
 """The fields that the annotation may have."""
+_OF_PODS: Final = ("coordinator", "network", "replicatedJobs", "startupPolicy", "volumeClaimPolicies")
+_PLACING: Final = (names.EXCLUSIVE, names.NODE_SELECTOR)
+"""Fields of the JobSet, and annotations, that its pods are made from."""
 _ONLY_STARTUP: Final = ("terminationGracePeriodSeconds",)
 """What a startup probe can have, and a readiness probe can't."""
 _FAILED: Final = {"operator": "NotIn", "values": [0]}
@@ -92,7 +95,8 @@ class Stage:
     def applied(self) -> str:
         """What the annotation of the stored GangJob is when this document has been applied.
 
-        It has two hashes: of the pods that the JobSet itself asks for, and of everything.
+        It has two hashes of what the JobSet asks for: of what its pods are made from, and of everything. Another
+        release, which may make something else from it, has the same.
         """
         found: str = self.document["metadata"]["annotations"][ANNOTATION_APPLIED]
         return found
@@ -125,6 +129,16 @@ def stages(jobset: Mapping[str, Any]) -> tuple[Stage, ...]:
         UnsupportedError: a gang can't run it.
     """
     return _Translation(jobset).stages()
+
+
+def with_roles_of(stored: Mapping[str, Any], document: Mapping[str, Any]) -> dict[str, Any]:
+    """The GangJob to apply to one that runs: what its pods are made from stays, until it is suspended."""
+    added = {role["name"]: {key: role[key] for key in _OF_ROLE if key in role} for role in document["spec"]["roles"]}
+    roles = [
+        {key: one for key, one in role.items() if key not in _OF_ROLE} | added.get(role["name"], {})
+        for role in stored["spec"]["roles"]
+    ]
+    return {**document, "spec": {**document["spec"], "roles": roles}}
 
 
 def without_annotation(jobset: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -291,8 +305,12 @@ class _Translation:
 
     def _document(self, gang: str, spec: Mapping[str, Any]) -> dict[str, Any]:
         labels = {key: one for key, one in (self._metadata.get("labels") or {}).items() if not key.startswith(_QUEUE)}
-        submitted = [{key: value for key, value in one.items() if key not in _OF_ROLE} for one in spec["roles"]]
-        parts = (json.dumps(one, sort_keys=True).encode() for one in (submitted, spec))
+        given = self._metadata.get("annotations") or {}
+        of_pods = [{name: self._spec.get(name) for name in _OF_PODS}, {name: given.get(name) for name in _PLACING}]
+        parts = (
+            json.dumps(one, sort_keys=True).encode()
+            for one in (of_pods, [of_pods, self._spec, given.get(names.ANNOTATION_SPEC), labels])
+        )
         digest = "-".join(hashlib.sha256(one).hexdigest()[:16] for one in parts)
         return {
             "apiVersion": API_VERSION,

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from copy import deepcopy
 from typing import Any
 
 import pytest
 from aiohttp import web
 
-from gangctl.annexes.jobset import companion, translation
+from gangctl.annexes.jobset import companion, names, translation
 from gangctl.annexes.jobset.translation import Stage
 from tests.annexes.jobset.jobsets import jobset, replicated
 from tests.cluster.kube.fakeapi import FakeApi, Fault, status
@@ -50,6 +51,10 @@ def gang(api: FakeApi, name: str = "llama") -> dict[str, Any] | None:
 def conditions(api: FakeApi, name: str = "llama") -> dict[str, tuple[str, str, str]]:
     found = api.objects["jobsets", "default", name].get("status", {}).get("conditions", [])
     return {one["type"]: (one["status"], one["reason"], one["message"]) for one in found}
+
+
+def pods(api: FakeApi) -> list[dict[str, Any]]:
+    return [one for (plural, _, _), one in sorted(api.objects.items()) if plural == "pods"]
 
 
 def writes(api: FakeApi) -> list[str]:
@@ -334,6 +339,61 @@ async def test_a_new_leader_completes_a_suspension_and_a_resumption_from_each_wr
         api.faults.remove(refuse)
         async with replica(api, "b", *ON):
             await followed
+
+
+async def test_another_release_changes_no_pods_of_a_jobset_that_runs_until_it_is_suspended(
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await api.put("jobsets", created())
+    async with replica(api, "a", *ON):
+        await until_async("it has a status", lambda: "status" in api.objects["jobsets", "default", "llama"])
+    roles = deepcopy((gang(api) or {})["spec"]["roles"])
+    monkeypatch.setattr(names, "RESTART_ATTEMPT", "jobset.sigs.k8s.io/new")
+
+    async def changed(generation: int, **spec: Any) -> None:
+        found = created(**spec)
+        found["metadata"] |= {"labels": {"is": "new"}, "generation": generation}
+        await api.put("jobsets", {**api.objects["jobsets", "default", "llama"], **found})
+
+    async with replica(api, "b", *ON):
+        await changed(2)
+        await until_async("the gang has its label", lambda: (gang(api) or {})["metadata"]["labels"].get("is"))
+        assert ((gang(api) or {})["spec"]["roles"], suspended(api)) == (roles, False)
+        await changed(3, suspend=True)
+        await until_async("it is suspended", lambda: suspended(api))
+        await until_async("its next pods are of this release", lambda: names.RESTART_ATTEMPT in json.dumps(gang(api)))
+
+
+async def test_a_jobset_whose_label_moves_it_to_another_controller_is_followed_by_that(api: FakeApi) -> None:
+    def of(team: str, **spec: Any) -> dict[str, Any]:
+        made = created(**spec)
+        made["metadata"] |= {"labels": {"team": team}, "generation": 1 + len(spec)}
+        return {**api.objects.get(("jobsets", "default", "llama"), {}), **made}
+
+    await api.put("jobsets", of("red"))
+    async with (
+        replica(api, "a", *ON, "--name", "red", "--selector", "team=red"),
+        replica(api, "b", *ON, "--name", "blue", "--selector", "team=blue"),
+    ):
+        await until_async("it has its gang", lambda: suspended(api) is False)
+        await api.put("jobsets", of("blue"))
+        await until_async("the gang moves too", lambda: (gang(api) or {})["metadata"]["labels"]["team"] == "blue")
+        await api.put("jobsets", of("blue", suspend=True))
+        await until_async("the gang follows", lambda: suspended(api))
+
+
+async def test_a_replaced_pod_is_taken_out_of_the_service_however_often_that_fails_before(api: FakeApi) -> None:
+    await api.put("jobsets", created())
+    api.faults.append(times(3, "/pods/", status(503, "ServiceUnavailable", "try again")))
+    async with replica(api, "a", *ON):
+        await until_async("it has its pods", lambda: len(pods(api)) == 2)
+        old = pods(api)[0]
+        new = json.loads(json.dumps(old).replace(f'"{old["metadata"]["name"]}"', '"llama-workers-0-1"'))
+        new["metadata"]["uid"] = "new"
+        new["metadata"]["labels"]["gangctl.io/incarnation"] = "1"
+        await api.put("pods", new)
+        await until_async("it has lost its label", lambda: names.JOBSET_NAME not in pods(api)[0]["metadata"]["labels"])
+    assert names.JOBSET_NAME in pods(api)[1]["metadata"]["labels"]
 
 
 async def test_a_jobset_that_can_never_run_has_failed_and_one_of_a_million_pods_is_as_cheap(api: FakeApi) -> None:

@@ -287,12 +287,16 @@ class FakeApi:
             conditions = {"conditions": list(kinds.values())}
             return web.json_response(await self.put(key[0], {**stored, "status": {**stored["status"], **conditions}}))
         given = wanted["metadata"]
-        if request.method == "PATCH" and key[0] == "pods" and request.path.endswith("/status"):  # of annotations
+        if request.method == "PATCH" and key[0] == "pods" and request.path.endswith("/status"):  # of metadata
             if given["uid"] != metadata["uid"]:
                 return status(409, "Conflict", "the UID in the precondition does not match the UID in record")
-            annotations = {**metadata.get("annotations", {}), **given["annotations"]}
-            changed = {**stored, "metadata": {**metadata, "annotations": annotations}}
-            return web.json_response(await self.put(key[0], changed))
+            merged = {
+                kind: {**metadata.get(kind, {}), **given[kind]} for kind in ("labels", "annotations") if kind in given
+            }
+            kept = {
+                kind: {name: one for name, one in found.items() if one is not None} for kind, found in merged.items()
+            }
+            return web.json_response(await self.put(key[0], {**stored, "metadata": {**metadata, **kept}}))
         if (given.get("resourceVersion", metadata["resourceVersion"]), given.get("uid", metadata["uid"])) != (
             metadata["resourceVersion"],
             metadata["uid"],
