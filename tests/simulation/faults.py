@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from tests.simulation import checks, controller, kept, moves, parking, queues, relayed
+from tests.simulation import checks, controller, kept, moves, parking, queues, relayed, sidecars
 from tests.simulation.disk_faults import DISK_FAULTS
 from tests.simulation.faults_in_cluster import IN_CLUSTER
 from tests.simulation.faults_in_controllers import IN_CONTROLLERS
@@ -42,10 +42,9 @@ def heal(u: Universe) -> None:
     for node in u.lost:
         u.node_is_back(node)
     for uid in list(u.boxes):
+        sidecars.reach(u, uid)
         box = u.boxes[uid]
-        u.boxes[uid] = box._replace(
-            cut_off=False, mute=False, deaf=False, blind=False, unmounted=False, unable=False, hangs=False
-        )
+        u.boxes[uid] = box._replace(blind=False, unmounted=False, unable=False, hangs=False)
         stuck = [proc for proc in box.procs if proc.stuck]
         freed = tuple(replace(proc, stuck=False) for proc in box.procs)
         u.boxes[uid] = u.boxes[uid]._replace(procs=freed)

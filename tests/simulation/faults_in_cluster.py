@@ -8,7 +8,7 @@ from functools import lru_cache
 from gangctl.api.gangjob import Role
 from gangctl.api.recovery import Unlimited, Windowed
 from gangctl.core.facts.world import Device
-from tests.simulation import kubelets
+from tests.simulation import kubelets, sidecars
 from tests.simulation.faults_in_pods import box_of, partition
 from tests.simulation.setups import setups
 from tests.simulation.universe import Universe
@@ -52,7 +52,7 @@ def _node_back(u: Universe, target: int) -> None:
         u.node_is_back(node)
         for uid, box in list(u.boxes.items()):
             if box.node == node:
-                u.boxes[uid] = box._replace(cut_off=False, mute=False, deaf=False)
+                sidecars.reach(u, uid)
 
 
 def _delete_pod(u: Universe, target: int) -> None:

@@ -159,7 +159,7 @@ def _reconnect(u: Universe, target: int) -> None:
         box = apart[target % len(apart)]
         if box.node in u.lost and not box.is_reached:
             u.ghost = u.ghost._replace(excused=u.status.attempt)
-        u.boxes[box.pod] = box._replace(cut_off=False, mute=False, deaf=False)
+        sidecars.reach(u, box.pod)
 
 
 def _lose_message(u: Universe, target: int) -> None:

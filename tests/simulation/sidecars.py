@@ -74,6 +74,14 @@ def tell(u: Universe, uid: str, message: Directive | Ping | Scan | Check) -> Non
         u.boxes[uid] = box._replace(down=(*box.down, u.engine.keep(message)))
 
 
+def reach(u: Universe, uid: str) -> None:
+    """The network carries both ways again. A supervisor repeats its report every few seconds: the next one is heard."""
+    box = u.boxes[uid]
+    u.boxes[uid] = box._replace(cut_off=False, mute=False, deaf=False)
+    if box.mute and box.is_connected and box.machine is not None:
+        report(u, uid)
+
+
 def is_silent(u: Universe, box: Box) -> bool:
     """Whether the controller has heard nothing on a connection for so long that it counts no longer."""
     return box.is_heard and box.mute and u.now >= box.heard_at + SILENT_MS
