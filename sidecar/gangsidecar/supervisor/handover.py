@@ -151,12 +151,15 @@ class Handovers:
             piece, ancillary = b"", []
         files += files_in(ancillary)
         text[0] += piece
-        if piece and not text[0].endswith(b"\n") and len(text[0]) < MAX_QUESTION_BYTES:
+        question, is_whole, said = text[0].partition(b"\n")
+        if piece and not is_whole and len(text[0]) < MAX_QUESTION_BYTES:
             return
         self._loop.forget(link)
         try:
-            if text[0].endswith(b"\n"):
-                self._take(link, _starting(pid, os.fsdecode(text[0][:-1]), files))
+            if said:
+                link.send(EXECUTE + b"\n")  # A signal has come meanwhile.
+            elif is_whole:
+                self._take(link, _starting(pid, os.fsdecode(question), files))
         except (OSError, ValueError) as error:
             log("warning", "a Python of the worker can't be started warm", pid=pid, reason=error)
         finally:

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import signal
 import socket
 import subprocess
 import sys
+import termios
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 
-from tests.wait import SECONDS
+import pytest
+
+from gangsidecar.start import hook
+from gangsidecar.start.link import WARM_STARTS
+from tests.pythons import oldest
+from tests.wait import SECONDS, until
 
 GETS_A_SIGNAL_BEFORE_IT_WAITS = """
-import ctypes, os, signal, socket, sys
+import ctypes, os, signal, sys
 from itertools import starmap
 from operator import call
 from gangsidecar.start.hook import gang_handover
 
-class Link(socket.socket):
+class Link(gang_handover.Link):
     waits = 0
 
     def recv(self, size):
@@ -39,3 +50,55 @@ def test_a_signal_that_comes_just_before_a_stand_in_waits_is_passed_on() -> None
                 assert process.wait(SECONDS) == 7
             finally:
                 process.kill()
+
+
+@contextmanager
+def asking(folder: Path, python: str, program: str) -> Iterator[tuple[socket.socket, subprocess.Popen[str]]]:
+    """Start an interpreter with the hook; yields the connection on which it has asked, and the process."""
+    path = folder / "asks"
+    environment = {**os.environ, "PYTHONPATH": str(Path(hook.__file__).parent), WARM_STARTS: str(path)}
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+        server.listen()
+        server.settimeout(SECONDS)
+        command = [python, "-c", program]
+        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+            try:
+                link, _ = server.accept()
+                with link:
+                    link.settimeout(SECONDS)
+                    assert link.recv(1 << 16).endswith(b"\n")
+                    yield link, process
+            finally:
+                process.kill()
+
+
+def say(link: socket.socket, *pieces: bytes) -> None:
+    """Send each piece when the one before has been read."""
+    for piece in pieces:
+        link.sendall(piece)
+        until("the piece is read", lambda: fcntl.ioctl(link, termios.TIOCOUTQ, b"\0" * 4) == b"\0" * 4)
+
+
+SAID = b"forked\nexit 3\n"
+
+
+@pytest.mark.parametrize("python", [sys.executable, oldest()[1]])
+@pytest.mark.parametrize(
+    "pieces",
+    [[SAID], [SAID[:9], SAID[9:]], [bytes([one]) for one in SAID]],
+    ids=["together", "with a part of the next", "byte by byte"],
+)
+def test_a_program_runs_once_however_the_answers_arrive(tmp_path: Path, python: str, pieces: Sequence[bytes]) -> None:
+    with asking(tmp_path, python, "print('ran')") as (link, process):
+        say(link, *pieces)
+        assert (process.communicate(timeout=SECONDS)[0], process.returncode) == ("", 3)
+
+
+def test_a_part_of_an_answer_that_came_before_a_signal_is_kept(tmp_path: Path) -> None:
+    with asking(tmp_path, sys.executable, "print('ran')") as (link, process):
+        say(link, SAID[:4])
+        process.send_signal(signal.SIGUSR1)
+        assert link.recv(9) == b"\0", "it looks for signals after each wait"
+        say(link, SAID[4:])
+        assert (process.communicate(timeout=SECONDS)[0], process.returncode) == ("", 3)

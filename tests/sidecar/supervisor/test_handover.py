@@ -343,6 +343,18 @@ def test_the_users_own_sitecustomize_is_the_one_that_stays(warm: Warm, monkeypat
     assert warm.report(2) == first
 
 
+def test_an_interpreter_whose_signal_comes_with_its_question_is_answered(warm: Warm) -> None:
+    """Without open files, the kernel joins the two."""
+    asks = (
+        "import os, socket\nlink = socket.socket(socket.AF_UNIX)\nlink.connect(os.environ['GANG_WARM_STARTS'])\n"
+        r"link.send(b'||a kind\n\0')"
+    )
+    warm.script.write_text(reporting(asks, "link.recv(99).decode()"))
+    warm.start(*words(warm, "PYTHON", "SCRIPT"))
+    warm.run()
+    assert warm.report() == "execute\n"
+
+
 REFUSED = {
     "a flag": ('exec "$$0" -O "$$1"', warm_start.OTHER_PYTHON),
     "another environment of the loader": (

@@ -35,6 +35,22 @@ OWN = (_signal.SIGKILL, _signal.SIGSTOP, _signal.SIGCHLD, _signal.SIGSEGV, _sign
 """Signals that the stand-in can't catch, or that mean itself."""
 
 
+class Link(_socket.socket):
+    """The connection to the supervisor. A piece that arrives may be a part of a line, or more than a line."""
+
+    received = b""
+
+    def line(self) -> bytes:
+        """Return the next line; empty if the supervisor has gone. After a timeout, what has arrived is kept."""
+        while b"\n" not in self.received:
+            piece = self.recv(4096)
+            if not piece:
+                return b""
+            self.received += piece
+        line, _, self.received = self.received.partition(b"\n")
+        return line
+
+
 def interpreter() -> str:
     """Return what makes two interpreters alike, as a line.
 
@@ -54,7 +70,7 @@ def begin() -> None:
     files = _files()
     # What comes meanwhile waits for the program, or for the handlers of a stand-in.
     blocked = _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())
-    link = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    link = Link(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
         link.connect(path)
         rights = b"".join(number.to_bytes(4, sys.byteorder) for number in files)
@@ -89,25 +105,15 @@ def _files() -> list[int]:
     return sorted(found)
 
 
-def _answer(link: _socket.socket) -> bytes:
+def _answer(link: Link) -> bytes:
     link.settimeout(LOOK_SECONDS)
     while True:
         try:
-            return _line(link)
+            return link.line()
         except _socket.timeout:
             if _signal.sigpending():
                 link.send(b"\0")
                 link.settimeout(None)
-
-
-def _line(link: _socket.socket) -> bytes:
-    line = b""
-    while not line.endswith(b"\n"):
-        piece = link.recv(4096)
-        if not piece:
-            return b""
-        line += piece
-    return line[:-1]
 
 
 def _record(archive: str, file: str) -> None:
@@ -123,7 +129,7 @@ def _record(archive: str, file: str) -> None:
             del sys.modules[name]
 
 
-def _stand_in(link: _socket.socket, files: list[int], blocked: set[int]) -> None:
+def _stand_in(link: Link, files: list[int], blocked: set[int]) -> None:
     """Never returns."""
     try:
         # Not in a handler: Python calls one that comes just before a wait only when the wait is over.
@@ -144,11 +150,11 @@ def _stand_in(link: _socket.socket, files: list[int], blocked: set[int]) -> None
         os._exit(1)
 
 
-def _end(link: _socket.socket) -> bytes:
+def _end(link: Link) -> bytes:
     """Wait until the fork has ended."""
     while True:
         try:
-            return _line(link)
+            return link.line()
         except _socket.timeout:
             continue
 
