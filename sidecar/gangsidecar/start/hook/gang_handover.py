@@ -63,10 +63,14 @@ def interpreter() -> str:
 
 
 def begin() -> None:
-    """Ask; return if this process is to run its program itself."""
+    """Ask; return if this process is to run its program itself, or runs it already."""
     path = os.environ.get(SOCKET)
-    if not path:
+    if not path or sys.flags.no_site:  # With -S, only the program itself can have called ``site``.
         return
+    try:
+        _signal.set_wakeup_fd(-1)  # As it is when Python starts.
+    except ValueError:
+        return  # A subinterpreter: CPython runs ``site`` in each.
     files = _files()
     # What comes meanwhile waits for the program, or for the handlers of a stand-in.
     blocked = _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())
@@ -146,6 +150,8 @@ def _stand_in(link: Link, files: list[int], blocked: set[int]) -> None:
             os._exit(int(number))
         signum = int(number) if how == b"signal" else _signal.SIGKILL  # The supervisor has gone.
         _end_by(signum)
+    except BaseException:  # noqa: BLE001 - the fork runs the program, and ends with this process
+        sys.excepthook(*sys.exc_info())
     finally:
         os._exit(1)
 
