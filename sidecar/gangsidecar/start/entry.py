@@ -93,13 +93,22 @@ class Target(NamedTuple):
         if self.is_module:
             return "" if safe else self.folder
         if self.is_script:
-            return "" if safe else os.path.dirname(os.path.realpath(self.name))
+            return "" if safe else _folder_of(self.name)
         return self.name if os.path.exists(self.name) else ""  # Also where paths are safe: CPython looks there for it.
 
     @property
     def is_script(self) -> bool:
-        """Return whether it is a file that is compiled or executed itself."""
-        return not self.is_module and os.path.isfile(self.name) and not _is_archive(self.name)
+        """Return whether it is a file, or a pipe, that is compiled or executed itself."""
+        exists = os.path.exists(self.name) and not os.path.isdir(self.name)
+        return not self.is_module and exists and not _is_archive(self.name)
+
+
+def _folder_of(script: str) -> str:
+    """As CPython finds it (Python/pathconfig.c, ``_PyPathConfig_ComputeSysPathArg0``): a pipe has no real path."""
+    link = os.readlink(script) if os.path.islink(script) else ""
+    path = os.path.join(os.path.dirname(script), link) if "/" in link else script
+    real = os.path.realpath(path)
+    return os.path.dirname(real if os.path.exists(real) else path)
 
 
 def run(target: Target) -> None:
@@ -149,6 +158,7 @@ def _fresh_main() -> ModuleType:
 
 
 def _is_archive(path: str) -> bool:
+    """Return whether it is an archive. Only regular files are opened: a pipe can be read once."""
     from zipimport import ZipImportError, zipimporter  # noqa: PLC0415 - only if a script is run
 
     try:

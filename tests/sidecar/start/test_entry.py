@@ -76,12 +76,20 @@ def code(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def compare(python: str, archive: Path, folder: Path, flags: list[str], command: list[str]) -> tuple[int, str, str]:
-    """Run it in both ways; returns what both gave."""
+def compare(
+    python: str, archive: Path, folder: Path, flags: list[str], command: list[str], given: str = ""
+) -> tuple[int, str, str]:
+    """Run it in both ways, with this as its input; returns what both gave."""
 
     def run(*words: str) -> tuple[int, str, str]:
         done = subprocess.run(
-            [python, *flags, *words], cwd=folder, capture_output=True, text=True, check=False, timeout=SECONDS
+            [python, *flags, *words],
+            cwd=folder,
+            input=given,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=SECONDS,
         )
         return done.returncode, done.stdout, re.sub("0x[0-9a-f]+", "0x", done.stderr)
 
@@ -116,6 +124,14 @@ def test_what_is_run_can_not_tell(archive: Path, code: Path, flags: list[str], c
 def test_it_ends_as_with_python_itself(archive: Path, tmp_path: Path, name: str) -> None:
     (tmp_path / "train.py").write_text(ENDS[name], encoding="latin-1")
     compare(sys.executable, archive, tmp_path, [], ["train.py"])
+
+
+@pytest.mark.parametrize("python", [sys.executable, oldest()[1]])
+@pytest.mark.parametrize("end", ["", ENDS["an exception"], ENDS["a syntax error"], ENDS["a code"]])
+def test_a_script_in_a_pipe_is_run_and_ends_as_with_python_itself(
+    archive: Path, tmp_path: Path, python: str, end: str
+) -> None:
+    compare(python, archive, tmp_path, [], ["/dev/stdin", "x"], TELLS + end)
 
 
 def test_the_oldest_python_of_this_machine_runs_it_too(archive: Path, code: Path) -> None:

@@ -329,6 +329,15 @@ def test_a_fork_reads_and_closes_the_pipes_of_its_launcher(warm: Warm) -> None:
     assert wait_for(lambda: path.exists() and path.read_text()) == "printed\n"
 
 
+def test_a_fork_runs_a_script_that_comes_through_a_pipe(warm: Warm) -> None:
+    script = reporting("import decimal, sys", "[__file__, sys.argv, sys.path]")
+    warmed(warm, script, "sh", "-c", 'cat "$$1" | "$$0" /dev/stdin; exit $$?', "PYTHON", "SCRIPT")
+    first = warm.report(1)
+    warm.run()
+    forked(warm)
+    assert warm.report(2) == first
+
+
 def test_the_users_own_sitecustomize_is_the_one_that_stays(warm: Warm, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(warm.installed))
     warm.install(
