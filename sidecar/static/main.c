@@ -88,14 +88,16 @@ static void check(PyStatus status)
         Py_ExitStatusException(status);
 }
 
-/* The kernel drops a signal that the first process of a container has no handler for yet, and the kubelet sends SIGTERM
-   once. So it waits until the loop catches it (event_loop.py). */
+/* The kernel drops a signal that the first process of a container has no handler for yet, and the kubelet sends one of
+   these (wire.STOP_SIGNALS) once. So it waits until the loop catches it (event_loop.py). */
 static void keep_signals(void)
 {
     sigset_t ends;
     sigemptyset(&ends);
     sigaddset(&ends, SIGINT);
     sigaddset(&ends, SIGTERM);
+    sigaddset(&ends, SIGQUIT);
+    sigaddset(&ends, SIGRTMIN + 3);
     sigprocmask(SIG_BLOCK, &ends, NULL);
 }
 

@@ -48,6 +48,7 @@ from gangsidecar.wire import (
     CLIENT_FOLDER,
     FRAMEWORK_SOCKET,
     PRELOAD_VARIABLE,
+    STOP_SIGNALS,
     SUPERVISOR_PROGRAM,
     SUPERVISOR_SOCKET,
 )
@@ -116,6 +117,13 @@ def refuse_reserved(entries: Mapping[str, Sequence[dict[str, Any]]], worker: int
                         f"{field}: {name} is a volume of gangctl, which no other container may mount; declare a volume "
                         "of your own"
                     )
+    lifecycle = f"{path}.containers[{worker}].lifecycle"
+    stop = as_mapping(entries["containers"][worker].get("lifecycle"), lifecycle).get("stopSignal")
+    if stop is not None and stop not in STOP_SIGNALS:
+        raise Terminal(
+            f"{lifecycle}.stopSignal: {stop!r:.80} doesn't stop gangctl's supervisor, which would send the worker "
+            f"SIGTERM; remove it, or choose from {', '.join(STOP_SIGNALS)}"
+        )
     for field, place in _places(entries["containers"][worker], f"{path}.containers[{worker}]"):
         if any(_is_in(place, folder) for folder in _WORKER_DIRECTORIES):
             raise Terminal(f"{field}: {place} is used by gangctl's supervisor; choose a path elsewhere")

@@ -28,6 +28,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+from gangsidecar import wire
 from gangsidecar.common import now_ms
 from gangsidecar.supervisor.output_search import LineSplitter, LogSearch, StepSearch, TooSlowError, run_limited
 
@@ -179,7 +180,7 @@ class Patterns(NamedTuple):
 
 def copy_streams(streams: list[Stream], patterns: Patterns, tell: int) -> None:
     """Copy until each stream has come to its end, search for the patterns, and write to the pipe ``tell``."""
-    for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for one in (*wire.STOP_SIGNALS.values(), signal.SIGHUP):
         signal.signal(one, signal.SIG_IGN)  # It ends with its streams.
     reporter = Reporter(tell)
     steps = _Search(patterns.step, patterns.restored, reporter) if patterns.step else None

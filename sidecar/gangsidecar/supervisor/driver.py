@@ -45,7 +45,7 @@ LAST_LOOK_AGAIN_MS = 64
 """A process that has parked may have children that still end: waits between two looks, which double as well."""
 
 _FORWARDED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
-_CAUGHT = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, *_FORWARDED)
+_CAUGHT = (*wire.STOP_SIGNALS.values(), signal.SIGCHLD, *_FORWARDED)
 _RECEIVED = {wire.Directive, wire.Ping, wire.Scan, wire.Check, wire.Imports, *get_args(wire.FrameworkMessage)}
 
 
@@ -215,7 +215,7 @@ class Driver:
         self._loop.at(now_ms() + after_ms, partial(self._look_again, min(2 * after_ms, LAST_LOOK_AGAIN_MS)))
 
     def _on_signal(self, signum: int) -> None:
-        if signum in {signal.SIGTERM, signal.SIGINT}:
+        if signum in wire.STOP_SIGNALS.values():
             log("info", "the pod is to end", signal=signum)
             self._feed(machine.Terminate())
         elif signum in _FORWARDED:

@@ -41,7 +41,7 @@ class EventLoop:
         for end in (self._wakeup, self._signals):
             end.setblocking(False)  # noqa: FBT003 - its signature
 
-    def catch(self, signums: Iterable[signal.Signals], call: Callable[[int], None]) -> None:
+    def catch(self, signums: Iterable[int], call: Callable[[int], None]) -> None:
         """Call ``call`` from within the loop for each of these signals, also for one that came while it was blocked."""
         # First: it passes on what the handlers drop.
         signal.set_wakeup_fd(self._signals.fileno(), warn_on_full_buffer=False)
@@ -117,7 +117,8 @@ def _child(work: Callable[[int], None], out: int, keep: Sequence[int], parent: i
     code = 1
     try:
         signal.set_wakeup_fd(-1)
-        for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD):
+        others = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD)
+        for one in (*wire.STOP_SIGNALS.values(), *others):
             signal.signal(one, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         if parent is not None:

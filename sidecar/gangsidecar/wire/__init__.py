@@ -91,6 +91,10 @@ SUPERVISOR_LOG_NAME = "gangctl-supervisor"
 SIDECAR_LOG_NAME = "gangctl-sidecar"
 """The names on the lines of their logs: on a cluster, a supervisor writes into the log of its worker."""
 
+STOP_SIGNALS = {"SIGTERM": 15, "SIGINT": 2, "SIGQUIT": 3, "SIGRTMIN+3": 37}
+"""Signals with which a supervisor takes its pod to end. The image's ``STOPSIGNAL`` or ``lifecycle.stopSignal`` chooses:
+images of nginx have SIGQUIT, those of systemd SIGRTMIN+3, which is counted from glibc's SIGRTMIN."""
+
 # In the folder that the containers of a pod share.
 SUPERVISOR_PROGRAM = "supervisor"
 """The supervisor as a static executable, which runs in every image."""

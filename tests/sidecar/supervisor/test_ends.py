@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from gangsidecar.wire import (
+    STOP_SIGNALS,
     Verb,
 )
 from tests.sidecar.supervisor.supervised import SLEEP, Member, is_alive, is_zombie, python, shell, wait_for
@@ -53,11 +54,12 @@ def test_exit_0_after_sigterm_to_the_supervisor_counts_as_stopped(member: Member
     assert member.wait() == 0
 
 
-def test_sigterm_without_a_controller_stops_the_worker_and_ends(member: Member) -> None:
+@pytest.mark.parametrize("name", STOP_SIGNALS)
+def test_a_stop_signal_without_a_controller_stops_the_worker_and_ends(member: Member, name: str) -> None:
     member.train(*shell("exec sleep 1000"))
     (worker,) = member.workers()
     member.sidecar.close()
-    os.kill(member.pid, signal.SIGTERM)
+    os.kill(member.pid, STOP_SIGNALS[name])
     assert member.wait() == 0
     assert not is_alive(worker)
 

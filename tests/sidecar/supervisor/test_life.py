@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import signal
 from pathlib import Path
 
 import pytest
 
 from gangsidecar.wire import (
+    STOP_SIGNALS,
     Checkpoint,
     Phase,
 )
@@ -43,11 +43,14 @@ def test_the_same_supervisor_starts_the_worker_of_each_attempt(member: Member) -
 
 
 @pytest.mark.skipif(not EXECUTABLE, reason="Python starts before the archive can keep a signal")
-def test_a_signal_that_comes_while_the_executable_starts_ends_it_as_one_that_comes_later(member: Member) -> None:
+@pytest.mark.parametrize("name", STOP_SIGNALS)
+def test_a_signal_that_comes_while_the_executable_starts_ends_it_as_one_that_comes_later(
+    member: Member, name: str
+) -> None:
     os.mkfifo(member.state)  # It reads this before it catches signals, and waits for a writer.
     member.launch(*SLEEP)
-    wait_for(lambda: has_signal(member.pid, "SigBlk", signal.SIGTERM))
-    os.kill(member.pid, signal.SIGTERM)
+    wait_for(lambda: has_signal(member.pid, "SigBlk", STOP_SIGNALS[name]))
+    os.kill(member.pid, STOP_SIGNALS[name])
     member.state.open("wb").close()
     assert member.wait() == 0
 

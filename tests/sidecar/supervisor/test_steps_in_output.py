@@ -15,7 +15,7 @@ import pytest
 
 from gangsidecar.supervisor import processes
 from gangsidecar.supervisor.output_search import STEP_LINE
-from gangsidecar.wire import Phase, Report, Restore, Source, Verb
+from gangsidecar.wire import STOP_SIGNALS, Phase, Report, Restore, Source, Verb
 from tests.sidecar.supervisor.supervised import Member, helpers, is_alive, text, unread, wait_for
 from tests.sidecar.supervisor.warm import Warm
 
@@ -233,7 +233,7 @@ def test_signals_that_a_worker_sends_to_everything_do_not_end_the_copier(member:
     trains(member, f"print('step 1'); {WAITS}")
     member.sidecar.until(lambda report: step(report) == 1)
     (copier,) = helpers(member.pid)
-    for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for one in (*STOP_SIGNALS.values(), signal.SIGHUP):
         os.kill(copier, one)
     member.hold(2)
     assert "has died" not in member.log

@@ -71,6 +71,22 @@ def test_nothing_lies_on_a_folder_of_gangctl_in_the_workers_container(place: str
     assert refusal(worker={"terminationMessagePath": place}) == f"containers[0].terminationMessagePath: {words}"
 
 
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGQUIT", "SIGRTMIN+3"])
+def test_a_stop_signal_that_the_supervisor_takes_for_the_end_is_kept(name: str) -> None:
+    lifecycle = {"preStop": {"sleep": {"seconds": 1}}, "stopSignal": name}
+    assert built(worker={"lifecycle": lifecycle})["containers"][0]["lifecycle"] == lifecycle
+
+
+def test_another_stop_signal_is_refused_in_the_workers_container_alone() -> None:
+    lifecycle = {"stopSignal": "SIGUSR1"}
+    assert refusal(worker={"lifecycle": lifecycle}) == (
+        "containers[0].lifecycle.stopSignal: 'SIGUSR1' doesn't stop gangctl's supervisor, which would send the worker "
+        "SIGTERM; remove it, or choose from SIGTERM, SIGINT, SIGQUIT, SIGRTMIN+3"
+    )
+    logs = {"name": "logs", "lifecycle": lifecycle}
+    assert built(containers=[logs])["containers"][1] == logs
+
+
 def test_mounts_above_and_beside_are_kept_and_other_containers_mount_where_they_like() -> None:
     logs = {"name": "logs", "volumeMounts": [{"name": "x", "mountPath": "/run/gang"}]}
     spec = built(worker={"volumeMounts": BESIDE, "terminationMessagePath": "/run/words"}, containers=[logs])
