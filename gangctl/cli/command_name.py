@@ -1,8 +1,8 @@
 """Write the commands of this program as its user types them.
 
-The rule: sentences name a command as ``gangctl VERB GANG``, wherever they are made. Where they are printed, it becomes
-what this user can paste: with the name that the program was called by, and the target that the command line selected.
-What the environment selects is selected again.
+The rule: sentences name a command as ``gangctl VERB GANG`` or ``kubectl VERB``, wherever they are made. Where they are
+printed, it becomes what this user can paste: with the name that the program was called by, and the target that the
+command line selected. What the environment selects is selected again. No command acts on another target than this one.
 """
 
 from __future__ import annotations
@@ -18,9 +18,12 @@ PLUGIN: Final = "kubectl gang"
 _FILE: Final = "kubectl-gang"
 _OPTIONS: Final = {"namespace": "-n", "context": "--context", "kubeconfig": "--kubeconfig", "state_dir": "--state-dir"}
 _COMMAND: Final = re.compile(
-    r"\bgangctl (delete|doctor|inject|logs|restart|resume|rerun|run|status|stop|suspend|timeline|trace|ui|why)\b"
+    r"\bgangctl (delete|doctor|gate|inject|logs|nodes|placement|restart|resume|rerun|run|status|stop|suspend|timeline"
+    r"|trace|ui|why)\b|\bkubectl (?:apply|cordon|create|delete|describe|get|taint|uncordon)\b"
 )
-"""The verbs that have a target."""
+"""The verbs that have a target; group 1 has those of this program."""
+_END: Final = re.compile(r"[;,]| (?:gangctl|kubectl) ")
+"""The end of a command in a sentence."""
 _selected: ContextVar[tuple[tuple[str, str], ...]] = ContextVar("_selected", default=())
 
 
@@ -45,8 +48,9 @@ def as_typed(text: str) -> str:
     """The text with each command in it as this user would type it. A text that is that already stays as it is."""
 
     def typed(found: re.Match[str]) -> str:
-        rest = text[found.end() :]
-        options = "".join(f" {flag} {value}" for flag, value in _selected.get() if flag != "-n" or rest[:3] != " -A")
-        return f"{command_name()} {found[1]}{'' if rest.startswith(options) else options}"
+        given = _END.split(text[found.end() :], 1)[0].split()
+        left_out = {*given, "-n" if "-A" in given else "", "" if found[1] else "--state-dir"}
+        options = "".join(f" {flag} {value}" for flag, value in _selected.get() if flag not in left_out)
+        return f"{command_name()} {found[1]}{options}" if found[1] else f"{found[0]}{options}"
 
     return _COMMAND.sub(typed, text)

@@ -280,6 +280,16 @@ async def test_a_change_without_a_leader_prints_a_warning(here: Shell) -> None:
         assert "no controller leads now" in (await here.gangctl(verb, "demo")).err
 
 
+async def test_a_command_in_a_text_acts_on_the_cluster_and_the_namespace_that_were_selected(here: Shell) -> None:
+    selected = f"-n research --context lab --kubeconfig {here.config}"
+    await here.api.put("gangjobs", job(phase="Failed"))
+    err = (await here.gangctl("restart", "demo", *selected.split())).err
+    assert f"gangctl rerun {selected} demo, or kubectl delete {selected} gj demo and apply" in err
+    err = (await here.gangctl("status", "jobset/llama", *selected.split())).err
+    assert f"kubectl describe {selected} jobset llama has its conditions" in err
+    assert "kubectl delete gj demo" in (await here.gangctl("restart", "demo")).err
+
+
 async def test_as_a_plugin_it_calls_itself_as_the_user_does(here: Shell) -> None:
     done = await here.gangctl("status", "--help", plugin=True)
     assert done.out.startswith("usage: kubectl gang status")

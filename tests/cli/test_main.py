@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
+from contextvars import copy_context
 from pathlib import Path
 
 import pytest
 import yaml
 
 from gangctl.api.crd import crd
+from gangctl.cli.command_name import as_typed, remember_target
 from gangctl.cli.main import main
+from gangctl.cli.registry import verbs
 
 VERBS = [
     "init",
@@ -37,7 +41,9 @@ VERBS = [
 def test_help_names_every_verb_and_imports_nothing_heavy() -> None:
     script = """
 import sys
+from gangctl.cli.command_name import as_typed, remember_target
 from gangctl.cli.main import main
+from gangctl.cli.registry import verbs
 assert main(["--help"]) == 0
 heavy = {"pydantic", "rich", "aiohttp", "yaml", "asyncio"} & set(sys.modules)
 assert not heavy, heavy
@@ -51,6 +57,28 @@ def test_the_help_lists_the_verb_of_an_annex_at_its_place(capsys: pytest.Capture
     assert main(["--help"]) == 0
     out = capsys.readouterr().out
     assert out.index("\n  classify ") < out.index("\n  convert ") < out.index("\n  crd ")
+
+
+@pytest.mark.parametrize("verb", verbs())
+def test_a_command_in_a_text_gets_the_target_if_its_verb_has_one(verb: str) -> None:
+    parser = argparse.ArgumentParser()
+    verbs()[verb].load().configure(parser)
+    with_target = copy_context()
+    with_target.run(remember_target, {"state_dir": "here"})
+    expected = f"gangctl {verb} --state-dir here x"
+    assert (with_target.run(as_typed, f"gangctl {verb} x") == expected) == ("--state-dir" in parser.format_usage())
+
+
+def test_a_target_is_not_given_twice_and_a_state_directory_is_not_for_kubectl() -> None:
+    here = copy_context()
+    here.run(remember_target, {"namespace": "a", "context": "b c", "state_dir": "d"})
+    text = "gangctl status -A; kubectl describe pod x -n other, kubectl cordon n1"
+    expected = (
+        "gangctl status --context 'b c' --state-dir d -A; kubectl describe --context 'b c' pod x -n other, "
+        "kubectl cordon -n a --context 'b c' n1"
+    )
+    assert here.run(as_typed, text) == expected
+    assert here.run(as_typed, expected) == expected
 
 
 @pytest.mark.parametrize("verb", VERBS)

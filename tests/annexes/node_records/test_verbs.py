@@ -97,7 +97,7 @@ async def test_why_says_who_avoids_a_node_and_whether_it_is_suspected(here: Shel
     assert answered["gangs"] == "a/g, b/g, c/g"
     assert answered["suspected"].startswith("yes: its condition GangctlSuspected is True")
     assert answered["next"].startswith("new pods prefer other nodes until")
-    assert "gangctl nodes n2 --clear" in answered["do"]
+    assert "gangctl nodes -n research n2 --clear" in answered["do"]
     done = await here.gangctl("why", "node/n1", "-n", "research", "-o", "json")
     document = json.loads(done.out)
     assert (document["kind"], document["node"]["gangs"]) == ("NodeAnswer", ["a/x"])
