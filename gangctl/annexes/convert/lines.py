@@ -85,8 +85,9 @@ def sbatch_spec(text: str, image: str, notes: Notes) -> tuple[str, dict[str, Any
     its = commands.Torchrun()
     is_torchrun = commands.starts_torchrun([line])
     command = _command(commands.strip_text(line, "the command", notes, its), notes)
-    nodes = commands.node_count(options.pop("nodes", "").replace("-", ":"), "--nodes", notes)
-    count = tasks = _tasks(options, nodes, notes)
+    asked = options.pop("nodes", "")
+    nodes = commands.node_count(asked.replace("-", ":"), "--nodes", notes)
+    count = tasks = _tasks(options, nodes if asked else 0, notes)
     resources = _resources(options, notes, 1 if is_torchrun else tasks)
     if is_torchrun:
         count = commands.process_count(its.processes, resources.get("nvidia.com/gpu"), "--nproc-per-node", notes)
@@ -229,12 +230,13 @@ def _number(options: dict[str, str], name: str, notes: Notes) -> int:
 
 
 def _tasks(options: dict[str, str], nodes: int, notes: Notes) -> int:
-    """Processes on each node."""
+    """Processes on each node. ``nodes``: 0 if their number isn't given."""
     total, each = _number(options, "ntasks", notes), _number(options, "ntasks-per-node", notes)
-    made = each or max(total // nodes, 1)
-    if total and total != made * nodes:
-        why = f"is not {made} on each of {nodes} nodes, as it became: set replicas and processesPerPod"
-        notes.add(f"--ntasks={total}", why, is_edit=True)
+    made = each or max(total // (nodes or 1), 1)
+    is_told = nodes or each or total == 1
+    if total and (total != made * (nodes or 1) or not is_told):
+        why = f"is not {made} on each of {nodes} nodes, as it became" if nodes else "the number of nodes can't be told"
+        notes.add(f"--ntasks={total}", f"{why}: set replicas, processesPerPod and resources", is_edit=True)
     return made
 
 

@@ -92,6 +92,16 @@ def test_a_node_has_as_many_processes_as_the_step_asks_for(
 
 
 @pytest.mark.parametrize(
+    ("options", "needs_edit"),
+    [("-n 32", True), ("-n 32 --ntasks-per-node=8", True), ("-n 1", False), ("--ntasks-per-node=8", False)],
+)
+def test_tasks_without_a_number_of_nodes_are_not_put_into_one_pod_in_silence(options: str, *, needs_edit: bool) -> None:
+    made = converter.of_sbatch(f"#SBATCH {options}\nsrun ./a\n", "", "image")
+    assert any("the number of nodes can't be told" in note.text for note in made.notes) == needs_edit
+    assert made.needs_edit == needs_edit
+
+
+@pytest.mark.parametrize(
     "flag",
     [
         *("--export=ALL,A=1", "--chdir=$X", "--container-mounts=/a:/a", "--multi-prog=a", "--unheard-of=1", "-w host1"),
