@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gangctl.annexes.convert import jobs, lines
+from gangctl.annexes.convert import jobs, lines, pods
 from gangctl.annexes.convert.fields import ConvertError, Fields, Note, Notes
 from gangctl.api.names import API_VERSION, KIND
 
@@ -55,8 +55,10 @@ def of_document(document: Mapping[str, Any]) -> Converted:
         whole.take(field)
     metadata = whole.items("metadata")
     spec = whole.map("spec")
-    given = Fields(metadata, "metadata", notes).items("annotations")
-    annotations = {name: one for name, one in given.items() if name != _LAST_APPLIED}
+    given = Fields(metadata, "metadata", notes)
+    metadata["labels"] = pods.without_theirs(given, "labels")
+    annotations = pods.without_theirs(given, "annotations")
+    annotations.pop(_LAST_APPLIED, None)
     if kind == _JOBSET:
         made = jobs.of_jobset(spec, annotations)
     elif kind in _SPECS:

@@ -15,10 +15,22 @@ RENDEZVOUS: Final = frozenset(
     {"MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "NNODES"}
 )
 _DEVICES: Final = re.compile(r"^(nvidia\.com/|amd\.com/gpu|habana\.ai/|aws\.amazon\.com/neuron|google\.com/tpu)")
-_UNSET: Final = re.compile(
-    r"JOB_COMPLETION_INDEX|(?:batch\.kubernetes\.io/job-|jobset\.sigs\.k8s\.io/|training\.kubeflow\.org/)[\w-]+"
+_OTHERS: Final = (
+    r"batch\.kubernetes\.io/(?:controller|job)-[\w-]+|(?:jobset\.sigs\.k8s\.io|training\.kubeflow\.org)/[\w-]+"
 )
+_UNSET: Final = re.compile(rf"JOB_COMPLETION_INDEX|{_OTHERS}|(?<=[\"'])(?:controller-uid|job-name)(?=[\"'])")
 """Variables that other controllers set in a container, and the labels and annotations of their pods."""
+_THEIRS: Final = re.compile(rf"{_OTHERS}|controller-uid|job-name|kueue\.x-k8s\.io/(?:podset|tas|workload)")
+"""Labels and annotations that other controllers write on their objects and templates, and by which they find pods."""
+
+
+def without_theirs(metadata: Fields, name: str) -> dict[str, Any]:
+    """The labels or annotations that a user gave; those of the controller that ran the pods are noted."""
+    found = metadata.items(name)
+    gone = [key for key in found if _THEIRS.fullmatch(str(key))]
+    if gone:
+        metadata.note(name, f"without {', '.join(gone)}, which another controller sets and finds its pods by")
+    return {key: value for key, value in found.items() if key not in gone}
 
 
 def role_name(name: str, path: str, notes: Notes, taken: set[str]) -> str:
@@ -51,8 +63,9 @@ def role(name: str, replicas: int, template: Fields, processes: str = "") -> dic
     if not isinstance(pod, dict) or not isinstance(pod.get("containers"), list) or not pod["containers"]:
         raise ConvertError(f"{path}.containers: the template has no container; is the file complete?")
     made: dict[str, Any] = {"name": name, "replicas": replicas}
-    annotations = Fields(metadata, template.at("metadata"), notes).items("annotations")
-    at, worker = _worker(pod, annotations.get("kubectl.kubernetes.io/default-container"))
+    given = Fields(metadata, template.at("metadata"), notes)
+    metadata |= {one: without_theirs(given, one) for one in ("labels", "annotations")}
+    at, worker = _worker(pod, metadata["annotations"].get("kubectl.kubernetes.io/default-container"))
     if at:
         made["workerContainer"] = worker.get("name")
     here = f"{path}.containers[{at}]"

@@ -109,13 +109,37 @@ def test_no_field_is_dropped_without_a_word() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["batch.kubernetes.io/job-completion-index", "jobset.sigs.k8s.io/job-index", "training.kubeflow.org/replica-index"],
+    [
+        *("batch.kubernetes.io/job-completion-index", "jobset.sigs.k8s.io/job-index", "job-name"),
+        *("training.kubeflow.org/replica-index", "batch.kubernetes.io/controller-uid"),
+    ],
 )
 def test_what_other_controllers_write_on_pods_needs_an_edit(name: str) -> None:
     variable = {"name": "AT", "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{name}']"}}}
     container = {"name": "a", "image": "b", "command": ["c"], "env": [variable]}
     made = converter.of_document(job(template={"spec": {"containers": [container]}}))
     assert any(note.is_edit and note.text.startswith(f"{name} is not set") for note in made.notes)
+
+
+def test_labels_by_which_the_old_controller_finds_its_pods_are_not_carried_over() -> None:
+    theirs = dict.fromkeys(
+        (
+            *("batch.kubernetes.io/controller-uid", "controller-uid", "batch.kubernetes.io/job-name", "job-name"),
+            *("jobset.sigs.k8s.io/jobset-name", "training.kubeflow.org/replica-type", "kueue.x-k8s.io/podset"),
+        ),
+        "x",
+    )
+    ours = {"team": "a", "kueue.x-k8s.io/queue-name": "q"}
+    metadata = {"name": "x", "labels": theirs | ours, "annotations": {"batch.kubernetes.io/job-tracking": "", "b": "c"}}
+    made = converter.of_document(
+        job(template={**TEMPLATE, "metadata": {"labels": theirs | ours}}) | {"metadata": metadata}
+    )
+    assert made.document["metadata"] == {"name": "x", "labels": ours, "annotations": {"b": "c"}}
+    assert made.document["spec"]["roles"][0]["template"]["metadata"] == {"labels": ours}
+    said = {note.path: note.text for note in made.notes}
+    assert all(name in said["metadata.labels"] and name in said["spec.template.metadata.labels"] for name in theirs)
+    assert "batch.kubernetes.io/job-tracking" in said["metadata.annotations"]
+    assert not made.needs_edit
 
 
 def test_names_of_roles_fit_and_differ() -> None:
