@@ -47,7 +47,14 @@ _MISSING: Final = {
 }
 _START: Final = re.compile(r"(?:srun|torchrun|python3?\s+-m\s+torch\.distributed\.\w+)\b")
 _OURS: Final = re.compile("|".join(pods.RENDEZVOUS) + r"|S(?:RUN|LURM)_\w+")
+_SAME: Final = re.compile(r"\"?\$\{?SLURM_\w+\}?\"?")
+"""Repeats to srun an option of sbatch."""
 _PRINTS: Final = frozenset({"set", "echo", "printf", "date", "hostname", "pwd", "env", "nvidia-smi", "wait", "true"})
+_PARTS: Final = re.compile(r",(?![^(]*\))")
+_GRES: Final = re.compile(r"(?:gres/)?gpu(?::[\w.-]*[A-Za-z][\w.-]*)?(?::(\d+))?(?:\(.*)?")
+_GPUS: Final = re.compile(r"(?:[\w.-]+:)?(\d+)")
+_OF_A_NODE: Final = "is not carried over: set the resources of the container"
+_OF_ALL_NODES: Final = "is for all nodes together: set nvidia.com/gpu of one pod"
 _HETEROGENEOUS: Final = ("hetjob", "packjob")
 _SEVERAL: Final = "a job of several components: convert each as a script of its own, and make them roles of one GangJob"
 
@@ -81,14 +88,16 @@ def sbatch_spec(text: str, image: str, notes: Notes) -> tuple[str, dict[str, Any
         words, _ = commands.split(line)
         flags, taken = _flags([commands.plain(one["word"]) or one["word"] for one in words[1:]])
         line = line[words[taken].end() :].lstrip()
-    options |= {name: value for name, value in flags if (name, value) != ("export", "ALL") and "SLURM_" not in value}
+    options |= {
+        name: value for name, value in flags if (name, value) != ("export", "ALL") and not _SAME.fullmatch(value)
+    }
     its = commands.Torchrun()
     is_torchrun = commands.starts_torchrun([line])
     command = _command(commands.strip_text(line, "the command", notes, its), notes)
     asked = options.pop("nodes", "")
     nodes = commands.node_count(asked.replace("-", ":"), "--nodes", notes)
     count = tasks = _tasks(options, nodes if asked else 0, notes)
-    resources = _resources(options, notes, 1 if is_torchrun else tasks)
+    resources = _resources(options, nodes, 1 if is_torchrun else tasks, notes)
     if is_torchrun:
         count = commands.process_count(its.processes, resources.get("nvidia.com/gpu"), "--nproc-per-node", notes)
         if tasks > 1:
@@ -240,20 +249,19 @@ def _tasks(options: dict[str, str], nodes: int, notes: Notes) -> int:
     return made
 
 
-def _resources(options: dict[str, str], notes: Notes, tasks: int) -> dict[str, Any]:
+def _resources(options: dict[str, str], nodes: int, tasks: int, notes: Notes) -> dict[str, Any]:
     """A node's share of the devices, processors and memory."""
     made: dict[str, Any] = {}
-    gres, per_node = options.pop("gres", ""), options.pop("gpus-per-node", "")
-    per_task, every = options.pop("gpus-per-task", ""), options.pop("gpus", "")
-    asked = re.search(r"\bgpu(?::[^:,(]*[A-Za-z][^:,(]*)?(?::(\d+))?(?=[,(]|$)", gres)
-    of_gres = "" if asked is None else asked[1] or "1"
-    number = (per_node or of_gres or per_task).rpartition(":")[2]
-    if number.isdecimal():
-        made["nvidia.com/gpu"] = int(number) * (tasks if per_task and not per_node and not of_gres else 1)
-    elif gres:
-        notes.add(f"--gres={gres}", "is not carried over: set the resources of the container", is_edit=True)
-    elif every:
-        notes.add(f"--gpus={every}", "is for all nodes together: set nvidia.com/gpu of one pod", is_edit=True)
+    devices = 0
+    for name, times in (("gpus-per-node", nodes), ("gres", nodes), ("gpus-per-task", nodes * tasks), ("gpus", 1)):
+        for asked in filter(None, _PARTS.split(options.pop(name, ""))):
+            found = (_GRES if name == "gres" else _GPUS).fullmatch(asked)
+            number = int(found[1] or 1) * times if found else 0
+            if found and name != "gpus" and not devices:
+                devices = number
+                made["nvidia.com/gpu"] = number // nodes
+            elif not found or number != devices:
+                notes.add(f"--{name}={asked}", _OF_ALL_NODES if name == "gpus" else _OF_A_NODE, is_edit=True)
     if processors := _number(options, "cpus-per-task", notes):
         made["cpu"] = processors * tasks
     memory = options.pop("mem", "")

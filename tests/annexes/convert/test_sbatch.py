@@ -105,7 +105,7 @@ def test_tasks_without_a_number_of_nodes_are_not_put_into_one_pod_in_silence(opt
     "flag",
     [
         *("--export=ALL,A=1", "--chdir=$X", "--container-mounts=/a:/a", "--multi-prog=a", "--unheard-of=1", "-w host1"),
-        "--time=soon",
+        *("--time=soon", "--export=ALL,A=$SLURM_JOB_ID", "--chdir=$SLURM_SUBMIT_DIR/x", "-N $((SLURM_NNODES-1))"),
     ],
 )
 def test_a_flag_that_is_lost_needs_an_edit(flag: str) -> None:
@@ -190,7 +190,29 @@ def test_the_devices_of_gres_are_those_of_a_node(option: str, count: int | None)
     made = converter.of_sbatch(f"#SBATCH -N 2\n#SBATCH --gres={option}\nsrun ./a\n", "", "image")
     container = made.document["spec"]["roles"][0]["template"]["spec"]["containers"][0]
     assert container.get("resources", {}).get("limits", {}).get("nvidia.com/gpu") == count
-    assert any("--gres" in note.path for note in made.notes) == (count is None)
+    lost = [note.path for note in made.notes if note.is_edit]
+    assert lost == [f"--gres={part}" for part in option.split(",") if part.startswith("nvme")]
+
+
+@pytest.mark.parametrize(
+    ("options", "count", "lost"),
+    [
+        ("--gres=gpu:a100:4,nvme:500 --gpus=8", 4, ["--gres=nvme:500"]),
+        ("--gpus-per-node=4 --gpus=16", 4, ["--gpus=16"]),
+        ("--gpus-per-node=a100:4 --gres=gpu:8 --gpus-per-task=2 --ntasks-per-node=2", 4, ["--gres=gpu:8"]),
+        ("--gpus-per-task=2 --gpus=8 --ntasks-per-node=2", 4, []),
+        ("--gpus-per-task=2 --gpus=4 --ntasks-per-node=2", 4, ["--gpus=4"]),
+        ("--gpus=8", None, ["--gpus=8"]),
+        ("--gpus-per-node=all", None, ["--gpus-per-node=all"]),
+    ],
+)
+def test_each_option_for_devices_is_that_of_the_result_or_needs_an_edit(
+    options: str, count: int | None, lost: list[str]
+) -> None:
+    made = converter.of_sbatch(f"#SBATCH -N 2 {options}\nsrun ./a\n", "", "image")
+    container = made.document["spec"]["roles"][0]["template"]["spec"]["containers"][0]
+    assert container.get("resources", {}).get("limits", {}).get("nvidia.com/gpu") == count
+    assert [note.path for note in made.notes if note.is_edit] == lost
 
 
 def test_a_range_of_nodes_becomes_the_larger_number() -> None:
