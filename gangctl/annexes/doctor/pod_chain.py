@@ -4,7 +4,8 @@ The CUDA of its image is compared with what the driver of the node supports (NVI
 
     image <= driver                     ok: drivers are backward compatible
     same major version, image newer     ok from CUDA 11 on, with limits: minor version compatibility
-    newer major version                 failed, unless the image brings the package cuda-compat (data center GPUs only)
+    newer major version                 failed; unknown if the image brings the package cuda-compat, which works on data
+                                        center GPUs only (forward compatibility)
 """
 
 from __future__ import annotations
@@ -19,8 +20,11 @@ from gangctl.core.facts.fitness import checks
 from gangctl.kubernetes.objects import Node, PodContainer, WholePod
 
 _FIRST_MINOR_COMPATIBLE: Final = 11
-_VARIABLES: Final = ("CUDA_VERSION", "NVIDIA_REQUIRE_CUDA")
-"""Set by NVIDIA's images (nvidia/cuda, Dockerfile of base): ``12.4.1``; ``cuda>=12.4 brand=...``."""
+_REQUIRE: Final = "NVIDIA_REQUIRE_CUDA"
+_COMPAT: Final = "NV_CUDA_COMPAT_PACKAGE"
+VARIABLES: Final = ("CUDA_VERSION", _REQUIRE, _COMPAT)
+"""Set by NVIDIA's images (nvidia/cuda, Dockerfile of base): ``12.4.1``; ``cuda>=12.4 brand=tesla,driver>=535,...``, of
+which words are alternatives, and conditions between commas all hold; ``cuda-compat-12-4``."""
 _IN_VARIABLE: Final = re.compile(r"(?:cuda>=)?(\d{1,3})\.(\d{1,3})")
 _OF_CUDA_IMAGE: Final = re.compile(r"(?:^|/)nvidia/cuda:(\d{1,3})\.(\d{1,3})")
 _IN_TAG: Final = re.compile(r"cuda[-_.]?(\d{1,2})\.(\d{1,2})")
@@ -38,7 +42,8 @@ def cuda_link(container: PodContainer, inside: Mapping[str, str], supported: str
         supported: the newest CUDA that the driver supports, as ``12.4``; empty if the node's labels don't tell.
         about: the vendor in words.
     """
-    found = _of_environment({**container.env, **inside}) or _of_image(container.image)
+    env = {**container.env, **inside}
+    found = _of_environment(env) or _of_image(container.image)
     if found is None:
         return None
     version, source = found
@@ -52,16 +57,25 @@ def cuda_link(container: PodContainer, inside: Mapping[str, str], supported: str
         return Link(LinkName.CUDA, LinkState.OK, seen, about=about)
     if version[0] == limit[0] >= _FIRST_MINOR_COMPATIBLE:
         return Link(LinkName.CUDA, LinkState.OK, f"{seen}: compatible within {limit[0]}.x, with limits", about=about)
+    if _is_forward_compatible(env, container.image):
+        seen += ": the image also runs with older drivers, by cuda-compat, but only on data center GPUs"
+        return Link(LinkName.CUDA, LinkState.UNKNOWN, seen, about=about)
     todo = f"use an image with CUDA {_text(limit)} or older, update the driver, or add cuda-compat to the image"
     return Link(LinkName.CUDA, LinkState.FAILED, seen, todo, about)
 
 
 def _of_environment(env: Mapping[str, str]) -> tuple[tuple[int, int], str] | None:
-    for name in _VARIABLES:
+    for name in VARIABLES:
         found = _IN_VARIABLE.match(env.get(name, ""))
         if found is not None:
             return (int(found[1]), int(found[2])), f"by {name}"
     return None
+
+
+def _is_forward_compatible(env: Mapping[str, str], image: str) -> bool:
+    """Return whether the image brings cuda-compat, as nvidia/cuda does: then an alternative to a CUDA is a driver."""
+    drivers = any("driver>=" in one and "cuda>=" not in one for one in env.get(_REQUIRE, "").split())
+    return drivers or bool(env.get(_COMPAT)) or _OF_CUDA_IMAGE.search(image) is not None
 
 
 def _of_image(image: str) -> tuple[tuple[int, int], str] | None:

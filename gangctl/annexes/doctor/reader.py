@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 from pydantic import TypeAdapter
 
 from gangctl.annexes.doctor.links import Inside, NodeSurroundings, Unread
+from gangctl.annexes.doctor.pod_chain import VARIABLES
 from gangctl.annexes.doctor.survey import FleetSurvey, NodeSurvey, PodSurvey, Survey
 from gangctl.annexes.doctor.table import ANY, vendor_of, vendors
 from gangctl.cli.errors import UserError, hint
@@ -35,7 +36,6 @@ _NAMES: Final = Decoder(RawNamed, lambda raw: raw.metadata.name)
 LOOK_SECONDS: Final = 30.0
 _NAME: Final = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
 _KINDS: Final = {kind: word for word in ("node", "pod") for kind in (word, f"{word}s", word[:2])}
-_VARIABLES: Final = ("CUDA_VERSION", "NVIDIA_REQUIRE_CUDA")
 _LOOK: Final = """\
 import glob, json, os
 files = sorted(name for pattern in {patterns!r} for name in glob.glob(pattern))
@@ -130,7 +130,7 @@ async def _inside(client: Client, pod: WholePod) -> Inside:
     container = next((one.name for one in pod.containers if one.devices), pod.containers[0].name)
     known = [vendor for resource in pod.device_requests if (vendor := vendor_of(resource)) is not None]
     patterns = sorted({glob for one in known for glob in one.files.glob})
-    program = _LOOK.format(patterns=patterns, names=list(_VARIABLES))
+    program = _LOOK.format(patterns=patterns, names=list(VARIABLES))
     try:
         done = await run_python(client, pod.namespace, pod.name, container, program, LOOK_SECONDS)
     except Rejected as error:

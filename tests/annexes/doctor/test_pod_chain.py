@@ -11,6 +11,7 @@ from gangctl.annexes.doctor.pod_chain import cuda_link, pod_chain
 from gangctl.kubernetes.objects import PodContainer
 from tests.annexes.doctor.clusters import GPU, around, condition, gpu_node, not_ready, pod, raw_pod
 
+OLDER = "brand=unknown,driver>=535,driver<536 brand=tesla,driver>=535,driver<536"
 OK, FAILED, ABSENT, UNKNOWN = LinkState.OK, LinkState.FAILED, LinkState.ABSENT, LinkState.UNKNOWN
 
 
@@ -112,6 +113,16 @@ def test_the_health_of_devices_is_as_the_status_tells() -> None:
         ("vllm:v0.6-cu130", {}, "12.4", FAILED, "CUDA 13.0"),
         ("mine", {"CUDA_VERSION": "13.1.0"}, "12.4", FAILED, "CUDA 13.1 (by CUDA_VERSION)"),
         ("mine", {"NVIDIA_REQUIRE_CUDA": "cuda>=12.2 brand=tesla"}, "12.4", OK, "by NVIDIA_REQUIRE_CUDA"),
+        (
+            "mine",
+            {"CUDA_VERSION": "13.0.0", "NV_CUDA_COMPAT_PACKAGE": "cuda-compat-13-0"},
+            "12.2",
+            UNKNOWN,
+            "cuda-compat",
+        ),
+        ("mine", {"NVIDIA_REQUIRE_CUDA": f"cuda>=13.0 {OLDER}"}, "12.2", UNKNOWN, "only on data center GPUs"),
+        ("mine", {"NVIDIA_REQUIRE_CUDA": "cuda>=13.0,driver>=580"}, "12.2", FAILED, "CUDA 13.0"),
+        ("nvidia/cuda:13.0.0-base-ubuntu22.04", {}, "12.2", UNKNOWN, "cuda-compat"),
         ("mine:cuda10.2", {}, "10.1", FAILED, "CUDA 10.2"),
         ("mine:cuda12.4", {}, "", UNKNOWN, "no label has what the driver supports"),
         ("nvidia/cuda:12.4.1-base@sha256:0", {}, "12.4", OK, "CUDA 12.4"),

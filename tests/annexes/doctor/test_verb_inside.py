@@ -35,11 +35,12 @@ async def test_without_exec_rights_the_link_is_unknown(here: Shell) -> None:
 
 
 def run_here(program: str) -> bytes:
-    """What the program that was sent prints, with one variable."""
+    """What the program that was sent prints, with two variables of an image."""
     command = [sys.executable, "-c", program]
-    return subprocess.run(command, check=True, capture_output=True, env={"CUDA_VERSION": "12"}).stdout
+    return subprocess.run(command, check=True, capture_output=True, env=OF_IMAGE).stdout
 
 
+OF_IMAGE = {"CUDA_VERSION": "12", "NV_CUDA_COMPAT_PACKAGE": "cuda-compat-12-0"}
 SUCCESS = b'\x03{"status": "Success"}'
 
 
@@ -79,4 +80,4 @@ async def test_what_a_program_sees_inside_the_container_is_told(
     done = await here.gangctl("doctor", "train-0", "--exec")
     assert (done.code, said in done.out) == (code, True)
     ran = await asyncio.to_thread(run_here, programs[0])
-    assert json.loads(ran)["env"] == {"CUDA_VERSION": "12"}
+    assert json.loads(ran)["env"] == OF_IMAGE
