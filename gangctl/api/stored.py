@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import zlib
 from collections.abc import Sequence
 from copy import deepcopy
@@ -171,7 +172,7 @@ def kind_advice(documents: Sequence[Any], filename: str) -> str:
     """The advice for documents of which none is a GangJob."""
     items = [one for document in documents for one in _items(document)]
     if any(isinstance(one, dict) and one.get("kind") in CONVERTIBLE for one in items):
-        return f"gangctl convert {filename} makes a GangJob of it"
+        return f"gangctl convert {shlex.quote(filename)} makes a GangJob of it"
     return f"gangctl convert makes GangJobs of {', '.join(sorted(CONVERTIBLE))}, and of lines that start torchrun"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -74,7 +75,8 @@ def manifest_text(name: str) -> str:
         content = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
         if name.endswith(_SCRIPTS):
             raise UserError(
-                f"{name} is a script, and a manifest is needed: {command_name()} init {name} writes one for it"
+                f"{name} is a script, and a manifest is needed: {command_name()} init {shlex.quote(name)} writes one "
+                "for it"
             )
         return content.decode("utf-8-sig")
     except FileNotFoundError:

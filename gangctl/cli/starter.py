@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -59,7 +60,7 @@ class Starter:
 
 def starter_manifest(starter: Starter) -> str:
     """The text of the manifest; of a replica group with a document for each gang."""
-    file = clean(starter.filename)
+    file = clean(shlex.quote(starter.filename))
     linked = """\
 # Each GangJob is a replica group of torchft, and restarts alone. Workers get REPLICA_GROUP_ID and NUM_REPLICA_GROUPS.
 # Here, start the Lighthouse in another terminal (torchft_lighthouse --min_replicas 1), and set TORCHFT_LIGHTHOUSE to

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import socket
 from pathlib import Path
 from typing import Any
@@ -194,20 +195,24 @@ def test_all_problems_are_shown_with_line_and_field(capsys: pytest.CaptureFixtur
 
 
 def test_a_pasted_job_names_convert(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("job.yaml").write_text("apiVersion: batch/v1\nkind: Job\nspec: {completions: 3}\n")
-    assert main(["check", "job.yaml"]) == 2
-    assert "gangctl convert job.yaml makes a GangJob of it" in capsys.readouterr().err
+    for name, pasted in (("job.yaml", "job.yaml"), ("a job.yaml", "'a job.yaml'")):
+        Path(name).write_text("apiVersion: batch/v1\nkind: Job\nspec: {completions: 3}\n")
+        assert main(["check", name]) == 2
+        assert f"gangctl convert {pasted} makes a GangJob of it" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("verb", ["check", "run", "classify"])
-@pytest.mark.parametrize("name", ["train.py", "dir/train.sh"])
+@pytest.mark.parametrize("name", ["train.py", "dir/train.sh", "dir/my train.py"])
 def test_a_script_in_the_place_of_a_manifest_names_init(
     capsys: pytest.CaptureFixture[str], verb: str, name: str
 ) -> None:
     Path("dir").mkdir()
     Path(name).write_text("print('hello')\n")
     assert main([verb, name, *(["--exit-code", "1"] if verb == "classify" else [])]) == 2
-    assert f"{name} is a script, and a manifest is needed: gangctl init {name} writes one" in capsys.readouterr().err
+    assert (
+        f"{name} is a script, and a manifest is needed: gangctl init {shlex.quote(name)} writes one"
+        in capsys.readouterr().err
+    )
     assert not Path(".gangctl/gangs").exists()
 
 

@@ -74,6 +74,13 @@ def test_a_canary_runs_on_the_candidates_and_is_known_by_its_work() -> None:
             main([*words[:-1], wrong, "--force"])
 
 
+def test_the_commands_that_it_offers_run_also_if_the_file_has_a_space(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", "train.py", "--framework", "script", *FLAGS, "--file", "my gang.yaml"]) == 0
+    assert "gangctl check 'my gang.yaml', then gangctl run 'my gang.yaml' --logs" in capsys.readouterr().out
+    text = Path("my gang.yaml").read_text()
+    assert all(f"#   {one} 'my gang.yaml' " in text for one in ("gangctl check", "gangctl run", "kubectl apply -f"))
+
+
 def test_what_is_commented_out_is_valid_as_well() -> None:
     touch("ckpt/step-1/weights.bin")
     assert main(["init", "train.py", "--framework", "script", *FLAGS]) == 0

@@ -264,8 +264,8 @@ def _report(starter: Starter, path: Path, searched: str) -> list[str]:
         where = f"{starter.directory} has {found.pattern}, {found.doubt}: see the comment in {path}"
     else:
         where = f"checkpoints: {starter.directory} ({found.layout}), the newest complete step is {found.newest.step}"
-    name = command_name()
-    return [f"{path} is written", where, f"next: {name} check {path}, then {name} run {path} --logs"]
+    name, file = command_name(), shlex.quote(str(path))
+    return [f"{path} is written", where, f"next: {name} check {file}, then {name} run {file} --logs"]
 
 
 def _likely_script(folder: Path) -> str:
