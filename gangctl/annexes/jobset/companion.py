@@ -369,7 +369,8 @@ class JobSets:
             applied = gang.applied.partition("-")[0]
             if not gang.job.spec.suspend and (wanted or roles.get(gang.name, applied) != applied):
                 body = {"metadata": {"uid": gang.uid}, "spec": {"suspend": True}}
-                await self._write(item, gang.name, body, MERGE_PATCH, {"fieldManager": WRITER})
+                with suppress(NotFound):
+                    await self._write(item, gang.name, body, MERGE_PATCH, {"fieldManager": WRITER})
 
     async def _apply(self, item: KubeJobSet, jobset: Mapping[str, Any], running: Sequence[Running]) -> None:
         """Apply the GangJob whose turn it is, unless it is as it was applied, and make what its pods need.
@@ -549,6 +550,7 @@ class JobSets:
             log.info("JobSet %s/%s is gone already", item.namespace, item.name)
         except Terminal:
             log.exception("JobSet %s/%s can't be deleted, though its time is over", item.namespace, item.name)
+            self._look_at(item.uid, LONGEST_RETRY_SECONDS)
         return True
 
 

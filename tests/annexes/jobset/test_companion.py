@@ -396,6 +396,15 @@ async def test_a_replaced_pod_is_taken_out_of_the_service_however_often_that_fai
     assert names.JOBSET_NAME in pods(api)[1]["metadata"]["labels"]
 
 
+async def test_a_finished_jobset_whose_deletion_is_forbidden_is_deleted_later(api: FakeApi) -> None:
+    made = created(ttlSecondsAfterFinished=0)
+    ended = {"type": "Completed", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    api.faults.append(times(1, "/jobsets/llama", status(403, "Forbidden", "not now"), "DELETE"))
+    await api.put("jobsets", {**made, "status": {"conditions": [ended], "terminalState": "Completed"}})
+    async with replica(api, "a", *ON):
+        await until_async("it is gone", lambda: ("jobsets", "default", "llama") not in api.objects)
+
+
 async def test_a_jobset_that_can_never_run_has_failed_and_one_of_a_million_pods_is_as_cheap(api: FakeApi) -> None:
     huge = created()
     huge["spec"]["replicatedJobs"][0]["replicas"] = 2**30
