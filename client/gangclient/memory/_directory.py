@@ -79,11 +79,16 @@ class Directory:
         """Answer until ``over``."""
         server = await asyncio.start_server(self._connection, sock=listening, limit=MAX_LINE_BYTES)
         await over.wait()
+        # What is accepted has its turn first, or asyncio loses it (github.com/python/cpython#109564).
+        asyncio.get_running_loop().remove_reader(listening)
+        await asyncio.sleep(0)
         server.close()
-        for writer in self._open.values():
-            writer.close()  # The other side sees it, and so does the task that reads.
-        if self._open:
-            await asyncio.wait(list(self._open), timeout=FEW_SECONDS)
+        while others := asyncio.all_tasks() - {asyncio.current_task()}:
+            for writer in self._open.values():
+                writer.close()  # The other side sees it, and so does the task that reads.
+            done, _ = await asyncio.wait(others, timeout=FEW_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            if not done:
+                break
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import pickle
 import shutil
@@ -19,6 +20,7 @@ import pytest
 import gangclient
 import gangclient.memory
 from gangclient.memory import _link
+from gangclient.memory._directory import Directory
 from gangclient.memory._link import Identity, encode_line
 from gangclient.memory._parts import put
 from tests.client.memory.ranks import Rank, attempt, changed, held, part, safe, save
@@ -193,6 +195,32 @@ def test_a_function_that_fails_is_heard_and_leaves_nothing(tmp_path: Path) -> No
         ranks[1].memory.save(1, b"whole")
         until("step 1 is gone", lambda: not any(list(one.folder.path.iterdir()) for one in ranks))
         save(ranks, 2)
+
+
+@pytest.mark.parametrize("turns", range(8))
+def test_a_rank_that_joins_as_the_directory_ends_is_hung_up_on(turns: int) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening, socket.socket() as rank:
+
+        async def serve() -> None:
+            over, loop = asyncio.Event(), asyncio.get_running_loop()
+
+            def turn(left: int) -> None:
+                if left:
+                    loop.call_soon(turn, left - 1)
+                else:
+                    over.set()
+
+            def dial() -> None:
+                rank.connect(listening.getsockname())
+                turn(turns)
+
+            loop.call_later(0.01, dial)
+            await Directory(Identity("uid", 1, 0, 2, "worker-0", "node")).serve(listening, over)
+
+        asyncio.run(serve())
+        rank.settimeout(SECONDS)
+        with suppress(ConnectionResetError):
+            assert rank.recv(1) == b""
 
 
 @pytest.fixture
