@@ -67,7 +67,8 @@ def run(arguments: argparse.Namespace) -> int:
         if words[0].rpartition("/")[2] in _STARTERS:
             made: list[Converted | Any] = [converter.of_torchrun(words, arguments.name, arguments.image)]
         elif len(words) > 1:
-            raise UserError(f"one file at a time, and there are {len(words)}; a command line comes after --")
+            given = f"{' '.join(words):.60}: the line must start torchrun (gangctl convert -- torchrun ...)"
+            raise UserError(f"{given}; of files, give one file at a time")
         else:
             made = _of_file(words[0], arguments.name, arguments.image)
     except ConvertError as error:

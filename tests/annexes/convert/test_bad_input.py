@@ -58,6 +58,7 @@ def test_a_bad_file_is_refused(text: str, says: str, tmp_path: Path, capsys: pyt
         ([], "give a file"),
         (["nowhere.yaml"], "nowhere.yaml doesn't exist; a command line comes after --"),
         (["a.yaml", "b.yaml"], "one file at a time"),
+        (["--", "accelerate", "launch", "train.py"], "accelerate launch train.py: the line must start torchrun"),
         (["--", "python", "train.py"], "the line must start torchrun"),
     ],
 )
