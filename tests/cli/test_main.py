@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import subprocess
 import sys
 from contextvars import copy_context
@@ -57,6 +58,18 @@ def test_the_help_lists_the_verb_of_an_annex_at_its_place(capsys: pytest.Capture
     assert main(["--help"]) == 0
     out = capsys.readouterr().out
     assert out.index("\n  classify ") < out.index("\n  convert ") < out.index("\n  crd ")
+
+
+@pytest.mark.parametrize("verb", verbs())
+def test_the_reference_has_each_verb_and_the_permissions_of_those_with_a_target(verb: str) -> None:
+    page = (Path(__file__).parents[2] / "docs/reference/cli.md").read_text()
+    table, permissions = page.partition("## What is wrong")[0], page.partition("## Permissions on a cluster")[2]
+    named = rf"^\| (`\w+`, )*`{verb}`"
+    assert re.search(named, table, re.MULTILINE)
+    parser = argparse.ArgumentParser()
+    verbs()[verb].load().configure(parser)
+    if "--context" in parser.format_usage():
+        assert re.search(named, permissions, re.MULTILINE)
 
 
 @pytest.mark.parametrize("verb", verbs())
