@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import cycle
 from pathlib import Path
@@ -22,8 +23,7 @@ from gangctl.cli.main import main
 from gangctl.cli.targets import ending
 from gangctl.cluster.local import process
 from gangctl.cluster.local.pod_record import controller_pid
-from gangctl.cluster.local.process import LocalProcess
-from tests.cli.here import Here, Running, manifest
+from tests.cli.here import LOOP, Here, Running, manifest
 from tests.cli.test_run import ONCE
 from tests.wait import until
 
@@ -32,16 +32,16 @@ STUBBORN = (
     "-c",
     'trap "" TERM; echo "$GANG_ATTEMPT" >> "$GANG_MEMBER.attempts"; exec sleep 1000000',
 )
-
-
+SAYS_TERM = 'trap ": > asked" TERM; echo "$GANG_ATTEMPT" >> "$GANG_MEMBER.attempts"; while true; do sleep 0.1; done'
+"""A worker that goes on after SIGTERM."""
 FULL = "gangjob.json can't be written: No space left on device"
 
 
-def without_a_controller(folder: Here) -> None:
-    """A gang of three whose `gangctl run` was killed, as was its controller."""
-    folder.write(manifest())
+def without_a_controller(folder: Here, command: Sequence[str] = LOOP, replicas: int = 3, **recovery: int) -> None:
+    """A gang whose `gangctl run` was killed, as was its controller."""
+    folder.write(manifest(command, replicas, recovery=recovery))
     run = folder.run()
-    folder.runs_attempt(1)
+    folder.runs_attempt(1, replicas)
     run.signal(signal.SIGKILL)
     run.wait()
     until("its controller has ended", lambda: folder.controllers() == [] and live_snapshot(folder.state, "g") is None)
@@ -72,38 +72,32 @@ def test_a_stopped_gang_continues_in_a_new_attempt(folder: Here) -> None:
 
 @pytest.mark.nightly
 def test_stop_kills_a_worker_that_ignores_sigterm_after_the_grace(folder: Here) -> None:
-    folder.write(manifest(STUBBORN, 1))
-    run = folder.run()
-    folder.runs_attempt(1, 1)
-    run.signal(signal.SIGKILL)
-    run.wait()
-    until("its controller has ended", lambda: folder.controllers() == [] and live_snapshot(folder.state, "g") is None)
+    without_a_controller(folder, STUBBORN, 1)
     assert folder.gangctl("stop", "g").returncode == 0
     assert folder.left() == []
 
 
+def test_a_worker_has_the_whole_planned_grace_without_a_controller(folder: Here) -> None:
+    """It saves for longer than the grace of a fault, and than its supervisor would wait before that."""
+    saves = SAYS_TERM.replace(": > asked", "trap '' TERM; sleep 5; : > saved; exit")
+    without_a_controller(folder, ("sh", "-c", saves), 1, stopGracePeriodSeconds=1, plannedStopGracePeriodSeconds=600)
+    assert folder.gangctl("stop", "g").returncode == 0
+    assert (folder.path / "saved").exists()
+    assert folder.left() == []
+
+
 def test_ctrl_c_kills_at_once_what_stop_waits_for(folder: Here) -> None:
-    folder.write(manifest(STUBBORN, 1, recovery={"plannedStopGracePeriodSeconds": 600}))
-    run = folder.run()
-    folder.runs_attempt(1, 1)
-    run.signal(signal.SIGKILL)
-    run.wait()
-    until("its controller has ended", lambda: folder.controllers() == [] and live_snapshot(folder.state, "g") is None)
+    without_a_controller(folder, ("sh", "-c", SAYS_TERM), 1, plannedStopGracePeriodSeconds=600)
     command = [sys.executable, "-m", "gangctl", "stop", "g"]
     with subprocess.Popen(command, cwd=folder.path, env=folder.env(), stdout=subprocess.PIPE, text=True) as stop:
         assert stop.stdout is not None
         assert "SIGKILL comes after 600 s" in stop.stdout.readline()
-        until("it has sent SIGTERM", lambda: not _supervisors(folder))
+        until("it has sent SIGTERM", (folder.path / "asked").exists)
         stop.send_signal(signal.SIGINT)
         assert "killing what is left" in stop.stdout.read()
         assert stop.wait(30) == 0
     assert folder.left() == []
     assert folder.job.status.phase == "Suspended"
-
-
-def _supervisors(folder: Here) -> list[LocalProcess]:
-    found = [pod.supervisor for pod in folder.pods().values()]
-    return [one for one in found if one is not None and process.is_alive(one)]
 
 
 @pytest.mark.nightly

@@ -135,9 +135,7 @@ async def teardown(state: StateDirectory, gang: str, grace: float) -> None:
 
 async def _end(folder: GangFolder, pod: PodRecord, living: Mapping[str, LocalProcess], grace: float) -> None:
     sidecar, supervisor = pod_processes(pod, living)
-    if supervisor is not None:
-        # It starts nothing after a SIGTERM. It would wait for the controller's answer; its worker need not.
-        process.signal_process(supervisor, signal.SIGTERM)
+    # The supervisor gets no SIGTERM: it would kill the worker after the grace of a fault. It starts none by itself.
     await end_worker(pod.uid, supervisor, grace)
     await kill_tree(pod.uid, supervisor)
     await end_sidecar(sidecar)
