@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.model import changed
-from gangctl.api.status import Endpoint, Snapshot
+from gangctl.api.status import ConditionType, Endpoint, Snapshot
 from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.local import pod_record
 from gangctl.cluster.local.gang_store import GangStore
@@ -26,6 +26,8 @@ from gangctl.core.record.snapshot import snapshot
 from gangctl.story.words import interrupted
 
 TIMEOUT_SECONDS: Final = 1.0
+_OF_PROCESSES: Final = {ConditionType.READY, ConditionType.PROGRESSING, ConditionType.RESTARTING}
+"""Conditions that were stored last and don't hold when no process is left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,8 @@ def view_gang(state: StateDirectory, store: GangStore, now: float) -> GangView:
 def view_removed(store: GangStore, at: float) -> GangView:
     """View a gang that was removed at this time, in seconds since the epoch, as it was stored last."""
     job = store.read_removed()
-    now = _as_stored(snapshot(at, job, Observed()), job)
+    conditions = tuple(one for one in job.status.conditions if one.type not in _OF_PROCESSES)
+    now = changed(snapshot(at, job, Observed()), status=changed(job.status, conditions=conditions))
     return GangView(job, now, (), live=False, stopped="; ".join(interrupted(job, at)))
 
 

@@ -74,7 +74,7 @@ class Story:
     end: float
     """At least ``begin``."""
     complete: bool
-    """True if the gang has ended."""
+    """True if the gang has ended, or was stopped without a controller."""
     sentences: tuple[str, ...]
     """The whole in words, each a sentence with its full stop."""
     goodput: float | None = None
@@ -100,23 +100,32 @@ class Story:
         return tuple(activity for activity in LOOKS if activity in found)
 
 
-def story(job: GangJob, now: float) -> Story:
-    """Return the story of a gang. ``now``: seconds since the epoch."""
+def story(job: GangJob, now: float, *, is_stopped: bool = False) -> Story:
+    """Return the story of a gang.
+
+    Args:
+        job: The gang.
+        now: Seconds since the epoch.
+        is_stopped: Its processes were ended at that time, which the status doesn't know.
+    """
     status, spent = job.status, spent_until(job.status, now)
+    complete = is_stopped or status.phase in ENDED
+    phase = words.STOPPED if is_stopped else str(status.phase) or "New"
     incidents = tuple(incident_story(job, one, now) for one in reversed(status.incidents))
     turns = [*_first(job), *_others(job, incidents)]
     begin, end = _limits(job, turns, now)
     strip = _sized(status, merged(_painted(job, turns, begin, end)))
+    strip = tuple(replace(bar, goes_on=bar.goes_on and not is_stopped) for bar in strip)
     marks = sorted(_marks(status, turns, begin, end), key=lambda mark: mark.time)
     gang = Row("gang", len(layout(job.spec.roles).members), strip, tuple(marks))
     return Story(
         gang=gang_document(job),
-        phase=str(status.phase) or "New",
+        phase=phase,
         attempt=status.attempt,
         begin=begin,
         end=end,
-        complete=status.phase in ENDED,
-        sentences=tuple(_sentences(status, gang, spent)),
+        complete=complete,
+        sentences=(_whole(status, gang, phase, complete=complete), *_sentences(status, gang, spent)),
         goodput=goodput(spent),
         spent=spent,
         attempts=tuple(_attempts(status, turns, begin, end)),
@@ -397,12 +406,15 @@ def _faults(job: GangJob, gang: Row, name: str) -> tuple[Mark, ...]:
     return tuple(sorted(found, key=lambda mark: mark.time))
 
 
-def _sentences(status: Status, gang: Row, spent: Spent) -> Iterator[str]:
+def _whole(status: Status, gang: Row, phase: str, *, complete: bool) -> str:
     begin, end = gang.bars[0].begin, gang.bars[-1].end
-    phase = status.phase if status.phase is not GangPhase.NEW else "Not seen by a controller yet"
-    whole = took(end - begin) if status.phase in ENDED else f"{took(end - begin)} so far"
+    phase = "Not seen by a controller yet" if phase == "New" else phase
     attempt = f", attempt {status.attempt}" if status.attempt else ""
-    yield f"{phase}{attempt}, {whole}, from {moment(begin)} to {moment(end)}."
+    so_far = "" if complete else " so far"
+    return f"{phase}{attempt}, {took(end - begin)}{so_far}, from {moment(begin)} to {moment(end)}."
+
+
+def _sentences(status: Status, gang: Row, spent: Spent) -> Iterator[str]:
     yield _worth(spent)
     restarts = status.restarts
     if restarts.counted or restarts.uncounted:

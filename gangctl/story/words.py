@@ -179,6 +179,10 @@ def current_step(status: Status) -> int | None:
     return None if progress is None or progress.attempt != status.attempt else progress.step
 
 
+STOPPED: Final = "Stopped"
+"""The phase of a gang whose processes `gangctl run` has ended, in place of the one that is stored."""
+
+
 def interrupted(job: GangJob, at: float) -> tuple[str, str]:
     """Return how `gangctl run` ended, which no controller was left to store, and what to do. ``at``: epoch seconds."""
     status, name = job.status, job.metadata.name

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import sys
+from pathlib import Path
 
 import pytest
 
+from gangctl.api.model import rfc3339
 from gangctl.cli.gang_view import live_snapshot
+from gangctl.cli.main import main
+from gangctl.cluster.local.layout import StateDirectory
 from tests.cli.here import Here, manifest
+from tests.cli.tracecases import BEGAN
+from tests.explain.timelinecases import fault, gang
 from tests.wait import until
 
 SPEAKS = ("sh", "-c", 'echo "one of $RANK"; echo "$GANG_ATTEMPT" >> "$GANG_MEMBER.attempts"; exec sleep 600')
@@ -73,6 +80,33 @@ def test_what_happened_to_an_interrupted_gang_is_told_and_it_runs_again(folder: 
         assert "gangctl rerun g runs it again" in said
     (folder.path / "over").write_text("")
     assert folder.gangctl("rerun", "g").returncode == 0
+
+
+def test_what_is_told_of_an_interrupted_gang_ends_when_it_was_removed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    true = {"status": "True", "reason": "R", "lastTransitionTime": BEGAN}
+    conditions = [{"type": one, **true} for one in ("Accepted", "Ready")]
+    left = fault(2, 100, outcome="Open", settled=False, settledTime=None, milliseconds={"detect": 0}, members=[])
+    job, folder = gang(left, phase="Gathering", conditions=conditions), StateDirectory(tmp_path).gang("demo")
+    folder.path.mkdir(parents=True)
+    folder.removed.write_text(job.model_dump_json(by_alias=True, exclude_none=True))
+    os.utime(folder.removed, (BEGAN + 130, BEGAN + 130))
+
+    def said(*words: str) -> str:
+        assert main([*words, "--state-dir", str(tmp_path)]) == 0
+        return " ".join(capsys.readouterr().out.split())
+
+    made = json.loads(said("timeline", "demo", "-o", "json"))
+    assert (made["phase"], made["complete"], made["end"]) == ("Stopped", True, rfc3339(BEGAN + 130))
+    for form in ((), ("--html", "-"), ("--svg", "-")):
+        assert "Stopped, attempt 2, 2 min 10 s, from " in said("timeline", "demo", *form)
+    assert "stop has lasted 30.0 s so far" in said("trace", "demo")
+    assert "took: 30.0 s so far" in said("why", "demo")
+    assert "Accepted True" in said("status", "demo")
+    assert "Ready True" not in said("status", "demo")
+    stored = json.loads(said("status", "demo", "-o", "json"))["status"]["conditions"]
+    assert [one["type"] for one in stored] == ["Accepted"]
 
 
 @pytest.mark.nightly

@@ -175,6 +175,13 @@ def test_a_gang_that_has_ended_ends_there_whatever_the_time_is() -> None:
     assert strip(told.rows[0]) == [("waiting", 20, 1), ("running", 40, 1)]
 
 
+def test_a_gang_whose_run_was_interrupted_ends_there_although_its_status_runs() -> None:
+    told = story(gang(fault(2, 100)), BEGAN + 200, is_stopped=True)
+    assert (told.phase, told.complete, told.end) == ("Stopped", True, BEGAN + 200)
+    assert told.sentences[0].startswith("Stopped, attempt 2, 3 min 20 s, from ")
+    assert [bar for row in told.rows for bar in row.bars if bar.goes_on] == []
+
+
 def test_a_gang_that_ended_while_it_was_suspended_is_not_shown_as_running_until_then() -> None:
     told = story(
         gang(fault(2, 30), phase="Failed", startTime=None, completionTime=BEGAN + 60, phaseTime=BEGAN + 60), BEGAN + 70

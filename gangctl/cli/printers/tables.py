@@ -92,7 +92,7 @@ def gangs_table(found: Sequence[GangView], now: float, *, wide: bool, everywhere
 def phase(look: GangView) -> Text:
     """The phase, in colour, and whether the gang hangs."""
     if look.stopped:
-        return Text("Stopped", style="yellow")
+        return Text(words.STOPPED, style="yellow")
     status = look.snapshot.status
     hung = Text(", and hangs", style="red") if hangs(status) else Text()
     return Text(status.phase or "New", style=STYLES.get(status.phase, "")).append_text(hung)

@@ -9,7 +9,7 @@ from typing import Final
 
 from gangctl.api.incident import IncidentLevel
 from gangctl.cli.printers.text import clean, first, format_duration
-from gangctl.explain.why.answer import Explanation, has_ended
+from gangctl.explain.why.answer import INTERRUPTED, Explanation, has_ended
 from gangctl.explain.why.findings import Finding, NodeRow
 from gangctl.explain.why.restarts import LastRestart, RestartHistory
 from gangctl.explain.why.world import MissingRight
@@ -64,7 +64,7 @@ def answer_lines(answered: Explanation, now: float, columns: int) -> Iterator[st
         return
     yield ""
     yield from _last(page, answered, answered.restarts, now)
-    yield from _night(page, answered.restarts)
+    yield from _night(page, answered.restarts, " of the run" if answered.phase == INTERRUPTED else "")
 
 
 class _Page:
@@ -186,11 +186,11 @@ def _default(last: LastRestart) -> str:
     return f"{_EVIDENCE.get(row.evidence, row.evidence)}, {charged}, level {row.level}{suspected}"
 
 
-def _night(page: _Page, found: RestartHistory) -> Iterator[str]:
+def _night(page: _Page, found: RestartHistory, before: str) -> Iterator[str]:
     if found.count < 2:  # noqa: PLR2004 - one restart has nothing to be compared with
         return
     yield ""
-    yield f"The last 12 hours: {found.count} restarts, {found.charged} charged"
+    yield f"The last 12 hours{before}: {found.count} restarts, {found.charged} charged"
     steps = "" if found.lost_steps is None else f", {counted(found.lost_steps, 'step')} lost"
     seconds = f", {took(found.lost_seconds)} of training" if found.lost_seconds else ""
     yield from page.text(f"cost: {took(found.milliseconds / 1000)} {_until(found)}{steps}{seconds}", 2, 2)

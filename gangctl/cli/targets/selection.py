@@ -15,6 +15,7 @@ from typing import Final
 
 import yaml
 
+from gangctl.api.gangjob import GangJob
 from gangctl.cli.arguments import namespaced_name
 from gangctl.cli.command_name import is_plugin
 from gangctl.cli.errors import UserError, hint
@@ -82,6 +83,11 @@ def name_of(target: Target, arguments: argparse.Namespace) -> str:
         return names[0]
     there = f"there is no gang in {target.location}; {target.start_hint}"
     raise UserError(f"name one of the gangs: {', '.join(sorted(names))}" if names else there)
+
+
+def removed_at(target: Target, job: GangJob) -> float | None:
+    """When a gang was removed and its processes had ended, in seconds since the epoch; None if it wasn't."""
+    return target.surroundings(job).interrupted_at if target.is_removed(job.metadata.name) else None
 
 
 def configure_controller(parser: argparse.ArgumentParser, meaning: str) -> None:

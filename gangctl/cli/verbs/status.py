@@ -139,8 +139,9 @@ def _as_shown(target: Target, document: Mapping[str, Any]) -> Mapping[str, Any]:
     name = document["metadata"]["name"]
     if not target.is_removed(name):
         return document
-    status = {key: value for key, value in document["status"].items() if key != "ready"}
-    return {**document, "status": {**status, "phase": "Stopped", "message": target.views(name)[0].stopped}}
+    found = target.views(name)[0]
+    status = found.snapshot.status.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"ready"})
+    return {**document, "status": {**status, "phase": words.STOPPED, "message": found.stopped}}
 
 
 def _shown(target: Target, arguments: argparse.Namespace, views: Sequence[GangView]) -> RenderableType:

@@ -78,8 +78,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Draw the timeline."""
     with selection.open_target(arguments) as target:
         jobs = [target.latest(target.logged(name)) for name in selection.names_of(target, arguments)]
+        ends = [selection.removed_at(target, job) for job in jobs]
     now = time.time()
-    stories = [story(job, now) for job in jobs]
+    stories = [story(job, end or now, is_stopped=end is not None) for job, end in zip(jobs, ends, strict=True)]
     found = stories[0] if arguments.group is None else group_story(arguments.group, stories)
     if arguments.output:
         print_document(document(found), arguments.output)

@@ -72,8 +72,8 @@ def run(arguments: argparse.Namespace) -> int:
     base = _base(arguments.ui_url)
     with selection.open_target(arguments) as target:
         job = target.latest(target.logged(selection.name_of(target, arguments)))
+        now = selection.removed_at(target, job) or time.time()
     incident = _chosen(job, arguments.incident)
-    now = time.time()
     if arguments.output:
         print_document(_document(job, incident, base, now), arguments.output)
     elif incident is None:

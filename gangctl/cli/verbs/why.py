@@ -90,7 +90,8 @@ def run(arguments: argparse.Namespace) -> int:
 def _answer(target: Target, name: str, now: float) -> Explanation:
     stored = _read(name, dict(target.documents(name)[0]))
     job = target.latest(stored.job)
-    return answer(job, target.surroundings(job), now, stored.ignored)
+    around = target.surroundings(job)
+    return answer(job, around, around.interrupted_at or now, stored.ignored)
 
 
 def _read(name: str, document: dict[str, Any]) -> Stored:
