@@ -100,6 +100,19 @@ def test_ctrl_c_kills_at_once_what_stop_waits_for(folder: Here) -> None:
     assert folder.job.status.phase == "Suspended"
 
 
+def test_without_a_controller_a_stop_that_takes_too_long_is_an_error_and_kills_no_worker(folder: Here) -> None:
+    without_a_controller(folder, ("sh", "-c", SAYS_TERM), 1, plannedStopGracePeriodSeconds=30)
+    worker = folder.workers()
+    done = folder.gangctl("stop", "g", "--wait", "5")
+    assert done.returncode == 1
+    assert "only gangctl stop g kills those that stay" in done.stdout
+    assert "error: g is not stopped yet" in done.stderr
+    assert (folder.path / "asked").exists()
+    assert folder.workers() == worker
+    assert folder.gangctl("delete", "g", "--wait", "0").returncode == 1
+    assert folder.state.gang("g").job.exists()
+
+
 @pytest.mark.nightly
 def test_with_a_controller_stop_waits_for_it_and_the_run_goes_on(folder: Here) -> None:
     folder.write(manifest())

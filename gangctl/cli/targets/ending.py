@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 _LOCAL_POLL_SECONDS: Final = 0.2
 _LOCAL_MARGIN_SECONDS: Final = 30.0
 """Beyond the grace period, for a controller that ends a gang."""
+_LEAST_SECONDS: Final = 2.0
+"""Without a controller, workers get SIGTERM from this program, also where it is not to wait for their end."""
 _RECORDS_SECONDS: Final = 10.0
 """For a controller to remove the records of pods that have ended."""
 _DEFAULT_GRACE_SECONDS: Final = 3
@@ -52,7 +54,7 @@ _REQUESTS: Final = ("suspend", "restartToken", "restartFrom")
 
 
 def stop_local(state: StateDirectory, store: GangStore, seconds: float | None, say: Say) -> bool:
-    """Stop a gang; return False if a controller has not ended it within ``seconds`` (None: the grace and a margin)."""
+    """Stop a gang; return False if it has not ended within ``seconds`` (None: the grace and a margin)."""
     job = _suspend_and_end(state, store, seconds, say)
     if job is None:
         return False
@@ -119,7 +121,7 @@ def _suspend_and_end(state: StateDirectory, store: GangStore, seconds: float | N
     while True:
         living, controller = _living(store), _controller(state)
         if controller is None:
-            return _end(state, store, living, grace, say)
+            return _end(state, store, living, grace, deadline, say)
         job = store.read()
         if job.status.phase in {*ENDED, GangPhase.SUSPENDED} and not living:
             return job
@@ -135,14 +137,20 @@ def _suspend_and_end(state: StateDirectory, store: GangStore, seconds: float | N
         time.sleep(_LOCAL_POLL_SECONDS)
 
 
-def _end(state: StateDirectory, store: GangStore, living: list[str], grace: int, say: Say) -> GangJob:
-    """Without a controller: end the processes, then store that the gang is suspended."""
+def _end(
+    state: StateDirectory, store: GangStore, living: list[str], grace: int, deadline: float, say: Say
+) -> GangJob | None:
+    """Without a controller: end the processes, then store that the gang is suspended; None if that takes too long."""
     name = store.folder.path.name
     if living:
         how = f", {_grace_text(grace)}; Ctrl-C kills them at once" if grace else ""
         say(f"{name}: no controller runs: ending {_members_text(living)}{how}")
     try:
-        asyncio.run(teardown(state, name, grace))
+        seconds = max(_LEAST_SECONDS, deadline - time.monotonic())
+        asyncio.run(asyncio.wait_for(teardown(state, name, grace), seconds))
+    except TimeoutError:
+        say(f"{name}: workers have SIGTERM; no controller runs, so only gangctl stop {name} kills those that stay")
+        return None
     except KeyboardInterrupt:
         say(f"{name}: killing what is left")
         asyncio.run(teardown(state, name, 0))

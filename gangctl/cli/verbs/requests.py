@@ -210,8 +210,8 @@ examples:
   gangctl resume demo                   continue; on this machine without a controller, also gangctl run FILE
   gangctl delete demo                   stop it, and remove it
 
-On this machine, without a controller, Ctrl-C kills at once what is left. Permissions on a cluster: get and patch
-gangjobs, list pods.
+On this machine, without a controller, Ctrl-C kills at once what is left, and after --wait only another gangctl stop
+sends SIGKILL. Permissions on a cluster: get and patch gangjobs, list pods.
 """,
     "the grace period, and half a minute",
     "stopped",
