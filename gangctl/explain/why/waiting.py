@@ -325,10 +325,11 @@ def _not_seen(job: GangJob) -> Finding:
 
 
 def _not_led(job: GangJob) -> Finding:
+    trains = job.status.phase is GangPhase.RUNNING
     return Finding(
         kind=FindingKind.NOT_LED,
         seen="no controller answers for the gang: this is what was stored last",
-        next="its workers train on, and a fault is not noticed",
+        next=f"{'its workers train on, and a fault is not noticed' if trains else 'nothing changes'} until one runs",
         do=f"start its controller again: gangctl run FILE continues with gang {job.metadata.name}",
         since=job.status.observed_time or job.metadata.creation_timestamp,
     )
@@ -347,8 +348,8 @@ def _not_stored(job: GangJob, why: str) -> Finding:
 
 def _suspended(gang: Gang) -> Finding:
     job, status, name = gang.job, gang.status, gang.job.metadata.name
-    left = counted(len(gang.observed.pods), "old pod") if gang.observed.pods else ""
-    still = f"; {left} still {'ends' if left.startswith('1 ') else 'end'}" if left else ""
+    left = sum(not pod.terminated for pod in gang.observed.pods)
+    still = f"; {counted(left, 'old pod')} still {'ends' if left == 1 else 'end'}" if left else ""
     condition = job.status.condition(ConditionType.SUSPENDED)
     if job.spec.suspend:
         seen, do, kind = f"spec.suspend is true{still}", f"gangctl resume {name} goes on", FindingKind.SUSPENDED

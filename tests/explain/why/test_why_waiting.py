@@ -94,7 +94,9 @@ def test_a_suspended_gang_says_who_suspended_it_and_the_way_on(
     assert found.kind is kind
     assert seen in found.seen
     assert do in found.do
-    assert "2 old pods still end" in one(job("Suspended", spec, **status), running(pod(0), pod(1))).seen
+    gang, over = job("Suspended", spec, **status), pod(2, terminated=True)
+    assert "2 old pods still end" in one(gang, running(pod(0), pod(1), over)).seen
+    assert "old pod" not in one(gang, running(over)).seen
 
 
 def test_a_held_gang_says_why_and_the_way_out_and_when_it_fails() -> None:
@@ -282,6 +284,16 @@ def test_without_a_controller_that_comes_first_unless_the_gang_rests_anyway() ->
     held = findings(job("Held", message="held: x"), around, NOW)
     assert [each.kind for each in held] == [FindingKind.HELD, FindingKind.NOT_LED]
     assert [each.kind for each in findings(job("Failed"), around, NOW)] == [FindingKind.ENDED]
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Held", "Suspended"])
+def test_only_of_a_gang_that_runs_it_is_told_that_workers_train_on_without_a_controller(phase: str) -> None:
+    def told(phase: str) -> str:
+        found = findings(job(phase, message="m"), GangSurroundings(is_led=False, pods_known=False), NOW)
+        return next(each.next for each in found if each.kind is FindingKind.NOT_LED)
+
+    assert told("Running") == "its workers train on, and a fault is not noticed until one runs"
+    assert told(phase) == "nothing changes until one runs"
 
 
 def test_pods_without_a_node_say_until_when_the_gang_waits() -> None:
