@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 from argparse import ArgumentTypeError
 from collections.abc import Callable
+from contextlib import suppress
 from difflib import get_close_matches
 from typing import Final
 
@@ -36,6 +38,14 @@ exit_code: Final = number(0, 255, "an exit code: use a number from 0 to 255")
 rank: Final = number(0, _LARGEST, "a rank: use 0, 1, 2 ...")
 step: Final = number(0, _LARGEST, "a step: use a whole number from 0 on")
 attempt: Final = number(0, _LARGEST, "the number of an attempt")
+
+
+def seconds(text: str) -> float:
+    """A duration for argparse, 0 or longer and with an end."""
+    with suppress(ValueError):
+        if 0 <= (found := float(text)) < math.inf:
+            return found
+    raise ArgumentTypeError(f"{text!r:.40} isn't a number of seconds: use 0, 30, 1.5 ...")
 
 
 def namespaced_name(text: str) -> str:

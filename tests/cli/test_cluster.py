@@ -184,6 +184,31 @@ async def test_a_change_is_waited_for_and_a_finished_gang_is_not_changed(here: S
     assert "gang demo has ended (Failed); to run it again, gangctl rerun demo, or kubectl delete gj demo" in done.err
 
 
+async def test_a_restart_that_ends_in_held_is_not_waited_for_any_longer(here: Shell) -> None:
+    await with_gang(here)
+    await here.api.put("gangjobs", job(phase="Held", message="held: the budget is used up"))
+    patched: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def patch(request: web.Request) -> web.Response:
+        patched.put_nowait(await request.read())
+        return web.json_response(await here.api.put("gangjobs", job(phase="Held", message="held before")))
+
+    here.api.faults.append(on("/gangjobs/demo", patch, "PATCH"))
+    restarting = asyncio.create_task(here.gangctl("restart", "demo", "--from-step", "5", "--wait", "20"))
+    token = json.loads(await patched.get())["spec"]["restartToken"]
+    await here.api.put("gangjobs", job(phase="Held", observedRestartToken=token, message="step 5 is not there"))
+    done = await restarting
+    assert done.code == 1
+    assert "error: gang demo is Held, attempt 1: step 5 is not there; for details" in done.err
+
+
+@pytest.mark.parametrize(("verb", "seconds"), [("restart", "nan"), ("stop", "inf"), ("suspend", "-1")])
+async def test_a_wait_without_an_end_is_refused(here: Shell, verb: str, seconds: str) -> None:
+    done = await here.gangctl(verb, "demo", f"--wait={seconds}")
+    assert done.code == 2
+    assert f"{seconds!r} isn't a number of seconds: use 0, 30, 1.5 ..." in done.err
+
+
 async def test_a_missing_permission_for_inject_is_named(here: Shell) -> None:
     await with_gang(here)
 

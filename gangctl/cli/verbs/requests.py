@@ -12,7 +12,7 @@ from typing import Final
 from gangctl.api.gangjob import GangJob
 from gangctl.api.recovery import RestartFrom, SpecChanges
 from gangctl.api.status import ENDED, GangPhase
-from gangctl.cli.arguments import step
+from gangctl.cli.arguments import seconds, step
 from gangctl.cli.errors import ExitCode, UserError
 from gangctl.cli.printers.output import print_err, print_out
 from gangctl.cli.printers.text import clean
@@ -39,6 +39,8 @@ class _Change:
     spec: SpecChanges
     arrived: Callable[[GangJob], bool]
     """Return whether the gang has reached the state."""
+    missed: Callable[[GangJob], bool] = lambda job: job.status.phase in ENDED
+    """Return whether it will not reach the state."""
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Describe the verb's arguments."""
@@ -47,7 +49,7 @@ class _Change:
         parser.add_argument(
             "--wait",
             metavar="SECONDS",
-            type=float,
+            type=seconds,
             default=0.0,
             help="wait up to SECONDS for the gang to reach the state (default: 0)",
         )
@@ -55,28 +57,29 @@ class _Change:
 
     def run(self, arguments: argparse.Namespace) -> int:
         """Patch the spec; with --wait, wait until the gang has reached the state."""
-        seconds = arguments.wait
+        wait = arguments.wait
         with selection.open_target(arguments) as target:
             name = arguments.name
             before = target.read(name)
             if before.status.phase in ENDED:
                 raise UserError(f"gang {name} has ended ({before.status.phase}); {target.rerun_hint(name)}")
-            after = target.change(name, self.spec)
-            unchanged = after.metadata.generation == before.metadata.generation
+            changed = target.change(name, self.spec)
+            unchanged = changed.metadata.generation == before.metadata.generation
             print_out(f"{name}: {self.request} is requested{' (no change)' if unchanged else ''}")
             target.warn_without_controller()
-            if seconds <= 0:
+            if wait <= 0:
                 return ExitCode.OK
-            end = time.monotonic() + seconds
-            job = target.wait(name, lambda job: self.arrived(job) or job.status.phase in ENDED, seconds)
+            end = time.monotonic() + wait
+            job = target.wait(name, lambda job: self.arrived(job) or self.missed(job), wait)
             done = self.arrived(job)
             if done and job.status.phase is GangPhase.SUSPENDED:  # The status says so before the pods have gone.
                 done = target.stop(name, end - time.monotonic(), lambda _: None)
         if done:
             print_out(f"{name}: {job.status.phase}, attempt {job.status.attempt}: {clean(job.status.message)}")
             return ExitCode.OK
+        after = "" if self.missed(job) else f"after {wait:g} s "
         print_err(
-            f"error: after {seconds:g} s gang {name} is {job.status.phase or 'New'}, attempt {job.status.attempt}: "
+            f"error: {after}gang {name} is {job.status.phase or 'New'}, attempt {job.status.attempt}: "
             f"{job.status.message or 'no message'}; for details, run gangctl status {name}"
         )
         return ExitCode.FAILED
@@ -117,7 +120,12 @@ class _Restart:
         def arrived(job: GangJob) -> bool:
             return job.status.observed_restart_token == token and _RESTART.arrived(job)
 
-        return replace(_RESTART, request=f"a new attempt{where}", spec=spec, arrived=arrived).run(arguments)
+        def missed(job: GangJob) -> bool:
+            is_held = job.status.phase is GangPhase.HELD and job.status.observed_restart_token == token
+            return is_held or _RESTART.missed(job)
+
+        request = f"a new attempt{where}"
+        return replace(_RESTART, request=request, spec=spec, arrived=arrived, missed=missed).run(arguments)
 
 
 _RESTART: Final = _Change(
@@ -154,7 +162,7 @@ class _End:
         parser.description, parser.epilog = self.description, f"{self.examples}\n{_CODES_OF_ENDS}"
         parser.add_argument("name", metavar="NAME", help="name of the gang")
         help_of_wait = f"how long to wait for it (default: {self.default})"
-        parser.add_argument("--wait", metavar="SECONDS", type=float, default=None, help=help_of_wait)
+        parser.add_argument("--wait", metavar="SECONDS", type=seconds, default=None, help=help_of_wait)
         selection.configure(parser)
 
     def run(self, arguments: argparse.Namespace) -> int:
