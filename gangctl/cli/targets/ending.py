@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
+import shlex
 import shutil
 import tempfile
 import time
@@ -231,7 +232,7 @@ async def rerun_gangjob(gangs: GangJobs, name: str, say: Say) -> None:
         path = _saved(name, new)
         raise UserError(
             f"gangjob {name} is deleted and could not be created again ({why}); its manifest is in {path}: "
-            f"kubectl create -f {path}"
+            f"kubectl create -f {shlex.quote(str(path))}"
         )
     say(f"gangjob {name} is created again; gangctl status {name} --watch follows it")
 
