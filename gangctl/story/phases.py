@@ -8,7 +8,7 @@ from typing import Final
 
 from pydantic.alias_generators import to_snake
 
-from gangctl.api.incident import IncidentMember
+from gangctl.api.incident import Incident, IncidentMember
 
 
 class Activity(StrEnum):
@@ -101,6 +101,12 @@ LOOKS: Final = {
 def activity_of(member: IncidentMember) -> Activity:
     """Return the activity of a member in an incident."""
     return Activity(to_snake(member.phase))
+
+
+def phase_named(stored: str, incident: Incident) -> Activity:
+    """Return the phase of an incident whose duration the status has under this name."""
+    evidence = stored == Activity.BARRIER and incident.outcome in {"Failed", "Held"}
+    return Activity.EVIDENCE if evidence else Activity(stored)
 
 
 def phase_of(activity: Activity) -> Activity:

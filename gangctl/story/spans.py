@@ -30,7 +30,7 @@ from gangctl.core.facts.gang import (
     trace_of,
 )
 from gangctl.story.document import document
-from gangctl.story.phases import PHASES, Activity, activity_of, phase_of
+from gangctl.story.phases import PHASES, Activity, activity_of, phase_named, phase_of
 
 ROOT: Final = "gang.restart"
 MEMBER: Final = "member."
@@ -140,11 +140,10 @@ def _phases(job: GangJob, incident: Incident, trace: str) -> list[Span]:
 
     at, found = began(incident), []
     for stored, milliseconds in incident.milliseconds:
-        phase = Activity(stored)
+        phase = phase_named(stored, incident)
         took = _first_step(job, incident) if phase is Activity.FIRST_STEP else milliseconds
         if took is not None:
-            evidence = phase is Activity.BARRIER and incident.outcome in {"Failed", "Held"}
-            found.append(span(Activity.EVIDENCE if evidence else phase, at + in_seconds(took)))
+            found.append(span(phase, at + in_seconds(took)))
             at += in_seconds(took)
     rest = _rest(job, incident)
     if not rest:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import subprocess
 import sys
 import termios
@@ -60,11 +61,15 @@ def test_ctrl_c_at_the_terminal_ends_forks_and_what_they_have_started(folder: He
         assert folder.gangctl("restart", "g").returncode == 0
         until("forks", lambda: reads() and started(folder) == (2, 0, ""))
         until("they train", lambda: reads() and len(list(folder.path.glob("worker-?-2"))) == 2)
+        until("a step is shown that isn't stored", lambda: reads() and re.search(rb"attempt 2 .* step [1-9]\d", seen))
         os.write(ours, CTRL_C)
         until("it ends", lambda: reads() and run.poll() is not None)
         assert run.returncode == 130, seen.decode()
     assert folder.left() == []
-    assert "no process of g is left" in seen.decode(errors="replace")
+    screen = seen.decode(errors="replace")
+    assert "no process of g is left" in screen
+    steps = re.findall(r"attempt 2  ready \S+  step (\d+|-)", screen)
+    assert len(steps[-1]) > 1, "the last picture keeps the step"
     assert termios.tcgetattr(theirs) == before
     os.close(ours)
     os.close(theirs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from gangctl.cli.main import main
 from tests.cli.here import Here, manifest
 from tests.cli.kube import Shell, job, on, shell
 from tests.cli.test_trace_verb import stored
-from tests.cli.tracecases import NASTY, hostile, incident
+from tests.cli.tracecases import NASTY, cause, hostile, incident
 from tests.cli.tracecases import job as stored_job
 from tests.cluster.kube.fakeapi import status
 from tests.explain.why.clusters import GPU, raw_pod
@@ -334,6 +335,20 @@ def test_a_wait_for_evidence_is_no_barrier_and_a_restart_without_a_step_has_come
     assert main(["trace", "demo", "--incident", "2", *options]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "0 to 9 steps were lost: not every step was reported." in out
+    assert main(["status", "demo", *options]) == 0
+    table = capsys.readouterr().out.partition("(phases in seconds)")[2].splitlines()
+    head, failed = re.split(r"\s{2,}", table[1]), re.split(r"\s{2,}", table[2])
+    assert dict(zip(head, failed, strict=False))["EVIDENCE"] == "4.900"
+    assert dict(zip(head, failed, strict=False))["BARRIER"] == "-"
+
+
+def test_restarts_that_a_user_asked_for_are_not_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = {"time": time.time() - 60, "cause": cause(reason="RestartRequested", message="restartToken was changed")}
+    options = stored(tmp_path, stored_job(incident(3, **asked), incident(2, **asked)))
+    assert main(["why", "demo", *options]) == 0
+    out = capsys.readouterr().out
+    assert "The last 12 hours: 2 restarts" in out
+    assert "in common" not in out
 
 
 def test_the_cost_of_a_night_names_first_steps_only_where_they_came(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from gangctl.api.gangjob import GangJob
+from gangctl.api.model import changed
 from gangctl.api.names import parse_pod_name, pod_name
 from gangctl.api.status import ENDED, GangPhase
 from gangctl.cli.errors import ExitCode
@@ -248,9 +249,16 @@ class LocalRun:
             kill_now.cancel()
 
     async def _last_look(self, stopped: str = "") -> None:
-        """View the gang once more, for the document and the final display. ``stopped``: why it doesn't run any more."""
+        """View the gang once more, for the document and the final display. ``stopped``: why it doesn't run any more.
+
+        Its progress is the last that is known: the controller stores it only now and then.
+        """
         now = time.time()
         found = replace(await asyncio.to_thread(view_gang, self._state, self._store, now), stopped=stopped)
+        seen = [one.snapshot.status.progress for one in (found, self._last) if one is not None]
+        last = max((one for one in seen if one is not None), key=lambda one: (one.attempt, one.step), default=None)
+        status = changed(found.snapshot.status, progress=last)
+        found = replace(found, snapshot=changed(found.snapshot, status=status))
         self._remember(found)
         self._show(found, now)
 

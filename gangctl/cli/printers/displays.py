@@ -222,7 +222,7 @@ class PlainOutput:
 
 def _known(incident: Incident) -> dict[str, int]:
     """The phases that are over, in words, with their milliseconds."""
-    return {name: took for name, took in tables.phases(incident.milliseconds).items() if took is not None}
+    return {name: took for name, took in tables.phases(incident).items() if took is not None}
 
 
 def _state(one: MemberSnapshot) -> str:

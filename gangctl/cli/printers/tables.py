@@ -13,14 +13,14 @@ from rich.table import Table
 from rich.text import Text
 
 from gangctl.api.gangjob import GangJob
-from gangctl.api.incident import Incident, PhaseMilliseconds
+from gangctl.api.incident import Incident
 from gangctl.api.status import Condition, GangPhase, MemberSnapshot
 from gangctl.cli.gang_view import GangView
 from gangctl.cli.printers.text import clean, format_duration, format_seconds, value_or_dash
 from gangctl.core.record.conditions import hangs
 from gangctl.core.record.incidents import innermost
 from gangctl.story import words
-from gangctl.story.phases import LOOKS, Activity
+from gangctl.story.phases import LOOKS, phase_named
 
 GAP: Final = 3
 """Between two columns."""
@@ -183,9 +183,12 @@ def choose_members(found: Sequence[MemberSnapshot], most: int) -> list[MemberSna
 
 def incidents(found: Sequence[Incident]) -> FittingTable:
     """Incidents, newest first: the seconds of each phase, and what was lost."""
-    *names, last = (name.upper() for name in phases(PhaseMilliseconds()))
+    kept = {name for one in found for name in phases(one)}
+    shown = [look.words for look in LOOKS.values() if look.words in kept]
+    *names, last = (name.upper() for name in shown)
     columns = ("TO ATTEMPT", *names, last, "RESTORED", "LOST", "CAUSE")
-    return FittingTable(columns, tuple(map(_incident, found)), "CAUSE", (*names, "RESTORED", "LOST", last))
+    rows = tuple(_incident(one, shown) for one in found)
+    return FittingTable(columns, rows, "CAUSE", (*names, "RESTORED", "LOST", last))
 
 
 def conditions(found: Sequence[Condition]) -> FittingTable:
@@ -209,9 +212,9 @@ def hung(job: GangJob) -> str:
     return clean(f"hung: {stacks.member} in {where}; gangctl trace {job.metadata.name} shows all stacks")
 
 
-def phases(times: PhaseMilliseconds) -> dict[str, int | None]:
+def phases(incident: Incident) -> dict[str, int | None]:
     """The phases that the status has, in words, with their milliseconds, in order."""
-    return {LOOKS[Activity(name)].words: took for name, took in times}
+    return {LOOKS[phase_named(name, incident)].words: took for name, took in incident.milliseconds}
 
 
 def describe_cause(incident: Incident) -> str:
@@ -226,10 +229,10 @@ def describe_cause(incident: Incident) -> str:
     return clean(f"{words.cause(incident)} [{', '.join(parts)}]")
 
 
-def _incident(incident: Incident) -> tuple[str, ...]:
+def _incident(incident: Incident, shown: Sequence[str]) -> tuple[str, ...]:
     return (
         str(incident.attempt),
-        *(format_seconds(took) for took in phases(incident.milliseconds).values()),
+        *(format_seconds(phases(incident).get(name)) for name in shown),
         _step_or_start(incident),
         _lost(incident),
         describe_cause(incident),

@@ -22,6 +22,8 @@ MOST_NODES: Final = 12
 _MOST_DEVICES: Final = 6
 ROLE: Final = "gangctl-explainer"
 """The chart's ClusterRole with all rights that the verb uses."""
+_REPEATED: Final = 2
+"""One restart has nothing to be compared with."""
 _DIFFERENT: Final = {
     "everyMember": "every member ended alike",
     "differentMembers": "another member each time",
@@ -187,7 +189,7 @@ def _default(last: LastRestart) -> str:
 
 
 def _night(page: _Page, found: RestartHistory, before: str) -> Iterator[str]:
-    if found.count < 2:  # noqa: PLR2004 - one restart has nothing to be compared with
+    if found.count < _REPEATED:
         return
     yield ""
     yield f"The last 12 hours{before}: {found.count} restarts, {found.charged} charged"
@@ -197,7 +199,7 @@ def _night(page: _Page, found: RestartHistory, before: str) -> Iterator[str]:
     for one in found.patterns:
         common = f"same {one.what}: {one.value}, {one.count} of {one.of}" if one.value else _DIFFERENT[one.what]
         yield from page.text(f"{common}: {one.means}", 2, 2)
-    if not found.patterns:
+    if found.compared >= _REPEATED and not found.patterns:
         yield from page.text("they have neither member nor node nor cause in common", 2, 2)
 
 

@@ -111,6 +111,8 @@ class RestartHistory:
     """Incidents that led to a first step."""
     lost_steps: int | None = None
     lost_seconds: float | None = None
+    compared: int
+    """Those of them that no user asked for: what they have in common is in ``patterns``."""
     patterns: tuple[Pattern, ...] = ()
 
 
@@ -121,6 +123,7 @@ def gang_restarts(job: GangJob, now: float) -> RestartHistory | None:
         return None
     night = [one for one in found if one.time > now - NIGHT_SECONDS] or [found[0]]
     steps = [one.lost_steps for one in night if one.lost_steps is not None]
+    faults = [one for one in night if one.cause.reason != Reason.RESTART_REQUESTED]
     lost = [one.lost_seconds for one in night if one.lost_seconds is not None]
     return RestartHistory(
         last=_last(job, found[0], now),
@@ -131,7 +134,8 @@ def gang_restarts(job: GangJob, now: float) -> RestartHistory | None:
         first_steps=sum(one.milliseconds.first_step is not None for one in night),
         lost_steps=sum(steps) if steps else None,
         lost_seconds=sum(lost) if lost else None,
-        patterns=tuple(_patterns(job, [one for one in night if one.cause.reason != Reason.RESTART_REQUESTED])),
+        compared=len(faults),
+        patterns=tuple(_patterns(job, faults)),
     )
 
 
