@@ -7,6 +7,7 @@ import json
 import os
 import re
 import socket
+from collections.abc import Mapping
 from typing import Any
 
 PARKING = "GANG_PARKING"
@@ -27,6 +28,12 @@ READ_EARLY = re.compile("(LD_|MALLOC_|GLIBC_|PYTHON|LC_).*|LANG|LANGUAGE", re.DO
 ROOM = socket.CMSG_LEN(253 * array.array("i").itemsize)
 """Bytes for the files that come with a line: the kernel passes no more of them."""
 _PIECE = 1 << 16
+
+
+def depends_on_folder(environment: Mapping[str, str]) -> bool:
+    """Return whether PYTHONPATH has an empty or relative entry: ``site`` makes it absolute as Python starts."""
+    path = environment.get("PYTHONPATH", "")
+    return bool(path) and not all(map(os.path.isabs, path.split(os.pathsep)))
 
 
 def address(link: socket.socket) -> str:

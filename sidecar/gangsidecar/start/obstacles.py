@@ -20,7 +20,7 @@ from collections.abc import Set as AbstractSet
 from importlib.machinery import all_suffixes
 from typing import Any, Dict, NamedTuple, Tuple
 
-from gangsidecar.start.link import ONLY_TEMPLATE, READ_EARLY
+from gangsidecar.start.link import ONLY_TEMPLATE, READ_EARLY, depends_on_folder
 
 CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 
@@ -99,6 +99,9 @@ def differs(pid: int, template: Mapping[str, str], environment: Mapping[str, str
     for name, value in own.items():
         if other[name] != value:
             return f"{name} is not that of the template ({other[name]!r}, {value!r})"
+    began, starts = _shown("/proc/self/cwd"), _shown(f"/proc/{pid}/cwd")
+    if depends_on_folder(environment) and began != starts:
+        return f"PYTHONPATH has an empty or relative entry, and the template began in {began}, not in {starts}"
     return "it has children" if _has_children(pid) else ""
 
 

@@ -271,6 +271,9 @@ class Other(NamedTuple):
     def take_state(self) -> None:
         """In the child: take what else it has inherited. OSError: something can't be had."""
         os.chdir(f"/proc/{self.pid}/cwd")
+        multiprocessing: Any = sys.modules.get("multiprocessing.process")
+        if multiprocessing is not None:
+            multiprocessing.ORIGINAL_DIR = os.getcwd()  # Its children begin there.
         with open(f"/proc/{self.pid}/status", encoding="ascii", errors="replace") as file:
             status = {line.partition(":")[0]: line.partition(":")[2].strip() for line in file}
         os.umask(int(status["Umask"], 8))

@@ -40,6 +40,8 @@ class Starting(NamedTuple):
     pid: int
     words: list[str]
     """Its command line."""
+    folder: str
+    """Its working directory."""
     environment: dict[str, str]
     interpreter: str
     """What kind it is: forks of a template are of the same kind."""
@@ -260,6 +262,7 @@ def _starting(pid: int, text: str, files: list[int]) -> Starting:
     starting = Starting(
         pid,
         processes.words(pid),
+        processes.folder(pid),
         variables,
         interpreter,
         numbers=[int(one) for one in numbers.split()],

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gangsidecar import wire
 from gangsidecar.common import log
+from gangsidecar.start.link import depends_on_folder
 
 if TYPE_CHECKING:
     from gangsidecar.wire.python_command import PythonCommand
@@ -37,6 +38,8 @@ class Known(NamedTuple):
     environment: dict[str, str]
     """That with which it begins, without what differs between attempts or processes."""
     modules: Sequence[str]
+    folder: str
+    """That in which it begins; empty: the supervisor's."""
 
 
 class ImportLists:
@@ -63,6 +66,7 @@ class ImportLists:
             (executable, *python.interpreter[1:], *program),
             tuple(_fitting(known.modules)),
             tuple((name, environment[name]) for name in sorted(early)),
+            known.folder if depends_on_folder(environment) else "",
         )
         if own == self._own:
             return
@@ -107,7 +111,7 @@ class ImportLists:
             return None
         if own is not None and _alike(own.interpreter, python.interpreter):
             python = own  # Forks of a template have its command, and PATH may be another here.
-        return Known(python, {**plain, **dict(imports.environment)}, imports.modules)
+        return Known(python, {**plain, **dict(imports.environment)}, imports.modules, imports.folder)
 
     def _wrong(self, imports: wire.Imports, python: PythonCommand | None) -> str:
         if imports.gang != self._gang:
@@ -119,6 +123,8 @@ class ImportLists:
             return f"{program!r:.100} can't be executed here"
         if (name := next((name for name in imports.modules if not is_module(name)), None)) is not None:
             return f"{name!r:.100} isn't the name of a module"
+        if "\0" in imports.folder:
+            return f"{imports.folder!r:.100} isn't a folder"
         pairs = (name for name, value in imports.environment if "\0" in value or not EARLY.fullmatch(name))
         return f"the variable {name!r:.100} isn't for it to set" if (name := next(pairs, None)) is not None else ""
 

@@ -70,6 +70,20 @@ def spawn(command: Sequence[str], environment: dict[str, str], output: tuple[int
     raise failure
 
 
+def spawn_in(folder: str, command: Sequence[str], environment: dict[str, str]) -> int:
+    """Start a command as :func:`spawn` does, in this folder. OSError: also if the folder can't be entered."""
+    here = os.open(".", os.O_PATH | os.O_DIRECTORY)
+    try:
+        os.fchdir(here)  # Else there would be no way back.
+        os.chdir(folder)
+        try:
+            return spawn(command, environment)
+        finally:
+            os.fchdir(here)
+    finally:
+        os.close(here)
+
+
 def candidates(program: str, environment: dict[str, str]) -> Iterator[str]:
     """Yield the paths at which a program with this environment would look for another."""
     if "/" in program:
@@ -300,6 +314,11 @@ def find_marked(pod: str) -> list[int]:
         before, unread = unread, {pid for pid in read if not any(read[pid])}
         if found or (before is not None and unread <= before):
             return found
+
+
+def folder(pid: int) -> str:
+    """Return the working directory of a process. OSError: it is gone."""
+    return os.readlink(f"/proc/{pid}/cwd")
 
 
 def words(pid: int) -> list[str]:

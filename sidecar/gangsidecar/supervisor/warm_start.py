@@ -112,6 +112,7 @@ class _Executed(NamedTuple):
     """An interpreter that was executed. With ``Auto``, it records its imports."""
 
     python: PythonCommand
+    folder: str
     environment: dict[str, str]
     interpreter: str
 
@@ -211,7 +212,12 @@ class WarmStart:
         if template is None and ignores_hooks(python):
             forked: Forked | str = NO_HOOK
         else:
-            is_alike = template is not None and python.interpreter == template.words
+            # Its forks begin in its folder, which must be ours.
+            is_alike = (
+                template is not None
+                and python.interpreter == template.words
+                and template.folder in {"", processes.folder(os.getpid())}
+            )
             forked = self._forked(python, environment, output, is_alike=is_alike)
         if isinstance(forked, str):
             started = connections.spawn_parkable(command, environment, output)
@@ -266,7 +272,7 @@ class WarmStart:
             self._forget_ended()
         if self._made >= TEMPLATES or len(self._executed) >= MOST_RECORDED:
             return EXECUTE
-        self._executed[starting.pid] = _Executed(python, starting.environment, starting.interpreter)
+        self._executed[starting.pid] = _Executed(python, starting.folder, starting.environment, starting.interpreter)
         if self._settings.preload != AUTO or not os.path.exists(ARCHIVE):
             return EXECUTE
         return b"\0".join([b"record", *map(os.fsencode, (ARCHIVE, self._imports(starting.pid)))])
@@ -410,7 +416,7 @@ class WarmStart:
         is_proven = self._trained == self.report.attempt > 0
         if template is None or template.obstacle or given.preload != AUTO or not is_proven:
             return
-        self._known = Known(template.python, template.environment, template.imported)
+        self._known = Known(template.python, template.environment, template.imported, template.folder)
         given.lists.keep(self._known, template.executable, given.environment)
 
     def _look(self) -> None:
@@ -459,7 +465,8 @@ class WarmStart:
         environment.pop(WARM_STARTS, None)
         try:
             imports = given.imports if given.preload == AUTO else ""
-            template = Template(self._loop, python, imports, environment, self._template_changed)
+            folder = last.folder if last is not None else ""
+            template = Template(self._loop, python, folder, imports, environment, self._template_changed)
         except (OSError, ValueError) as error:
             self._no_template = f"the template can't be started: {error}"
             return None
@@ -512,17 +519,20 @@ class Template:
         self,
         loop: EventLoop,
         python: PythonCommand,
+        folder: str,
         imports: str,
         environment: dict[str, str],
         changed: Callable[[], None],
     ) -> None:
-        """Start it, or raise OSError. ``imports``: the file to which its forks append theirs; empty: nowhere.
+        """Start it in this folder (empty: in ours), or raise OSError.
 
+        ``imports``: the file to which its forks append theirs; empty: nowhere.
         ``changed`` is called soon after it is ready, and after its end.
         """
         self._loop = loop
         self._changed = changed
         self.python = python
+        self.folder = folder
         self.environment = environment
         self.words = python.interpreter
         self.executable = ""
@@ -533,7 +543,7 @@ class Template:
             its_end.set_inheritable(True)
             try:
                 program = [*python.interpreter, "-c", ENTER, ARCHIVE, imports, str(its_end.fileno()), *python.target]
-                self.pid = processes.spawn(program, {**environment, **ONLY_TEMPLATE})
+                self.pid = processes.spawn_in(folder or ".", program, {**environment, **ONLY_TEMPLATE})
             except OSError:
                 self._connection.close()
                 raise

@@ -380,6 +380,8 @@ class Imports:
     """In the order in which their imports were done."""
     environment: tuple[tuple[str, str], ...] = ()
     """Of the variables that are read before any program: those that the interpreter had, and its container hasn't."""
+    folder: str = ""
+    """The interpreter's working directory, if its PYTHONPATH depends on it."""
     beside: bool = False
     """From the controller: the gang trains meanwhile."""
 

@@ -96,6 +96,7 @@ SHELLS = [
         "PYTHON",
         "SCRIPT",
     ),
+    ("bash", "-c", 'cd "$$DIR"/code; export PYTHONPATH=src:$$PYTHONPATH:; exec "$$0" train.py', "PYTHON", "SCRIPT"),
 ]
 
 
@@ -388,6 +389,38 @@ def test_what_a_fork_can_not_be_is_executed(warm: Warm, kind: str) -> None:
     warm.run()
     forked(warm)
     assert warm.report(3) == 1
+
+
+@pytest.mark.parametrize("path", ["$$PYTHONPATH", "$$PYTHONPATH:", ".:$$PYTHONPATH"])
+def test_a_fork_in_another_folder_is_as_a_start_there_or_its_program_is_executed(warm: Warm, path: str) -> None:
+    """The second attempt starts in another folder. What PYTHONPATH has may depend on that."""
+    shell = f'export PYTHONPATH={path}; [ "$$GANG_ATTEMPT" != 2 ] || cd /; exec "$$0" "$$1"'
+    found = '[os.getcwd(), multiprocessing.process.ORIGINAL_DIR, "/" in sys.path]'
+    script = reporting("import sys, os, multiprocessing.process, decimal", found)
+    warmed(warm, script, "sh", "-c", shell, "PYTHON", "SCRIPT")
+    depends = path != "$$PYTHONPATH"
+    warm.run()
+    assert warm.report(2) == ["/", "/", depends]
+    started(warm, forked=1 - depends, executed=int(depends))
+    if depends:
+        began = "PYTHONPATH has an empty or relative entry, and the template began in "
+        assert warm.told.obstacle == f"{began}{Path.cwd()}, not in /"
+    warm.run()
+    forked(warm)
+    assert warm.report(3) == warm.report(1)
+
+
+def test_a_command_does_not_begin_in_the_folder_of_what_it_starts(warm: Warm) -> None:
+    other = warm.script.with_name("other.py")
+    other.write_text(f"import decimal\nopen('ready', 'w')\n{WAITS}")
+    starts = (
+        f"import os, subprocess, sys\nsubprocess.Popen([sys.executable, {str(other)!r}], cwd={str(other.parent)!r})"
+    )
+    waits = f"import time\nwhile not os.path.exists({str(other.with_name('ready'))!r}): time.sleep(0.01)"
+    warmed(warm, reporting(f"{starts}\n{waits}", "os.getcwd()"), "PYTHON", "SCRIPT")
+    warm.run()
+    forked(warm, 2)
+    assert warm.report(2) == warm.report(1) == str(Path.cwd())
 
 
 def test_nothing_is_left_after_many_handovers(warm: Warm) -> None:

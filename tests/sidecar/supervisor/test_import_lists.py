@@ -113,6 +113,39 @@ def test_what_is_offered_leads_to_a_fork_in_another_pod_and_has_no_secret(
     assert warm.told.executed == 0
 
 
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_list_whose_path_depends_on_a_folder_leads_to_a_fork_only_where_the_folder_is_there(
+    warm: Warm, *, is_there: bool
+) -> None:
+    code = warm.script.parent
+    (code / "src").mkdir()
+    (code / "src" / "mine.py").touch()
+    warm.script.write_text("import mine\n" + warm.script.read_text())
+    command = (
+        "sh",
+        "-c",
+        f"export PYTHONPATH=src:$$PYTHONPATH; cd {code}; exec {BELOW_A_SHELL[2][5:]}",
+        *BELOW_A_SHELL[3:],
+    )
+    begin(warm, command)
+    offered = learnt(warm)
+    assert offered.folder == str(code)
+    assert warm.member.process is not None
+    warm.member.process.kill()
+    warm.member.wait()
+    (warm.member.folder / KNOWN_IMPORTS).unlink()
+    begin(warm, command)
+    there = offered.folder if is_there else f"{offered.folder}/not-yet"
+    warm.member.sidecar.send(replace(offered, pod="a-peer", folder=there))
+    for forks in (int(is_there), 1):
+        if forks:
+            templates(warm, 2)
+        warm.order()
+        started(warm, forked=forks, executed=1 - forks)
+        assert warm.report()[0] == "hello"
+        warm.member.sidecar.send(Progress(warm.attempt, 1, 0))
+
+
 def test_a_list_is_offered_again_to_a_sidecar_that_comes_back_and_by_the_first_members_of_a_role(warm: Warm) -> None:
     begin(warm)
     offered = learnt(warm)
@@ -282,6 +315,7 @@ BAD: dict[str, dict[str, Any]] = {
     "a variable": {"environment": (("PATH", "/tmp"),)},
     "a secret": {"environment": (("LANGCHAIN_API_KEY", "1"),)},
     "a variable with a NUL": {"environment": (("LC_ALL", "C\0"),)},
+    "a folder with a NUL": {"folder": "/code\0"},
 }
 
 
@@ -317,7 +351,7 @@ def test_after_a_bad_file_or_list_the_worker_is_executed(warm: Warm, content: st
 def test_a_long_list_is_cut_to_its_first_modules(tmp_path: Path) -> None:
     lists = ImportLists(str(tmp_path / "known"), "g1", "worker-0", "a-pod")
     modules = [f"package_{number}.module_with_a_name_of_ordinary_length" for number in range(10_000)]
-    lists.keep(Known(PythonCommand(["python3"], ["train.py"]), {}, modules), "/usr/bin/python3", {})
+    lists.keep(Known(PythonCommand(["python3"], ["train.py"]), {}, modules, ""), "/usr/bin/python3", {})
     assert wire.MAX_IMPORTS_BYTES / 2 < len(lists.offer) <= wire.MAX_IMPORTS_BYTES
     kept = lists.load()
     assert kept is not None
@@ -325,7 +359,7 @@ def test_a_long_list_is_cut_to_its_first_modules(tmp_path: Path) -> None:
     assert json.loads(lists.offer) == json.loads((tmp_path / "known").read_text())
     before = lists.offer
     lists.keep(
-        Known(PythonCommand(["python3"], ["train.py"]), {"LC_ALL": "\N{SNOWMAN}" * 5000}, modules), "/python3", {}
+        Known(PythonCommand(["python3"], ["train.py"]), {"LC_ALL": "\N{SNOWMAN}" * 5000}, modules, ""), "/python3", {}
     )
     assert lists.offer == before, "the controller would refuse what is longer"
 
