@@ -3,3 +3,8 @@
 It runs in the user's own interpreter, from Python 3.8 on, and imports nothing but the standard library. Nothing of it
 may stay visible to the worker: not in ``sys.path``, ``sys.argv``, ``sys.modules``, the environment or open files.
 """
+
+from __future__ import annotations
+
+OWN = "!"
+"""In a list of imports it precedes the name of a module of the program's own: a template finds another, or none."""

@@ -1,8 +1,10 @@
 """Record what a worker imports, so that the next template can import it ahead.
 
 A finder that finds nothing sees the name of each module just before it is imported. The one before is imported by then.
-Only modules of the interpreter and of installed packages are recorded, never the user's own files. Each time follow the
-milliseconds that imports have taken so far: what passed between two looks while a module was being imported.
+Only modules of the interpreter and of installed packages are recorded, never the user's own files. But what the program
+has found in folders that it has put into ``sys.path`` itself is noted, since a template must not import that: it would
+find an installed package of the same name, or none. Each time follow the milliseconds that imports have taken so far:
+what passed between two looks while a module was being imported.
 """
 
 from __future__ import annotations
@@ -12,8 +14,11 @@ import sys
 import sysconfig
 import time
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from types import ModuleType
 from typing import Any
+
+from gangsidecar.start import OWN
 
 FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 CLIENT = "gangclient"
@@ -31,6 +36,7 @@ class Recorder:
         self._looked = 0.0
         self._seconds = 0.0
         self._places = installed_places()
+        self._path = frozenset(sys.path)  # The program has put nothing into it yet: a template has the same.
 
     def find_spec(self, name: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None) -> Any:
         """Find nothing."""
@@ -48,8 +54,13 @@ class Recorder:
         self._pending = [one for one in found if one not in done]  # Those that were not found are forgotten.
         looked, self._looked = self._looked, time.monotonic()
         self._seconds += self._looked - looked if self._pending else 0.0
-        self._write([one for one in reversed(done) if is_installed(found[one], self._places)])
+        self._write([line for one in reversed(done) if (line := self._line(one, found[one]))])
         self._pending.append(name)
+
+    def _line(self, name: str, module: Any) -> str:
+        if is_installed(module, self._places):
+            return name
+        return "" if "." in name or is_in(module, self._path) else OWN + name
 
     def _write(self, names: Sequence[str]) -> None:
         if not names:
@@ -86,3 +97,11 @@ def is_installed(module: Any, places: tuple[str, ...]) -> bool:
     if getattr(spec, "name", "").partition(".")[0] == CLIENT:
         return True
     return isinstance(origin, str) and origin.startswith(places)
+
+
+def is_in(module: Any, path: AbstractSet[str]) -> bool:
+    """Return whether a module without a parent is in one of these folders, or in no folder at all."""
+    spec = getattr(module, "__spec__", None)
+    files = getattr(spec, "submodule_search_locations", None) or [getattr(spec, "origin", None)]
+    folders = {os.path.dirname(file) for file in files if isinstance(file, str)}
+    return not folders or not folders.isdisjoint(path)

@@ -41,7 +41,7 @@ from contextlib import suppress
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from gangsidecar.start import obstacles
+from gangsidecar.start import OWN, obstacles
 from gangsidecar.start.entry import Target
 from gangsidecar.start.hook.gang_handover import interpreter
 from gangsidecar.start.link import PARKING, address, receive, send
@@ -82,6 +82,7 @@ class Template:
         self._pid = os.getpid()
         self._versions: dict[str, obstacles.Version] = {}
         self._failed: dict[str, str] = {}
+        self._own: set[str] = set()  # Modules of which the program has its own.
         self.words: list[str] = []
         """In a child that runs the program of another process: that process's command line."""
 
@@ -106,12 +107,13 @@ class Template:
                 os.close(file)
 
     def _preload(self, names: Sequence[str], *, beside: bool) -> None:
-        refuser = _Refuser(self._connection)
+        self._own.update(name[1:] for name in names if name[0] == OWN)
+        refuser = _Refuser(self._connection, self._own)
         finders: list[Any] = [refuser, *([Pacer()] if beside else [])]
         sys.meta_path[:0] = finders
         found = by = ""
         for name in names:
-            if name in sys.modules or name in self._failed:
+            if name[0] == OWN or name in sys.modules or name in self._failed:
                 continue
             if why := why_unsafe(name):
                 self._failed[name] = f"{name} ({why})"
@@ -128,6 +130,8 @@ class Template:
             if found:
                 by = name
                 break
+        if not found and (by := next(filter(sys.modules.__contains__, sorted(self._own)), "")):
+            found = f"the template has imported {by}, and the program has its own: {obstacles.ADVICE}"
         obstacles.importing("")
         sys.meta_path[:] = [one for one in sys.meta_path if one not in finders]
         flush()
@@ -137,7 +141,7 @@ class Template:
         send(
             self._connection,
             failed=list(self._failed.values())[:10],
-            imported=[name for name in names if name in sys.modules],
+            imported=[name for name in names if name[0] == OWN or name in sys.modules],
             obstacle=found or obstacles.shares_memory(self._before),
             by=by,
             interpreter=interpreter(),
@@ -327,13 +331,15 @@ def _path_of(file: int) -> str:
 class _Refuser:
     """Ends the template before a module that is preloaded imports one that must not be."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, own: AbstractSet[str]) -> None:
+        """``own``: modules of which the program has its own."""
         self._connection = connection
+        self._own = own
         self.importing = ""
 
     def find_spec(self, name: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None) -> Any:
         """Find nothing, or never return."""
-        if why := why_unsafe(name):
+        if why := "the program has its own" if name in self._own else why_unsafe(name):
             obstacle = f"importing {self.importing} imports {name} ({why}): {obstacles.ADVICE}"
             send(self._connection, failed=[], obstacle=obstacle, by=self.importing, interpreter="")
             os._exit(0)

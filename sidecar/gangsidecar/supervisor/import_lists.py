@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gangsidecar import wire
 from gangsidecar.common import log
+from gangsidecar.start import OWN
 from gangsidecar.start.link import depends_on_folder
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ OFFERING = 8
 """So many members of a role offer their lists, by number. All say the same, but some may be spares that run nothing."""
 EARLY = re.compile(r"(LD|MALLOC|GLIBC|LC)_[A-Z0-9_]{1,64}|LANG|LANGUAGE|PYTHON[A-Z]{1,64}", re.ASCII)
 """Those of ``READ_EARLY`` (``start/link.py``) that a list may have: a fork must have begun with them."""
-_MODULE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*", re.ASCII)
+_ENTRY = re.compile(rf"{OWN}?[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*", re.ASCII)
 _LONGEST = 255
 """Characters of a module's name."""
 _ROOM = wire.MAX_IMPORTS_BYTES - (1 << 14)
@@ -64,7 +65,7 @@ class ImportLists:
             self._gang,
             self.pod,
             (executable, *python.interpreter[1:], *program),
-            tuple(_fitting(known.modules)),
+            tuple(_fitting(sorted(known.modules, key=lambda name: name[0] != OWN))),
             tuple((name, environment[name]) for name in sorted(early)),
             known.folder if depends_on_folder(environment) else "",
         )
@@ -121,7 +122,7 @@ class ImportLists:
             return f"{program!r:.100} with its flags runs no script"
         if not (os.path.isabs(program) and os.path.isfile(program) and os.access(program, os.X_OK)):
             return f"{program!r:.100} can't be executed here"
-        if (name := next((name for name in imports.modules if not is_module(name)), None)) is not None:
+        if (name := next((name for name in imports.modules if not is_entry(name)), None)) is not None:
             return f"{name!r:.100} isn't the name of a module"
         if "\0" in imports.folder:
             return f"{imports.folder!r:.100} isn't a folder"
@@ -145,11 +146,11 @@ def _fitting(modules: Sequence[str]) -> list[str]:
         room -= len(name) + 3
         if room < 0:
             break
-        if is_module(name):
+        if is_entry(name):
             found.append(name)
     return found
 
 
-def is_module(name: str) -> bool:
-    """Return whether a module can have this name."""
-    return len(name) <= _LONGEST and _MODULE.fullmatch(name) is not None
+def is_entry(name: str) -> bool:
+    """Return whether it is a name that a module can have, or such a name after :data:`OWN`."""
+    return len(name) <= _LONGEST and _ENTRY.fullmatch(name) is not None

@@ -32,18 +32,19 @@ import socket
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import takewhile
+from itertools import chain, takewhile
 from typing import Any, NamedTuple
 
 from gangsidecar import wire
 from gangsidecar.common import log, now_ms
+from gangsidecar.start import OWN
 from gangsidecar.start.entry import ENTER
 from gangsidecar.start.link import ONLY_TEMPLATE, READ_EARLY, WARM_STARTS, receive, send, send_with
 from gangsidecar.supervisor import connections, kernel, processes
 from gangsidecar.supervisor.event_loop import READ, EventLoop
 from gangsidecar.supervisor.fork_trust import ForkTrust
 from gangsidecar.supervisor.handover import EXECUTE, Handovers, Starting
-from gangsidecar.supervisor.import_lists import ImportLists, Known, is_module, same
+from gangsidecar.supervisor.import_lists import ImportLists, Known, is_entry, same
 from gangsidecar.supervisor.launch import ARCHIVE
 from gangsidecar.supervisor.persistence import remove
 from gangsidecar.wire.python_command import PythonCommand, ignores_hooks, parse_python
@@ -138,6 +139,7 @@ class WarmStart:
         self._blamed: set[str] = set()  # Modules that a template can't import, of those that the worker imports.
         self._no_template = FIRST_START
         self._of_attempts: set[str] = set()  # Variables that differ between attempts or processes.
+        self._own: set[str] = set()  # Modules of the programs' own, each after OWN.
         self._of_ranks: set[str] = set()  # The same below a launcher.
         self._counted: set[int] = set()  # Processes of the newest attempt that count as executed.
         self._executed: dict[int, _Executed] = {}  # By pid, in the order of their starts.
@@ -494,8 +496,12 @@ class WarmStart:
         alike = self._alike()
         recorded: dict[str, None] = dict.fromkeys(self._known.modules if self._known and not alike else ())
         for path in [] if self._is_borrowing else [*map(self._imports, alike), self._settings.imports]:
-            recorded.update(dict.fromkeys(filter(is_module, _lines(path))))
-        return list(takewhile(lambda name: name not in self._blamed, recorded))
+            recorded.update(dict.fromkeys(filter(is_entry, _lines(path))))
+        # Programs that have ended will start again, too.
+        ended = chain.from_iterable(_lines(self._imports(pid)) for pid in self._executed.keys() - alike)
+        self._own.update(name for name in (*recorded, *filter(is_entry, ended)) if name[0] == OWN)
+        modules = (name for name in recorded if name[0] != OWN)
+        return [*sorted(self._own), *takewhile(lambda name: name not in self._blamed, modules)]
 
 
 def _lines(path: str) -> list[str]:
