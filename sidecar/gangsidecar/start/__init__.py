@@ -8,3 +8,5 @@ from __future__ import annotations
 
 OWN = "!"
 """In a list of imports it precedes the name of a module of the program's own: a template finds another, or none."""
+CHANGED = "="
+"""It precedes the name of a variable that the program has changed before it imported what follows."""

@@ -15,10 +15,10 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from importlib.machinery import all_suffixes
-from typing import Any, Dict, NamedTuple, Tuple
+from typing import Any, Dict, NamedTuple, Set, Tuple
 
 from gangsidecar.start.link import ONLY_TEMPLATE, READ_EARLY, depends_on_folder
 
@@ -37,6 +37,12 @@ _Environ: Any = type(os.environ)
 _reads: Dict[str, str] = {}
 """Variable -> the module whose import has read it first."""
 _importing = ""
+_changed: Set[str] = set()
+"""Variables that the program changes before it imports what is imported next."""
+_misread: Dict[str, str] = {}
+"""Such a variable -> the module whose import has read it."""
+_copied = ""
+"""The variable that a copy of the environment reads next."""
 
 
 class Surroundings(NamedTuple):
@@ -272,8 +278,31 @@ class _Watched(_Environ):  # type: ignore[misc]
     def __getitem__(self, key: str) -> str:
         if isinstance(key, str):  # subprocess also asks for b"PATH", which is an error.
             _reads.setdefault(key, _importing)
+            if key in _changed and key != _copied:
+                _misread.setdefault(key, _importing)
         value: str = super().__getitem__(key)
         return value
+
+    def __iter__(self) -> Iterator[str]:
+        global _copied  # noqa: PLW0603 - as above
+        for key in super().__iter__():
+            _copied = key
+            yield key
+        _copied = ""
+
+
+def changed_by_program(name: str, *, late: bool) -> None:
+    """Note that the program changes this variable now; ``late``: or before something that was imported already."""
+    _changed.add(name)
+    if late and name in _reads:
+        _misread.setdefault(name, _reads[name])
+
+
+def misread() -> Tuple[str, str]:
+    """Return the first module that has read a variable as the program did not leave it, and a sentence about it."""
+    for name, module in _misread.items():
+        return module, f"importing {module} reads {name}, which the program changes before: {ADVICE}"
+    return "", ""
 
 
 def importing(module: str) -> None:

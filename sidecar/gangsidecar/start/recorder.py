@@ -3,8 +3,9 @@
 A finder that finds nothing sees the name of each module just before it is imported. The one before is imported by then.
 Only modules of the interpreter and of installed packages are recorded, never the user's own files. But what the program
 has found in folders that it has put into ``sys.path`` itself is noted, since a template must not import that: it would
-find an installed package of the same name, or none. Each time follow the milliseconds that imports have taken so far:
-what passed between two looks while a module was being imported.
+find an installed package of the same name, or none. So are variables that the program has changed since the last look;
+what an installed module changes as it is imported, it changes in a template as well. Each time follow the milliseconds
+that imports have taken so far: what passed between two looks while a module was being imported.
 """
 
 from __future__ import annotations
@@ -13,18 +14,20 @@ import os
 import sys
 import sysconfig
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from types import ModuleType
 from typing import Any
 
-from gangsidecar.start import OWN
+from gangsidecar.start import CHANGED, OWN
 
 FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 CLIENT = "gangclient"
 """The supervisor has put it into PYTHONPATH: it isn't a file of the user's."""
 MAX_BYTES = 4 << 20
 """Each start that is executed appends its imports again; beyond this nothing is written."""
+_environment: dict[bytes, bytes] = {}
+"""That of the last look."""
 
 
 class Recorder:
@@ -37,6 +40,7 @@ class Recorder:
         self._seconds = 0.0
         self._places = installed_places()
         self._path = frozenset(sys.path)  # The program has put nothing into it yet: a template has the same.
+        begin()
 
     def find_spec(self, name: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None) -> Any:
         """Find nothing."""
@@ -54,8 +58,18 @@ class Recorder:
         self._pending = [one for one in found if one not in done]  # Those that were not found are forgotten.
         looked, self._looked = self._looked, time.monotonic()
         self._seconds += self._looked - looked if self._pending else 0.0
-        self._write([line for one in reversed(done) if (line := self._line(one, found[one]))])
+        self._write([*filter(None, (self._line(one, found[one]) for one in reversed(done))), *self._changed(found)])
         self._pending.append(name)
+
+    def _changed(self, found: Mapping[str, Any]) -> list[str]:
+        now = _variables()
+        if now == _environment:
+            return []
+        names = [name for name in {*_environment, *now} if _environment.get(name) != now.get(name) and name.isascii()]
+        begin()
+        if any(is_installed(found[one], self._places) for one in self._pending):
+            return []
+        return [CHANGED + name.decode() for name in sorted(names)]
 
     def _line(self, name: str, module: Any) -> str:
         if is_installed(module, self._places):
@@ -75,6 +89,18 @@ class Recorder:
                 os.close(descriptor)
         except (OSError, UnicodeError):
             return
+
+
+def begin() -> None:
+    """Note the environment: the program starts with it, or has been seen to have changed it."""
+    _environment.clear()
+    _environment.update(_variables())
+
+
+def _variables() -> Mapping[bytes, bytes]:
+    """The environment as ``os`` keeps it: to compare that takes microseconds."""
+    found: Mapping[bytes, bytes] = getattr(os.environ, "_data", {})
+    return found
 
 
 def installed_places() -> tuple[str, ...]:

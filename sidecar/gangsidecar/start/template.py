@@ -41,7 +41,7 @@ from contextlib import suppress
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from gangsidecar.start import OWN, obstacles
+from gangsidecar.start import CHANGED, OWN, obstacles, recorder
 from gangsidecar.start.entry import Target
 from gangsidecar.start.hook.gang_handover import interpreter
 from gangsidecar.start.link import PARKING, address, receive, send
@@ -66,6 +66,7 @@ WAITING = 0.05
 LOOK_SECONDS = 0.02
 """Imports take this much of a processor between two looks."""
 PRESSURES = ("/sys/fs/cgroup/cpu.pressure", "/proc/pressure/cpu")
+_MARKS = (OWN, CHANGED)
 _KNOWN = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
 
 
@@ -113,7 +114,9 @@ class Template:
         sys.meta_path[:0] = finders
         found = by = ""
         for name in names:
-            if name[0] == OWN or name in sys.modules or name in self._failed:
+            if name[0] == CHANGED and name[1:] not in self._by_python:
+                obstacles.changed_by_program(name[1:], late=bool(self._versions))
+            if name[0] in _MARKS or name in sys.modules or name in self._failed:
                 continue
             if why := why_unsafe(name):
                 self._failed[name] = f"{name} ({why})"
@@ -132,6 +135,8 @@ class Template:
                 break
         if not found and (by := next(filter(sys.modules.__contains__, sorted(self._own)), "")):
             found = f"the template has imported {by}, and the program has its own: {obstacles.ADVICE}"
+        if not found:
+            by, found = obstacles.misread()
         obstacles.importing("")
         sys.meta_path[:] = [one for one in sys.meta_path if one not in finders]
         flush()
@@ -141,7 +146,7 @@ class Template:
         send(
             self._connection,
             failed=list(self._failed.values())[:10],
-            imported=[name for name in names if name[0] == OWN or name in sys.modules],
+            imported=[name for name in names if name[0] in _MARKS or name in sys.modules],
             obstacle=found or obstacles.shares_memory(self._before),
             by=by,
             interpreter=interpreter(),
@@ -212,6 +217,7 @@ class Template:
                 link.detach()  # It stays open: on it the worker parks.
             else:
                 link.close()
+            recorder.begin()
         except BaseException as error:  # noqa: BLE001 - no error of ours may be taken for the worker's
             try:
                 what = f"the fork failed: {type(error).__name__}: {error}"

@@ -11,11 +11,12 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from gangsidecar import wire
 from gangsidecar.common import log
-from gangsidecar.start import OWN
+from gangsidecar.start import CHANGED, OWN
 from gangsidecar.start.link import depends_on_folder
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ OFFERING = 8
 """So many members of a role offer their lists, by number. All say the same, but some may be spares that run nothing."""
 EARLY = re.compile(r"(LD|MALLOC|GLIBC|LC)_[A-Z0-9_]{1,64}|LANG|LANGUAGE|PYTHON[A-Z]{1,64}", re.ASCII)
 """Those of ``READ_EARLY`` (``start/link.py``) that a list may have: a fork must have begun with them."""
-_ENTRY = re.compile(rf"{OWN}?[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*", re.ASCII)
+_ENTRY = re.compile(rf"[{OWN}{CHANGED}]?[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*", re.ASCII)
 _LONGEST = 255
 """Characters of a module's name."""
 _ROOM = wire.MAX_IMPORTS_BYTES - (1 << 14)
@@ -151,6 +152,16 @@ def _fitting(modules: Sequence[str]) -> list[str]:
     return found
 
 
+def merged(lists: Sequence[Sequence[str]]) -> list[str]:
+    """Return each entry of these lists once, a variable before all that follows it in any of them."""
+    found = list(dict.fromkeys(chain.from_iterable(lists)))
+    for entry in [one for one in found if one[0] == CHANGED]:
+        following = {name for each in lists if entry in each for name in each[each.index(entry) :]}
+        found.remove(entry)
+        found.insert(next((at for at, name in enumerate(found) if name in following), len(found)), entry)
+    return found
+
+
 def is_entry(name: str) -> bool:
-    """Return whether it is a name that a module can have, or such a name after :data:`OWN`."""
+    """Return whether it is a name that a module can have, or such a name after :data:`OWN` or :data:`CHANGED`."""
     return len(name) <= _LONGEST and _ENTRY.fullmatch(name) is not None

@@ -44,7 +44,7 @@ from gangsidecar.supervisor import connections, kernel, processes
 from gangsidecar.supervisor.event_loop import READ, EventLoop
 from gangsidecar.supervisor.fork_trust import ForkTrust
 from gangsidecar.supervisor.handover import EXECUTE, Handovers, Starting
-from gangsidecar.supervisor.import_lists import ImportLists, Known, is_entry, same
+from gangsidecar.supervisor.import_lists import ImportLists, Known, is_entry, merged, same
 from gangsidecar.supervisor.launch import ARCHIVE
 from gangsidecar.supervisor.persistence import remove
 from gangsidecar.wire.python_command import PythonCommand, ignores_hooks, parse_python
@@ -494,9 +494,9 @@ class WarmStart:
         if self._settings.preload != AUTO:
             return [name for name in self._settings.preload.split(",") if name]
         alike = self._alike()
-        recorded: dict[str, None] = dict.fromkeys(self._known.modules if self._known and not alike else ())
-        for path in [] if self._is_borrowing else [*map(self._imports, alike), self._settings.imports]:
-            recorded.update(dict.fromkeys(filter(is_entry, _lines(path))))
+        lists = [self._known.modules] if self._known and not alike else []
+        paths = [] if self._is_borrowing else [*map(self._imports, alike), self._settings.imports]
+        recorded = merged([*lists, *([*filter(is_entry, _lines(path))] for path in paths)])
         # Programs that have ended will start again, too.
         ended = chain.from_iterable(_lines(self._imports(pid)) for pid in self._executed.keys() - alike)
         self._own.update(name for name in (*recorded, *filter(is_entry, ended)) if name[0] == OWN)

@@ -377,7 +377,8 @@ class Imports:
     command: tuple[str, ...]
     """The interpreter's path and its flags, then a script or ``-m`` and a module; none of their arguments."""
     modules: tuple[str, ...]
-    """In the order in which their imports were done. Before them, after a ``!`` each, those of the program's own."""
+    """In the order in which their imports were done. Among them, after ``=``, are variables that the program changed
+    then; before them, after ``!``, modules of its own."""
     environment: tuple[tuple[str, str], ...] = ()
     """Of the variables that are read before any program: those that the interpreter had, and its container hasn't."""
     folder: str = ""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gangsidecar.supervisor.import_lists import merged
 from gangsidecar.supervisor.workers import KNOWN_IMPORTS
 from gangsidecar.wire import Imports, Progress
 from tests.sidecar.supervisor.supervised import wait_for
@@ -109,3 +110,80 @@ def test_what_a_template_finds_as_the_program_does_is_not_the_programs_own(
     modules = learnt(warm).modules
     assert {name for name in modules if name.startswith("!")} == {"!beside"}
     fork(warm)
+
+
+CHANGES = {
+    "sets": ("", "os.environ['CACHE'] = '/data'", ["/data"]),
+    "sets another value": ("/cache", "os.environ['CACHE'] = '/data'", ["/data"]),
+    "removes": ("/cache", "del os.environ['CACHE']", [None]),
+    "sets a default": ("/cache", "os.environ.setdefault('CACHE', '/data')", ["/cache"]),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_module_that_reads_a_variable_reads_it_in_a_fork_as_the_program_has_left_it(
+    warm: Warm, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    given, code, found = CHANGES[change]
+    monkeypatch.setenv("CACHE", given) if given else monkeypatch.delenv("CACHE", raising=False)
+    warm.install("hub", "import os; cache = os.environ.get('CACHE')")
+    warm.script.write_text(reporting(f"import os, decimal\n{code}\nimport colorsys, hub, fractions", "[hub.cache]"))
+    modules = learnt(warm).modules
+    assert warm.report() == found
+    assert {"decimal", "colorsys"} <= {*modules}
+    assert ("hub" in modules) == (change == "sets a default")
+    assert ("importing hub reads CACHE, which the program changes" in warm.member.log) == ("hub" not in modules)
+    fork(warm)
+
+
+def test_a_variable_that_the_program_changes_hinders_no_module_that_has_not_read_it_then(
+    warm: Warm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One has read it before, one copies the whole environment as tqdm does, one changes a variable itself."""
+    monkeypatch.setenv("CACHE", "/cache")
+    warm.install("before", "import os; cache = os.environ['CACHE']")
+    warm.install("copies", "import os; copied = [name for name, value in os.environ.items() if not value]")
+    warm.install("sets", "import os; os.environ['SET'] = '1'; import setup")
+    warm.install("setup", "import os; was = os.environ['SET']")
+    code = "import os, before\nos.environ['CACHE'] = '/data'\nimport copies, sets, fractions"
+    warm.script.write_text(reporting(code, "[before.cache, os.environ['CACHE'], os.environ['SET'], sets.setup.was]"))
+    modules = learnt(warm).modules
+    assert [name for name in modules if name.startswith("=")] == ["=CACHE"]
+    assert {"before", "copies", "sets", "setup"} <= {*modules}
+    assert modules.index("before") < modules.index("=CACHE") < modules.index("copies")
+    fork(warm)
+
+
+def test_a_variable_that_only_forks_change_hinders_what_was_imported_before(
+    warm: Warm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The program may have changed it before: what a template has imported, its forks don't record."""
+    monkeypatch.delenv("CACHE", raising=False)
+    warm.install("hub", "import os; cache = os.environ.get('CACHE')")
+    again = "if os.environ['GANG_ATTEMPT'] != '1': os.environ['CACHE'] = '/data'; import colorsys, wave"
+    warm.script.write_text(reporting(f"import os, decimal, hub, fractions\n{again}", "'hub'"))
+    learnt(warm)
+    first = warm.template
+    fork(warm)
+    warm.member.sidecar.send(Progress(warm.attempt, 1, 0))
+    wait_for(lambda: "importing hub reads CACHE, which the program changes" in warm.member.log)
+    recorded = warm.member.file("imports").read_text().split()
+    assert [line for line in recorded if line.startswith("=")] == ["=CACHE"], "a fork begins with what its start has"
+    warm.member.sidecar.send(Progress(warm.attempt, 2, 0))
+    wait_for(lambda: warm.template != first)
+    fork(warm)
+
+
+def test_what_a_sitecustomize_sets_is_no_change_of_the_programs(warm: Warm) -> None:
+    warm.install("sitecustomize", "import os; os.environ['CUSTOM'] = '1'")
+    warm.install("hub", "import os; custom = os.environ['CUSTOM']")
+    warm.script.write_text(reporting("import hub, colorsys", "hub.custom"))
+    assert "hub" in learnt(warm).modules
+    fork(warm)
+
+
+def test_a_variable_stands_before_all_that_has_followed_it_in_any_list() -> None:
+    launcher, rank = ["torch", "=PATH", "elastic"], ["=HF_HOME", "numpy", "torch", "=PATH", "transformers"]
+    assert merged([launcher, rank]) == ["=HF_HOME", "torch", "=PATH", "elastic", "numpy", "transformers"]
+    assert merged([rank]) == rank
+    assert merged([]) == []
