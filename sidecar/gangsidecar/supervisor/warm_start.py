@@ -467,7 +467,7 @@ class WarmStart:
         environment.pop(WARM_STARTS, None)
         try:
             imports = given.imports if given.preload == AUTO else ""
-            folder = last.folder if last is not None else ""
+            folder = last.folder if last is not None and os.path.isdir(last.folder) else ""
             template = Template(self._loop, python, folder, imports, environment, self._template_changed)
         except (OSError, ValueError) as error:
             self._no_template = f"the template can't be started: {error}"

@@ -410,6 +410,13 @@ def test_a_fork_in_another_folder_is_as_a_start_there_or_its_program_is_executed
     assert warm.report(3) == warm.report(1)
 
 
+def test_a_folder_that_a_program_has_left_behind_hinders_no_fork(warm: Warm) -> None:
+    shell = 'cd "$$(mktemp -d)"; "$$0" "$$1" & rmdir "$$PWD"; wait $$!'
+    warmed(warm, reporting("import decimal", "1"), "sh", "-c", shell, "PYTHON", "SCRIPT")
+    warm.run()
+    forked(warm)
+
+
 def test_a_command_does_not_begin_in_the_folder_of_what_it_starts(warm: Warm) -> None:
     other = warm.script.with_name("other.py")
     other.write_text(f"import decimal\nopen('ready', 'w')\n{WAITS}")
