@@ -488,15 +488,17 @@ def _has_gpu() -> bool:
 
 
 def _set_threads(environment: Mapping[str, str]) -> None:
-    """Let libraries that were loaded with one thread use as many as a start of theirs would."""
+    """Let libraries that were loaded with one thread, or for all processors, use as many as in a start."""
     cores = len(os.sched_getaffinity(0))
     threads = _number(environment, "OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS") or cores
     for path in _loaded("openblas"):
         _set_openblas_threads(path, threads)
     torch = sys.modules.get("torch")
-    omp = _number(environment, "OMP_NUM_THREADS", "MKL_NUM_THREADS")
-    if torch is not None and omp and torch.get_num_threads() != omp:
-        torch.set_num_threads(omp)
+    if torch is not None:
+        now = torch.get_num_threads()
+        omp = _number(environment, "OMP_NUM_THREADS", "MKL_NUM_THREADS") or min(now, cores)
+        if now != omp:
+            torch.set_num_threads(omp)
 
 
 def _number(environment: Mapping[str, str], *names: str) -> int | None:

@@ -172,6 +172,32 @@ def test_a_fork_has_what_a_real_shell_gives_the_program(warm: Warm, kind: str, m
     assert warm.report(2) == first
 
 
+OMP = """\
+import os
+found = len(os.sched_getaffinity(0))
+def get_num_threads(): return found
+def set_num_threads(number): global found; found = number
+"""
+"""As in PyTorch, whose OpenMP looks when it is loaded."""
+
+
+@pytest.mark.skipif(shutil.which("taskset") is None, reason="taskset is not installed")
+@pytest.mark.parametrize("variable", ["", "OMP_NUM_THREADS=3 "])
+def test_a_fork_that_is_bound_to_fewer_processors_has_as_many_threads_as_a_start(
+    warm: Warm, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(warm.installed))
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    warm.install("torch", OMP)
+    bound = f'{variable}exec taskset -c {min(os.sched_getaffinity(0))} "$$0" "$$1"'
+    shell = f'[ "$$GANG_ATTEMPT" != 2 ] || {bound}; exec "$$0" "$$1"'
+    warmed(warm, reporting("import torch, colorsys", "torch.get_num_threads()"), "sh", "-c", shell, "PYTHON", "SCRIPT")
+    for threads in (3 if variable else 1, len(os.sched_getaffinity(0))):
+        warm.run()
+        forked(warm)
+        assert warm.report() == threads
+
+
 def test_a_core_is_that_of_the_fork(warm: Warm) -> None:
     if not Path("/proc/sys/kernel/core_pattern").read_text().startswith("core"):
         pytest.skip("cores are no files here")
