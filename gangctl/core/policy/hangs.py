@@ -2,7 +2,8 @@
 
 A gang hangs if no rank reports progress for too long, or if one rank doesn't while the others leave it behind.
 
-    hangs_at  = max(newest progress of any rank, begin, begin of listening, known) + timeout of its phase
+    hangs_at  = max over ranks of (max(its newest progress, begin, begin of listening) + timeout of its phase),
+                and known + timeout of the phase of the rank that has made the newest progress
     begin     = when the last role of the attempt was started; while a role waits for others, nothing is counted
     timeout   = as ``spec.progress`` has it for this phase; that of phase Step is adaptive where the spec says so
     known     = since when a member that has reported a step in this attempt is connected; where none of them is,
@@ -13,11 +14,12 @@ A gang hangs if no rank reports progress for too long, or if one rank doesn't wh
     left_at   = max(r's newest progress, begin of listening, begin of its member's connection) + timeout of r's phase
     hung      = a report that arrived then or later shows no newer progress: of any member, of the one behind, of r's
 
-Ranks and members are those that have not finished: one that has reports no more, and knows nothing of the others. A
-silent member may be training, so its silence must not count, not even before it is noticed. Nor must what it says
-first: steps that its framework made while the sidecar was away are not known to it. A job that doesn't report progress
-must not count as hung unless a timeout is set. A rank that reports seldom is not behind: its own reports tell how far
-they are apart. Roles of several process groups count steps each for itself, so none of them is behind another.
+Ranks and members are those that have not finished: one that has reports no more, and knows nothing of the others. Where
+only such have reported, those that are left never do, so their silence doesn't count. A silent member may be training,
+so its silence must not count, not even before it is noticed. Nor must what it says first: steps that its framework made
+while the sidecar was away are not known to it. A job that doesn't report progress must not count as hung unless a
+timeout is set. A rank that reports seldom is not behind: its own reports tell how far they are apart. Roles of several
+process groups count steps each for itself, so none of them is behind another.
 
 Adaptive: the timeout of a step, as far as the steps that were seen tell how long one may take.
 
@@ -131,18 +133,25 @@ def _all_hang_at(gang: Gang) -> float | None:
         return None
     newest, found = _newest(gang), _reported(gang)
     seconds = silence_limit(gang, _phase(newest))
-    if seconds is None:
+    if seconds is None or (not found and _have_only_finished_reported(gang)):
         return None
-    began = max(
-        0.0 if newest is None else newest.step_time, may_start_since(gang.status), gang.observed.listening_since
-    )
+    began = max(may_start_since(gang.status), gang.observed.listening_since)
+    # One may save for long while the others, which have reported later, wait for it.
+    times = [max(one.step_time, began) + (silence_limit(gang, _phase(one)) or seconds) for one in found]
     if reporting := [one for one in found if one.connected]:
-        return min([_shown_at(gang, max(began, one.since) + seconds, one) for one in reporting])
+        return min([_shown_at(gang, max(*times, one.since + seconds), one) for one in reporting])
     everyone = [gang.heard_by_member[member] for member in _at_work(gang) if member in gang.speaking]
     if not everyone or len(everyone) != len(_at_work(gang)):
         return None
     at = max(began, *(one.since for one in everyone)) + seconds
     return max(_shown_at(gang, at, one) for one in everyone)
+
+
+def _have_only_finished_reported(gang: Gang) -> bool:
+    """Whether this attempt has made progress, as those have reported that have finished since."""
+    made, attempt = gang.status.progress, gang.status.attempt
+    heard = [one for one in gang.heard_by_member.values() if one.step_attempt == attempt]
+    return bool(need_no_pod(gang)) and (bool(heard) or (made is not None and made.attempt == attempt))
 
 
 def _shown_at(gang: Gang, at: float, one: Heard) -> float:
