@@ -106,12 +106,6 @@ class Recovery(Model):
             "",
             ("checks",),
         ),
-        Constraint(
-            "holdTimeoutSeconds needs onExhausted: Hold, because only a gang that is held can time out",
-            lambda recovery: recovery.hold_timeout_seconds is None or recovery.on_exhausted == "Hold",
-            "!has(self.holdTimeoutSeconds) || self.onExhausted == 'Hold'",
-            ("holdTimeoutSeconds", "onExhausted"),
-        ),
     )
 
     budget: Budget = Field(default_factory=Windowed)

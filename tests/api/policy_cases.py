@@ -158,14 +158,6 @@ BAD_POLICIES = (
         Check.CEL,
         "strategy Pack or Spread only",
     ),
-    Bad(
-        "a timeout for no hold",
-        manifest(recovery={"holdTimeoutSeconds": 1}),
-        "spec.recovery.holdTimeoutSeconds",
-        "onExhausted: Hold",
-        Check.CEL,
-        "onExhausted: Hold",
-    ),
     Bad("a group without a name", manifest(replicaGroup={}), "spec.replicaGroup.name", "found nothing", Check.SCHEMA),
     Bad(
         "a name of a group that is no name",

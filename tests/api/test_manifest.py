@@ -24,7 +24,7 @@ metadata: {name: demo}
 spec:
   suspend: null
   recovery:
-    holdTimeoutSeconds: 3
+    holdTimeoutSeconds: 0
     isolationTimeoutSeconds: 3
   roles:
   - name: worker
