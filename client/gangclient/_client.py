@@ -99,6 +99,8 @@ class Client:
         """Why the attempt before was stopped, where this same process ran it (:func:`gangclient.run`)."""
         self.interruption: Optional[Callable[[], None]] = None
         """Raises in ``progress`` if this attempt is being stopped; for :func:`gangclient.run`."""
+        self.guard: Optional[Callable[[], None]] = None
+        """Raises if a fault stops this attempt, before anything ends its collectives; for state that is kept."""
         if adopt is not None:
             adopt(self)
 

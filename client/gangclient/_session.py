@@ -92,6 +92,7 @@ class Session:
         self._helpers = Helpers()
         self._changed = threading.Condition()
         self._stop: Optional[Event] = None  # The newest stop.
+        self._fault: Optional[Event] = None  # The newest that a fault caused: its callbacks cut collectives short.
         self._interrupting: Optional[Event] = None  # The newest whose callbacks have returned.
         self._aborting: Optional[threading.Thread] = None
         self._raised_at = ""  # Where the interruption of this attempt was raised.
@@ -128,7 +129,7 @@ class Session:
                 signal.signal(INTERRUPT, before)
 
     def _adopt(self, client: Client) -> None:
-        client.interruption = self._interrupt
+        client.interruption, client.guard = self._interrupt, self._guard
         self._clients.append(client)
 
     def _results(self, train: Train[Result], gang: Client) -> Tuple[Result, ...]:
@@ -189,6 +190,7 @@ class Session:
         thread = threading.Thread(target=self._call_abort, args=(stop,), name="gangclient-abort", daemon=True)
         with self._changed:  # So ``train`` can't be interrupted before the stop is known.
             self._aborting, self._stop = thread, stop
+            self._fault = self._fault if stop.planned else stop
             thread.start()
             self._changed.notify_all()
 
@@ -232,6 +234,12 @@ class Session:
             )
         self._raised_at = here
         raise Restart(stop)
+
+    def _guard(self) -> None:
+        """Raise Restart if a fault stops this attempt, also while the callbacks run. A planned stop aborts nothing."""
+        if self._fault is not None and self._fault.attempt == self._attempt:
+            self._raised_at = _place_in(threading.main_thread())
+            raise Restart(self._fault)
 
     def _on_interrupt(self, _signum: int, frame: Optional[FrameType]) -> None:
         """Raise Restart at the signal, only within ``train``, and once: the way out must not be interrupted."""

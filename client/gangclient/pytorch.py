@@ -25,7 +25,7 @@ import sys
 import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, Optional, Tuple, Union
 
 from gangclient import GangError, _frameworks
 from gangclient._client import Client, Event, Restore
@@ -156,6 +156,7 @@ class KeptState:
         """``new`` makes the state of the beginning, by names: what has ``state_dict`` and ``load_state_dict``."""
         self._new = new
         self._holding = Holding()
+        self._guard: Optional[Callable[[], None]] = None
         self.state: StateDict = {}
 
     def begin(self, gang: Client, load: Callable[[StateDict, Restore], object]) -> int:
@@ -169,6 +170,7 @@ class KeptState:
             GangError: no process has the restore point any more (``StateLost``). Let it end the process: the next
                 attempt takes a checkpoint.
         """
+        self._guard = gang.guard
         restore, since = gang.restore, self._holding.since(gang.restore, process_tier())
         self._holding.step = None
         if restore is not None and restore.tier == process_tier():
@@ -185,7 +187,20 @@ class KeptState:
 
     @contextmanager
     def step(self, number: int) -> Iterator[None]:
-        """Enclose what changes the state to that of this step, after all that waits for other ranks."""
+        """Enclose what changes the state to that of this step, after all that waits for other ranks.
+
+        With NCCL, a collective that ``abort`` has cut short ends as if it were complete, and what is queued behind it
+        runs on a part of the gradients. So before the change this waits for the device, and *then* asks for a stop,
+        which is known before ``abort`` begins: the change is made only after collectives that no abort has touched.
+
+        Raises:
+            gangclient.Restart: a fault stops this attempt. The state is that of the step before, and stays whole.
+        """
+        cuda: Any = sys.modules.get("torch.cuda")
+        if cuda is not None and cuda.is_initialized():
+            cuda.current_stream().synchronize()
+        if self._guard is not None:
+            self._guard()
         self._holding.step = None
         yield
         self._holding.step = number
