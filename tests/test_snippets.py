@@ -99,6 +99,7 @@ def framework(name: str) -> MagicMock:
     """A stand-in for a framework. Its classes can be derived from."""
     made = MagicMock(__version__="99", __name__=name, __spec__=MagicMock())
     made.Callback = made.TrainerCallback = object
+    made.get_state_dict.return_value = ({}, {})
     return made
 
 

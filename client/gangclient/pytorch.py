@@ -25,7 +25,7 @@ import sys
 import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 from gangclient import GangError, _frameworks
 from gangclient._client import Client, Event, Restore
@@ -86,11 +86,30 @@ def async_save(gang: Client, state: StateDict, step: int, directory: CheckpointP
 def load(state: StateDict, restore: Restore) -> None:
     """Load the restore point into ``state``, in place. The number of ranks may differ from that at the save.
 
+    PyTorch loads what ``state`` has and leaves out the rest: a new optimizer, which has no moments yet, would go on
+    without. So that is an error. ``get_state_dict`` of ``torch.distributed.checkpoint.state_dict`` makes the moments.
+
     Raises:
         ImportError: PyTorch is not installed, or older than 2.6.
-        torch.distributed.checkpoint.api.CheckpointException: it can't be loaded.
+        torch.distributed.checkpoint.api.CheckpointException: it can't be loaded, or what it has is empty in ``state``.
     """
-    _dcp().load(state, checkpoint_id=restore.path)
+    dcp = _dcp()
+    planner = dcp.DefaultLoadPlanner()
+    decide = planner.create_global_plan
+
+    def checked(plans: List[Any]) -> Any:
+        asked = {item.storage_index.fqn for plan in plans for item in plan.items}  # by any rank
+        for key, path in (planner.metadata.planner_data or {}).items():
+            empty = "" if key in asked else _empty(planner.original_state_dict, path)
+            if empty:
+                raise ValueError(
+                    f"the checkpoint has {key}, and {empty} is empty here, so it would be lost: save and load what "
+                    "torch.distributed.checkpoint.state_dict.get_state_dict(model, optimizer) returns"
+                )
+        return decide(plans)
+
+    planner.create_global_plan = checked
+    dcp.load(state, checkpoint_id=restore.path, planner=planner)
 
 
 def join(gang: Client, backend: str, **options: Any) -> None:
@@ -253,6 +272,16 @@ def leave() -> None:
 
 def _dcp() -> Any:
     return framework("gangclient.pytorch", "torch.distributed.checkpoint", "torch", OLDEST)
+
+
+def _empty(state: StateDict, path: Sequence[Any]) -> str:
+    """The name of the empty container on the path to a value; empty if there is none."""
+    value: Any = state
+    for at, name in enumerate(path):
+        if not isinstance(value, dict) or name not in value:
+            return ".".join(map(str, path[:at])) if value == {} else ""
+        value = value[name]
+    return ""
 
 
 def _copied(state: StateDict) -> Any:
