@@ -285,9 +285,14 @@ def _empty(state: StateDict, path: Sequence[Any]) -> str:
 
 
 def _copied(state: StateDict) -> Any:
-    """With copies of what is on CPUs: there ``async_save`` copies nothing, and writes what the next steps change."""
+    """With copies of what is on CPUs: there ``async_save`` copies nothing, and writes what the next steps change.
+
+    What is ``Stateful`` becomes its state, as in ``async_save`` itself: its keys are those of a ``save``.
+    """
     tree = framework("gangclient.pytorch", "torch.utils._pytree", "torch", OLDEST)
-    return tree.tree_map(lambda one: one.clone() if getattr(one, "is_cpu", False) else one, state)
+    kind = framework("gangclient.pytorch", "torch.distributed.checkpoint.stateful", "torch", OLDEST).Stateful
+    values = {name: one.state_dict() if isinstance(one, kind) else one for name, one in state.items()}
+    return tree.tree_map(lambda one: one.clone() if getattr(one, "is_cpu", False) else one, values)
 
 
 def _begin(gang: Client, step: int, directory: CheckpointPath) -> Tuple[Any, Path, Callable[[], None]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pathlib
 import sys
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gangclient import Restore, pytorch
+from gangclient import Restore, connect, pytorch
 
 State = dict[str, Any]
 Path = tuple[str, ...]
@@ -27,6 +28,18 @@ class Stateful:
 
     def load_state_dict(self, state: State) -> None:
         self.values = state
+
+
+class Tensor:
+    """On a CPU: a step changes it in place."""
+
+    is_cpu = True
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+
+    def clone(self) -> Tensor:
+        return Tensor(self.value)
 
 
 class Planner:
@@ -110,3 +123,17 @@ def test_what_has_a_place_is_loaded(moments: State, saved: dict[Path, Any]) -> N
     pytorch.load(state, Restore(2, "step-2", "shared"))
     assert model.values == {"w": 2}
     assert optimizer.values == ({"state": {"w": {"moment": 0.5}}, "lr": 1} if moments else {})
+
+
+@pytest.mark.parametrize("kind", [Stateful, dict])
+def test_a_save_in_the_background_writes_the_step_that_it_was_called_at(
+    kind: Callable[..., Any], saved: dict[Path, Any], tmp_path: pathlib.Path
+) -> None:
+    weight = Tensor(1)
+    model = kind(w=weight)
+    pytorch.async_save(connect(), {"model": model}, 2, tmp_path, None).result()
+    weight.value = 2
+    assert {path: one.value for path, one in saved.items()} == {("model", "w"): 1}
+    restored = Stateful(w=Tensor(0))
+    pytorch.load({"model": restored}, Restore(2, "step-2", "shared"))
+    assert restored.values["w"].value == 1
