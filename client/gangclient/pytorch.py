@@ -259,7 +259,8 @@ def leave() -> None:
 
     A model in ``DistributedDataParallel`` keeps its group open, and ``get_state_dict`` of
     ``torch.distributed.checkpoint`` keeps every model that it has seen (``lru_cache`` of ``_get_fqns``, PyTorch 2.6):
-    peers would wait for a rank that has left. So that is forgotten first.
+    peers would wait for a rank that has left. So that is forgotten first. Accelerate forgets the group, too, or its
+    next ``Accelerator`` would not join again.
     """
     seen: Any = getattr(sys.modules.get("torch.distributed.checkpoint.state_dict"), "_get_fqns", None)
     if hasattr(seen, "cache_clear"):
@@ -268,6 +269,10 @@ def leave() -> None:
     dist: Any = sys.modules.get("torch.distributed")
     if dist is not None and dist.is_available() and dist.is_initialized():
         dist.destroy_process_group()
+    accelerate: Any = sys.modules.get("accelerate.state")
+    if accelerate is not None:
+        accelerate.AcceleratorState._reset_state(reset_partial_state=True)  # noqa: SLF001 - there is no public way
+        accelerate.GradientState._reset_state()  # noqa: SLF001 - it has the loaders of this attempt
 
 
 def _dcp() -> Any:

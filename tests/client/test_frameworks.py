@@ -84,6 +84,34 @@ def test_leaving_forgets_the_models_that_would_keep_the_group_open_first(tmp_pat
     assert fails(script, tmp_path) == "forgotten left"
 
 
+def test_leaving_lets_accelerate_join_a_group_again(tmp_path: Path) -> None:
+    """With its singletons of ``accelerate.state``, as 1.3 has them."""
+    (tmp_path / "accelerate").mkdir()
+    (tmp_path / "accelerate/__init__.py").touch()
+    (tmp_path / "accelerate/state.py").write_text(
+        "class PartialState:\n"
+        "    _shared_state = {'backend': 'gloo'}\n"
+        "class GradientState:\n"
+        "    _shared_state = {'dataloader_references': ['that of the attempt']}\n"
+        "    @staticmethod\n"
+        "    def _reset_state():\n"
+        "        GradientState._shared_state.clear()\n"
+        "class AcceleratorState:\n"
+        "    _shared_state = {'mixed_precision': 'no'}\n"
+        "    @staticmethod\n"
+        "    def _reset_state(reset_partial_state=False):\n"
+        "        AcceleratorState._shared_state.clear()\n"
+        "        if reset_partial_state:\n"
+        "            PartialState._shared_state.clear()\n"
+    )
+    script = (
+        "from gangclient.pytorch import leave; import accelerate.state as s\n"
+        "leave()\n"
+        "raise SystemExit(str([one._shared_state for one in (s.AcceleratorState, s.PartialState, s.GradientState)]))\n"
+    )
+    assert fails(script, tmp_path) == "[{}, {}, {}]"
+
+
 def test_each_rank_registers_in_the_tiers_with_source_api(tmp_path: Path) -> None:
     script = "from gangclient._frameworks import api_tiers; raise SystemExit(','.join(api_tiers()) or 'none')"
     assert fails(script, tmp_path) == "none"
