@@ -36,8 +36,8 @@ SETTLED_SECONDS = 0.15
 
 
 def has_saved(folder: Path) -> bool:
-    """Whether a checkpoint of step KILL_AT or a newer one was begun: a name ends with the step."""
-    steps = [re.fullmatch(r".*?([0-9]+)(?:\.ckpt)?", path.name) for path in folder.iterdir()]
+    """Whether a checkpoint of step KILL_AT or a newer one was begun: a name ends with the step. TMPDIR may be there."""
+    steps = [re.fullmatch(r"(?:.*[-=])?([0-9]+)(?:\.ckpt)?", path.name) for path in folder.iterdir()]
     return any(int(step[1]) >= KILL_AT for step in steps if step)
 
 
