@@ -80,6 +80,18 @@ def test_the_ledger_forgets_uncharged_entries_before_charged_ones() -> None:
     assert status.ledger[0] == charged
 
 
+def test_the_ledger_keeps_a_row_without_progress_which_the_budget_forgets() -> None:
+    made = world(2)
+    status = made.job.status
+    for attempt, progressed in enumerate((True, False, False, False), 2):
+        entry = LedgerEntry(time=START + 7200 * attempt, attempt=attempt, charged=True, progressed=progressed)
+        status = incidents.enter_ledger(Gang(entry.time, made.job, Observed()), status, entry, 1)
+    assert [one.attempt for one in status.ledger] == [3, 4, 5]
+    assert status.restarts.in_window == 1
+    entry = LedgerEntry(time=START + 7200 * 6, attempt=6, charged=True, progressed=True)
+    assert recovery.ledger_with(made.job.spec, status, entry) == (entry,)
+
+
 def test_the_newest_incidents_are_kept() -> None:
     made = world(2)
     cause = judge_fault(made.job.spec, Fault(Reason.SIGNAL, "worker-0", START, signal=9))

@@ -117,7 +117,8 @@ def check(world: World, before: Status, after: Status) -> None:
     limits = world.job.spec.recovery.budget
     assert isinstance(limits, Windowed)
     if after.phase is GangPhase.RUNNING:
-        assert sum(one.charged for one in ledger_in_window(world.job.spec, after, world.now)) <= limits.max_restarts
+        counted = ledger_in_window(world.job.spec, after.ledger, world.now)
+        assert sum(one.charged for one in counted) <= limits.max_restarts
     attempts = Counter(entry.attempt for entry in after.ledger)
     assert not attempts or max(attempts.values()) == 1, "an attempt is in the ledger twice"
     assert after.restarts.counted + after.restarts.uncounted <= max(0, after.attempt - 1)

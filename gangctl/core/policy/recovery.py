@@ -89,6 +89,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from enum import IntEnum
+from itertools import takewhile
 from typing import Final, NamedTuple
 
 from gangctl.api.gangjob import GangJob, Recovery, Spec, Windowed
@@ -154,7 +155,7 @@ def times_at_fault(gang: Gang, cause: Cause) -> int:
     """How often the member was the cause since it has its pod, this time included. A request blames no member."""
     if not cause.member or strength(cause) is Strength.REQUEST:
         return 0
-    ledger = ledger_in_window(gang.spec, gang.status, gang.now)
+    ledger = ledger_in_window(gang.spec, gang.status.ledger, gang.now)
     return 1 + sum((old.member, old.incarnation) == suspected_member(cause) for old in ledger)
 
 
@@ -178,12 +179,13 @@ def failures_without_progress(gang: Gang) -> int:
     """Failures in a row without progress, this one included; 0 if it made progress or that isn't known."""
     if has_progressed(gang) is not False:
         return 0
-    failures_without_progress = 1
-    for entry in reversed(gang.status.ledger):
-        if entry.progressed is not False:
-            break
-        failures_without_progress += entry.charged  # A disruption says nothing about the step.
-    return failures_without_progress
+    row = _row_without_progress(gang.status.ledger)
+    return 1 + sum(entry.charged for entry in row)  # A disruption says nothing about the step.
+
+
+def _row_without_progress(ledger: tuple[LedgerEntry, ...]) -> tuple[LedgerEntry, ...]:
+    """The newest entries as far back as no attempt made progress, newest first."""
+    return tuple(takewhile(lambda entry: entry.progressed is False, reversed(ledger)))
 
 
 def has_progressed(gang: Gang) -> bool | None:
@@ -217,22 +219,22 @@ def is_work_over(gang: Gang) -> bool:
 
 
 LEDGER_SECONDS: Final = 86_400
-"""What the ladder remembers with an unlimited budget."""
+"""For how long an incident is remembered with an unlimited budget."""
 LEDGER_ENTRIES: Final = 256
 """More than any budget allows: with fewer, an old charge would be forgotten."""
 
 
 def budget_window_seconds(spec: Spec) -> int:
-    """For how long an incident is remembered."""
+    """For how long an incident counts for the budget and against its member."""
     budget, group = spec.recovery.budget, spec.replica_group
     own = budget.window_seconds if isinstance(budget, Windowed) else LEDGER_SECONDS
     return own if group is None or group.budget is None else max(own, group.budget.window_seconds)
 
 
-def ledger_in_window(spec: Spec, status: Status, now: float) -> tuple[LedgerEntry, ...]:
+def ledger_in_window(spec: Spec, ledger: tuple[LedgerEntry, ...], now: float) -> tuple[LedgerEntry, ...]:
     """The ledger without what has left the window. A clock that jumped back forgets nothing."""
     since = now - budget_window_seconds(spec)
-    return tuple(entry for entry in status.ledger if entry.time > since)
+    return tuple(entry for entry in ledger if entry.time > since)
 
 
 class Spent(NamedTuple):
@@ -262,8 +264,13 @@ def _in_window(gang: Gang, budget: Windowed, times: list[float]) -> int:
 
 
 def ledger_with(spec: Spec, status: Status, entry: LedgerEntry) -> tuple[LedgerEntry, ...]:
-    """The ledger with one more entry, newest last, bounded: uncharged entries are dropped before charged ones."""
-    kept = [*ledger_in_window(spec, status, entry.time), entry]
+    """The ledger with one more entry, newest last, bounded: uncharged entries are dropped before charged ones.
+
+    A row without progress stays, however long ago it began: the ladder counts failures, whatever time lies between.
+    """
+    ledger = (*status.ledger, entry)
+    row = len(ledger) - len(_row_without_progress(ledger))
+    kept = [*ledger_in_window(spec, ledger[:row], entry.time), *ledger[row:]]
     while len(kept) > LEDGER_ENTRIES:
         kept.remove(next((old for old in kept if not old.charged), kept[0]))
     return tuple(kept)

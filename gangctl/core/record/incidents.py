@@ -165,7 +165,7 @@ def enter_ledger(gang: Gang, status: Status, entry: LedgerEntry, in_a_row: int) 
         restarts,
         counted=restarts.counted + entry.charged,
         uncounted=restarts.uncounted + (not entry.charged),
-        in_window=sum(one.charged for one in ledger),
+        in_window=sum(one.charged for one in recovery.ledger_in_window(gang.spec, ledger, gang.now)),
         without_step=in_a_row,
     )
     return changed(status, ledger=ledger, restarts=counts)
@@ -225,7 +225,7 @@ def correct_cause(gang: Gang, status: Status, fault: Fault) -> Status:
         counted=status.restarts.counted - last.charged,
         uncounted=status.restarts.uncounted + last.charged,
         without_step=max(0, status.restarts.without_step - recovery.is_failure(last.cause)),
-        in_window=sum(entry.charged for entry in ledger),
+        in_window=sum(one.charged for one in recovery.ledger_in_window(gang.spec, ledger, gang.now)),
     )
     return changed(status, incidents=(better, *status.incidents[1:]), ledger=ledger, restarts=restarts)
 

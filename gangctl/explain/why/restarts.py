@@ -250,7 +250,7 @@ def _less(incident: Incident) -> str:
 
 def _repeated(job: GangJob, incident: Incident) -> str:
     cause, after, checkpoint = incident.cause, job.spec.recovery.replace_after, job.spec.checkpoint
-    ledger = ledger_in_window(job.spec, job.status, incident.time)
+    ledger = ledger_in_window(job.spec, job.status.ledger, incident.time)
     member, number = suspected_member(cause)
     before = [one for one in ledger if (one.member, one.incarnation) == (member, number)]
     times = 1 + sum(one.attempt < incident.attempt for one in before)
