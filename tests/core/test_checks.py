@@ -34,7 +34,7 @@ roles: [{name: worker, replicas: 2}]
 checkpoint:
   restore: {trust: Verified}
   tiers: [{name: shared, scope: Shared, source: {type: Directory, directory: /c, layout: TorchDCP}}]
-recovery: {replaceAfter: 100}
+recovery: {replaceAfter: 100, checks: CHECKS}
 """
 SUSPECTED = """
 roles: [{name: worker, replicas: 4}]
@@ -269,10 +269,10 @@ def test_a_check_of_mounts_looks_at_the_folders_of_the_tiers_unless_it_names_oth
         assert queries == {args if asked is None else asked}
 
 
-def verified() -> World:
+def verified(checks: str = "[]") -> World:
     """A gang at step 350, whose first worker has verified step 300, and the other one step 100."""
     made = World()
-    made.submit(VERIFIED)
+    made.submit(VERIFIED.replace("CHECKS", checks))
     says(made, "every pod starts", "everyone is Ready")
     says(made, "every pod starts", "everyone is Ready", "a scan finds shared 10", "everyone runs")
     says(made, "everyone runs", "worker-0 reports step 350")
@@ -304,6 +304,20 @@ def test_a_step_is_verified_no_more_when_it_was_undone() -> None:
     says(made, "worker-1 runs", "worker-1 reports step 350")  # Until it runs, worker-0 says what it said before.
     says(made, "worker-1 ends with 1")
     assert restored(made, "100 300") == 100
+
+
+def test_a_check_that_passes_later_verifies_no_step_that_was_undone() -> None:
+    made = verified("[{name: sums, when: Fault, builtin: MatMul}]")
+    says(made, "device gpu-1 of worker-0 is Unhealthy")
+    says(made, "the pod of worker-0.0 has ended", "worker-0.1 starts on node-b", "worker-0.1 is Ready")
+    assert restored(made, "100 300 350") == 300
+    says(made, "everyone runs", "worker-1 reports step 320")
+    says(made, "worker-1 ends with SIGABRT")
+    says(made, "everyone is Ready")
+    says(made, "everyone passes check sums")
+    assert restored(made, "100 300 350") == 300
+    assert made.job.status.checks is not None
+    assert [one.result for one in made.job.status.checks.results] == ["Passed"]
 
 
 def test_the_first_of_several_steps_that_are_not_trusted_counts() -> None:

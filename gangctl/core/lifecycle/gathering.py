@@ -331,6 +331,8 @@ def plan_start(gang: Gang, status: Status, settlement: Settlement | None, assign
     if isinstance(chosen, restore.Undecided):
         return _look_again(gang, chosen, assignment, rejected)
     point = None if chosen is None else chosen.point
+    if gang.status.started_attempt:  # What it has made beyond that point is undone.
+        rejected = restore.rejections(gang, assignment, 0 if point is None else point.step + 1, rejected)
     if settlement is not None:
         status = incidents.settle_incident(gang, status, settlement, point, assignment)
     else:  # It was suspended: what came after the restore point is done again all the same.

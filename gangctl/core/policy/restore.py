@@ -3,11 +3,12 @@
 The restore point: the newest checkpoint step that one tier holds complete for every rank, decided once an attempt.
 
 The rule: steps that are begun but not completed don't exist; neither do rejected ones until they are written again, nor
-steps that aren't verified (``checkpoints.py``), where the spec trusts only those. Of equal steps a Member, Peers or
-Process tier wins, because it is nearer. A user may ask for another step, or for the beginning, once. By itself a gang
-must not start from the beginning when a step was ever complete for every rank, or when training has made steps for
-longer than ``RETRAINED_SECONDS`` and there is a directory that should hold them. Before, its first checkpoint may be
-still to come, and a store that is away costs no more. A step that not every rank completed is no record.
+steps that aren't verified (``checkpoints.py``), where the spec trusts only those. A restart rejects every step beyond
+its restore point, which it undoes. Of equal steps a Member, Peers or Process tier wins, because it is nearer. A user
+may ask for another step, or for the beginning, once. By itself a gang must not start from the beginning when a step was
+ever complete for every rank, or when training has made steps for longer than ``RETRAINED_SECONDS`` and there is a
+directory that should hold them. Before, its first checkpoint may be still to come, and a store that is away costs no
+more. A step that not every rank completed is no record.
 
 A missing step: why there should be a restore point, what was looked for, where, and what to do.
 
