@@ -493,8 +493,8 @@ def _set_threads(environment: Mapping[str, str]) -> None:
     threads = _number(environment, "OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS") or cores
     for path in _loaded("openblas"):
         _set_openblas_threads(path, threads)
-    torch = sys.modules.get("torch")
-    if torch is not None:
+    torch: Any = sys.modules.get("torch")
+    if hasattr(torch, "get_num_threads"):
         now = torch.get_num_threads()
         omp = _number(environment, "OMP_NUM_THREADS", "MKL_NUM_THREADS") or min(now, cores)
         if now != omp:

@@ -39,7 +39,7 @@ from gangsidecar import wire
 from gangsidecar.common import log, now_ms
 from gangsidecar.start import OWN
 from gangsidecar.start.entry import ENTER
-from gangsidecar.start.link import ONLY_TEMPLATE, READ_EARLY, WARM_STARTS, receive, send, send_with
+from gangsidecar.start.link import ONLY_TEMPLATE, READ_EARLY, WARM_STARTS, depends_on_folder, receive, send, send_with
 from gangsidecar.supervisor import connections, kernel, processes
 from gangsidecar.supervisor.event_loop import READ, EventLoop
 from gangsidecar.supervisor.fork_trust import ForkTrust
@@ -467,7 +467,9 @@ class WarmStart:
         environment.pop(WARM_STARTS, None)
         try:
             imports = given.imports if given.preload == AUTO else ""
-            folder = last.folder if last is not None and os.path.isdir(last.folder) else ""
+            folder = "" if last is None else last.folder
+            if not (os.path.isdir(folder) or depends_on_folder(environment)):
+                folder = ""
             template = Template(self._loop, python, folder, imports, environment, self._template_changed)
         except (OSError, ValueError) as error:
             self._no_template = f"the template can't be started: {error}"
