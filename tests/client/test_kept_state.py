@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from gangclient import Client, Event
+from gangclient import Client, Event, _session
 from gangclient._parking import Channel, NextAttempt
 from gangclient._session import Session
 from gangclient.pytorch import KeptState
@@ -61,6 +61,16 @@ class OneStop(Channel):
         pass
 
 
+class NoHelpers:
+    """The process is that of all tests, and keeps its fork server."""
+
+    def end(self) -> None:
+        pass
+
+    def go_on(self) -> None:
+        pass
+
+
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
     made = Device()
@@ -69,6 +79,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
     monkeypatch.setitem(sys.modules, "torch.cuda", cuda)
     for name in [name for name in os.environ if name.startswith("GANG_")]:
         monkeypatch.delenv(name)
+    monkeypatch.setattr(_session, "Helpers", NoHelpers)
     monkeypatch.setenv("GANG_PROCESS_TIER", "live")
     monkeypatch.setenv("GANG_ATTEMPT", "0")
     yield made

@@ -93,7 +93,9 @@ def delete_local(state: StateDirectory, store: GangStore, seconds: float | None,
             say(f"{name}: {error}; it is removed without a stop before")
             deadline += job.spec.recovery.planned_stop_grace_period_seconds + _LOCAL_MARGIN_SECONDS
     remove_gang(store)
-    while _controller(state) is not None and pod_record.load_readable(store.folder)[0] and time.monotonic() < deadline:
+    while _controller(state) is not None and time.monotonic() < deadline:
+        if not (pod_record.load_readable(store.folder)[0] or _living(store)):
+            break
         time.sleep(_LOCAL_POLL_SECONDS)
     if _living(store):
         asyncio.run(teardown(state, name, 0))
