@@ -398,6 +398,12 @@ class Size(Model):
     """Times within the last hour of such stops, and of quota that was not used."""
     asked_time: Timestamp = 0.0
     """Time when the queue was asked for quota to grow; 0 if it isn't."""
+
+    @property
+    def members(self) -> dict[str, int]:
+        """Members of the attempt, by role, of those with fewer than wanted."""
+        return {one.name: one.members for one in self.roles}
+
     given_time: Timestamp = 0.0
     """Time when it gave quota that no attempt uses yet; 0 if none."""
 

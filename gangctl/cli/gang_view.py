@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.model import changed
-from gangctl.api.status import ConditionType, Endpoint, Snapshot
+from gangctl.api.status import ConditionType, Endpoint, Snapshot, Status
 from gangctl.cluster.errors import ClusterError
 from gangctl.cluster.local import pod_record
 from gangctl.cluster.local.gang_store import GangStore
@@ -73,14 +73,14 @@ def view_gang(state: StateDirectory, store: GangStore, now: float) -> GangView:
     if current is not None and current.uid == job.metadata.uid:
         return GangView(job, current, pods, live=True)
     observed = Observed(pods=tuple(projection(pod) for pod in pods if pod.gang == job.metadata.uid))
-    return GangView(job, _as_stored(snapshot(now, job, observed), job), pods, live=False)
+    return GangView(job, _as_stored(snapshot(now, job, observed), job.status), pods, live=False)
 
 
 def view_removed(store: GangStore, at: float) -> GangView:
     """View a gang that was removed at this time, in seconds since the epoch, as it was stored last."""
     job = store.read_removed()
     conditions = tuple(one for one in job.status.conditions if one.type not in _OF_PROCESSES)
-    now = changed(snapshot(at, job, Observed()), status=changed(job.status, conditions=conditions))
+    now = _as_stored(snapshot(at, job, Observed()), changed(job.status, conditions=conditions))
     return GangView(job, now, (), live=False, stopped="; ".join(interrupted(job, at)))
 
 
@@ -103,6 +103,6 @@ def live_snapshot(state: StateDirectory, name: str) -> Snapshot | None:
         connection.close()
 
 
-def _as_stored(found: Snapshot, job: GangJob) -> Snapshot:
+def _as_stored(found: Snapshot, status: Status) -> Snapshot:
     """The snapshot with the stored status: without a controller it is unknown which members are connected."""
-    return changed(found, status=job.status)
+    return changed(found, status=status)

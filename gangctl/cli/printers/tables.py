@@ -230,9 +230,10 @@ def describe_cause(incident: Incident) -> str:
 
 
 def _incident(incident: Incident, shown: Sequence[str]) -> tuple[str, ...]:
+    found = phases(incident)
     return (
         str(incident.attempt),
-        *(format_seconds(phases(incident).get(name)) for name in shown),
+        *(format_seconds(found.get(name)) for name in shown),
         _step_or_start(incident),
         _lost(incident),
         describe_cause(incident),

@@ -168,7 +168,7 @@ class DisruptionBudgets:
 
 def _min_available(job: GangJob) -> int:
     """Count all members except one: with spares, or those that a smaller role runs with, which has used its spares."""
-    smaller = {} if job.status.size is None else {role.name: role.members for role in job.status.size.roles}
+    smaller = {} if job.status.size is None else job.status.size.members
     return sum(smaller.get(role.name, role.replicas + role.spares) for role in job.spec.roles) - 1
 
 

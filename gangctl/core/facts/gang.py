@@ -345,7 +345,7 @@ def roles_of(spec: Spec, status: Status) -> tuple[Role, ...]:
     """The roles as the status' attempt has them: a smaller one has fewer places, and more spares."""
     if status.size is None or not status.size.roles:
         return spec.roles
-    return with_sizes(spec.roles, {one.name: one.members for one in status.size.roles})
+    return with_sizes(spec.roles, status.size.members)
 
 
 def holders(spec: Spec, status: Status) -> dict[str, str]:

@@ -428,7 +428,7 @@ def _added(before: Status, spent: Spent, until: float, fault: float | None) -> t
 
 def missing_share(status: Status) -> float:
     """The part of the members that are wanted which the newest attempt doesn't have."""
-    smaller = {} if status.size is None else {one.name: one.members for one in status.size.roles}
+    smaller = {} if status.size is None else status.size.members
     wanted = {role.name: role.desired for role in status.roles}
     missing = sum(max(0, wanted.get(name, 0) - members) for name, members in smaller.items())
     return missing / sum(wanted.values()) if missing else 0.0

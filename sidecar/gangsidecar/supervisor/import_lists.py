@@ -153,13 +153,18 @@ def _fitting(modules: Sequence[str]) -> list[str]:
 
 
 def merged(lists: Sequence[Sequence[str]]) -> list[str]:
-    """Return each entry of these lists once, a variable before all that follows it in any of them."""
-    found = list(dict.fromkeys(chain.from_iterable(lists)))
-    for entry in [one for one in found if one[0] == CHANGED]:
-        following = {name for each in lists if entry in each for name in each[each.index(entry) :]}
-        found.remove(entry)
-        found.insert(next((at for at, name in enumerate(found) if name in following), len(found)), entry)
-    return found
+    """Return each entry of these lists once, a variable before all modules that follow it in any of them."""
+    found = dict.fromkeys(chain.from_iterable(lists))
+    modules = [name for name in found if name[0] != CHANGED]
+    places: dict[str, float] = {name: at for at, name in enumerate(modules)}
+    for each in lists:
+        first = float(len(modules))
+        for name in reversed(each):
+            if name[0] == CHANGED:
+                places[name] = min(first - 0.5, places.get(name, first))
+            else:
+                first = min(first, places[name])
+    return sorted(found, key=places.__getitem__)
 
 
 def is_entry(name: str) -> bool:
