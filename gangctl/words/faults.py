@@ -33,7 +33,7 @@ def cause(
     text = f"{seen}: {words}" if words else seen or reason
     text += f', printed "{printed}"' if printed and printed not in text else ""
     text = f"{member}{'' if rank is None else f' (rank {rank})'}: {text}" if member else text
-    text += ", as every member did at that moment" if alike else ""
+    text += ", as its whole process group did at that moment" if alike else ""
     return f"{text}, and so did all others but {suspect}, which is suspected" if suspect else text
 
 

@@ -25,15 +25,13 @@ def stacks(*frames: str, stopped: bool = False) -> str:
     return text
 
 
-def named(*texts: str) -> str:
+def named(*texts: str, roles: str = "") -> str:
     """The member that is named; empty if none is."""
-    world = World()
-    world.submit(
-        f"{{roles: [{{name: worker, replicas: {len(texts)}}}], progress: {{timeoutSeconds: 100, onHang: Restart}}}}"
-    )
+    world, roles = World(), roles or f"[{{name: worker, replicas: {len(texts)}}}]"
+    world.submit(f"{{roles: {roles}, progress: {{timeoutSeconds: 100, onHang: Restart}}}}")
     play(world, "the gang runs", "100 s pass", "decide")
-    for at, text in enumerate(texts):
-        world.again(f"worker-{at}", stacks=Stacks(1, text))
+    for member, text in zip(Gang(world.now, world.job, world.observed()).members, texts, strict=True):
+        world.again(member, stacks=Stacks(1, text))
     found = held_up(Gang(world.now, world.job, world.observed()), 1)
     assert found is not None
     assert found.text
@@ -100,3 +98,13 @@ def test_nothing_is_said_while_a_member_has_not_reported_its_stacks() -> None:
     play(world, "the gang runs", "100 s pass", "decide")
     world.again("worker-0", stacks=Stacks(1, stacks(IN)))
     assert held_up(Gang(world.now, world.job, world.observed()), 1) is None
+
+
+def test_members_of_different_process_groups_are_not_compared() -> None:
+    roles = "[{name: worker, replicas: 2}, {name: evaluator, replicas: 1}]"
+    assert named(stacks(IN), stacks(IN), stacks(OTHER), roles=roles) == ""
+    assert named(stacks(IN), stacks(AT), stacks(AT), roles=roles) == "worker-1"
+    assert named(stacks(IN), stacks(OTHER), roles="[{name: worker, replicas: 1}, {name: evaluator, replicas: 1}]") == ""
+    both = "[{name: worker, replicas: 2}, {name: actor, replicas: 2}]"
+    assert named(stacks(IN), stacks(OTHER), stacks(OTHER), stacks(OTHER), roles=both) == "worker-1"
+    assert named(stacks(IN), stacks(OTHER), stacks(OTHER), stacks(IN), roles=both) == ""

@@ -71,10 +71,10 @@ def hung(made: World, *, steps: bool, killed: bool, ways: tuple[str, ...] = ("SI
     says(made, "everyone is Ready", *(["worker-3 is Ready after SIGKILL at 3000 ms"] if killed else []), "6 s pass")
 
 
-def replaced(*, times: int = 3, **how: Any) -> list[str]:
+def replaced(*, times: int = 3, roles: str = "{name: worker, replicas: 4}", **how: Any) -> list[str]:
     """The members that have got new pods after some failures that look like this."""
     made = World()
-    made.submit("roles: [{name: worker, replicas: 4}]\nrecovery: {replaceAfter: 3, budget: {type: Unlimited}}")
+    made.submit(f"roles: [{roles}]\nrecovery: {{replaceAfter: 3, budget: {{type: Unlimited}}}}")
     says(made, "the gang runs")
     for _ in range(times):
         hung(made, **how)
@@ -92,6 +92,27 @@ def test_the_member_that_stays_behind_is_suspected_and_not_those_that_waited_for
 def test_the_member_that_must_be_killed_is_suspected_where_no_steps_are_known() -> None:
     assert replaced(steps=False, killed=True) == ["worker-3"]
     assert replaced(steps=False, killed=True, times=2) == []
+
+
+def test_a_member_of_another_process_group_has_not_stayed_behind() -> None:
+    """Of four trainers one stays, whatever the evaluator does; where all trainers end, the evaluator is not to blame."""
+    assert replaced(steps=False, killed=True, roles="{name: worker, replicas: 4}, {name: evaluator, replicas: 1}") == [
+        "worker-3"
+    ]
+    made = World()
+    made.submit(
+        """
+roles: [{name: worker, replicas: 3}, {name: evaluator, replicas: 1}]
+recovery: {replaceAfter: 3, budget: {type: Unlimited}}
+"""
+    )
+    says(made, "the gang runs")
+    for _ in range(4):
+        says(made, "70 s pass", *(f"worker-{at} ends with SIGABRT, {900 - at} ms ago" for at in range(3)))
+        says(made, "everyone is Ready", "evaluator-0 is Ready after SIGKILL at 3000 ms", *["1 s pass"] * 16)
+        says(made, "everyone runs")
+    assert made.job.status.attempt == 5
+    assert not [pod.member for pod in made.pods.values() if pod.incarnation > 0]
 
 
 def test_a_member_that_was_merely_not_done_yet_is_not_suspected() -> None:

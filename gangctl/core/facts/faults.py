@@ -24,10 +24,10 @@ Corruption: whom a framework accuses of wrong results, and since which step noth
 The rule: a rank may accuse another of its process group. Where more than half of the members are accused, and two at
 least, the software is to blame or the check, and no pod. Which steps aren't trusted must not depend on who is accused.
 
-The member that stayed: the only one whose worker went on when those of all others had ended by themselves.
+The member that stayed: the only one of a process group whose worker went on when all others' had ended by themselves.
 
-    stayed(m) = every other member that runs a place, and two at least, ended by itself in one way; m did not, and
-                its newest step is below theirs, or SIGTERM did not end it
+    stayed(m) = every other member that runs a place of the cause's process group, and two at least, ended by itself in
+                one way; m did not, and its newest step is below theirs, or SIGTERM did not end it
 
 The watchdog of a collective aborts the ranks that wait, and not the one that they wait for: of a hang that ends so, the
 victims end first. It is known when m is Ready for the next attempt, so that no end of it is on its way. Of two members
@@ -544,11 +544,15 @@ VICTIMS: Final = 2
 """So many at least, to be all others."""
 
 
-def member_that_stayed(gang: Gang, found: tuple[Fault, ...]) -> str:
-    """The member that stayed; empty if there is none, or if that isn't known yet. ``found``: all evidence."""
-    ends = {one.member: one for one in found if one.strength is Strength.END}
+def member_that_stayed(gang: Gang, ended: str, found: tuple[Fault, ...]) -> str:
+    """The member that stayed when this one ended; empty if there is none, or if that isn't known yet.
+
+    ``found``: all evidence.
+    """
+    world, heard = gang.world_of(ended), gang.heard_by_member
+    ends = {one.member: one for one in found if one.strength is Strength.END and one.member in world}
     ways = {(one.reason, one.exit_code, one.signal) for one in ends.values()}
-    rest, heard = gang.holding - ends.keys(), gang.heard_by_member
+    rest = world - ends.keys()
     if len(ends) < VICTIMS or len(ways) > 1 or len(rest) != 1:
         return ""
     (member,) = rest

@@ -112,6 +112,21 @@ class Gang:
         """The members that run a place, as the status has it."""
         return frozenset(self.holders.values())
 
+    @cached_property
+    def worlds(self) -> Mapping[str, frozenset[str]]:
+        """Process group -> the members that run its places: those that wait for each other in a collective.
+
+        Roles without ranks are one more, with an empty name: they may make a group of their own.
+        """
+        found = defaultdict[str, set[str]](set)
+        for place, holder in self.holders.items():
+            found[self.places[place].role.group].add(holder)
+        return {group: frozenset(found[group]) for group in found}
+
+    def world_of(self, member: str) -> frozenset[str]:
+        """The members that run the places of its process group, itself included; none for a spare."""
+        return next((members for members in self.worlds.values() if member in members), frozenset())
+
     @property
     def watching_since(self) -> float:
         """Since when this leader has watched the cluster without a break, whatever the brake."""

@@ -27,7 +27,7 @@ reports, since the sidecar doesn't know of them.
 Who holds the others up, where no rank of a gang makes progress: told by the stacks of all members, compared.
 
 In a synchronous job every rank stops at the next collective that one of them doesn't join. Steps rarely tell which: all
-have made the same. So, for the members at work, the first rule that applies::
+have made the same. So, for the members of a process group at work, the first rule that applies::
 
     stopped    a process of exactly one member was stopped by a signal
     outside    in exactly one member fewer processes are in a collective than in each of the others
@@ -35,7 +35,8 @@ have made the same. So, for the members at work, the first rule that applies::
 
 A member whose stacks could not be read, or lack the frames that would tell, is at no known line: it is never the one,
 and no other is while it isn't known whether that member is in the collective. What doesn't tell must suspect no member.
-Of a pod with many processes few frames of each are told, so lines are compared as far as they are known of all.
+Of a pod with many processes few frames of each are told, so lines are compared as far as they are known of all. Where
+several process groups have a member that holds the others up, one waits for another, and it isn't known which.
 
 Slow members: their own part of a step takes longer than that of the others, for a long time.
 
@@ -183,7 +184,12 @@ def held_up(gang: Gang, attempt: int) -> HeldUp | None:
         if report is None or report.stacks is None or report.stacks.attempt != attempt:
             return None
         seen[member] = _seen_of_held_up(report.stacks.text)
-    return _compared(seen) if len(seen) > 1 else None
+    if len(seen) == 1:
+        return None
+    worlds = ({member: seen[member] for member in seen if member in world} for world in gang.worlds.values())
+    found = [_compared(world) for world in worlds if len(world) > 1]
+    found = [one for one in found if one.member] or found
+    return found[0] if len(found) == 1 else HeldUp("", faults.stacks_unclear())
 
 
 def _compared(seen: dict[str, _Seen]) -> HeldUp:

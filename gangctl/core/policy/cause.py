@@ -210,7 +210,11 @@ def strongest(gang: Gang) -> StrongestEvidence:
     ties = {*stored.tied, *_names(stored.member, tied_to(stored, found))}
     cause = changed(stored, tied=tuple(sorted(ties))[:NAMED]) if len(ties) > 1 else stored
     cause = _located(gang, changed(cause, alike=stored.alike or _ended_alike(gang, stored, found)))
-    if strength(cause) is Strength.END and not cause.suspect and (member := member_that_stayed(gang, found)):
+    if (
+        strength(cause) is Strength.END
+        and not cause.suspect
+        and (member := member_that_stayed(gang, cause.member, found))
+    ):
         cause = changed(cause, suspect=f"{member}.{gang.incarnation(member)}")
     level = recovery.level_of(gang, cause)
     # A fault can't be put down to one rank or one gang while it may be that of all, nor to a member that it was not.
@@ -349,14 +353,14 @@ def _names(member: str, ties: tuple[Fault, ...]) -> tuple[str, ...]:
 
 
 def _ended_alike(gang: Gang, cause: Cause, found: tuple[Fault, ...]) -> bool:
-    """Whether every place's worker ended by itself in the same way and at one moment: that is no pod's fault."""
+    """Whether all workers of its process group ended by themselves, alike and at one moment: that is no pod's fault."""
     how = (cause.reason, cause.exit_code, cause.signal)
     same = {
         tie.member
         for tie in tied_to(cause, found)
         if how == (tie.reason, tie.exit_code, None if tie.signal is None else signal_name(tie.signal))
     }
-    return bool(same) and gang.holding <= same | {cause.member}
+    return bool(same) and gang.world_of(cause.member) <= same | {cause.member}
 
 
 def _ends_job(gang: Gang, cause: Cause, found: tuple[Fault, ...]) -> Cause | None:

@@ -42,7 +42,6 @@ from typing import Final, NamedTuple
 from gangctl.api.gangjob import GangJob
 from gangctl.api.reasons import Reason
 from gangctl.api.recovery import Adaptive
-from gangctl.api.roles import number_places
 from gangctl.api.status import StepGaps
 from gangctl.core.facts.evidence import Fault
 from gangctl.core.facts.faults import failed_attempt
@@ -119,11 +118,12 @@ def was_of_all(gang: Gang, at: float) -> bool:
 
 
 def is_alone_behind(gang: Gang, member: str) -> bool:
-    """Whether the member has made fewer steps than each of the others in the attempt that a hang has ended."""
-    said = [one for one in gang.heard_by_member.values() if one.step_attempt == failed_attempt(gang)]
-    own = [_lowest(one) for one in said if one.report.member == member]
-    others = [_lowest(one) for one in said if one.report.member != member]
-    return bool(own and others) and own[0] < min(others)
+    """Whether the member has made fewer steps than each of its process group in the attempt that a hang has ended."""
+    heard, attempt = gang.heard_by_member, failed_attempt(gang)
+    world = gang.world_of(member)
+    made = {name: _lowest(heard[name]) for name in world if name in heard and heard[name].step_attempt == attempt}
+    own = made.pop(member, None)
+    return own is not None and bool(made) and own < min(made.values())
 
 
 @once
@@ -165,7 +165,7 @@ def _behind(gang: Gang) -> tuple[float, Heard] | None:
     reached, attempt = gang.status.progress, gang.status.attempt
     if gang.spec.progress.timeout_seconds is None or reached is None or reached.attempt != attempt:
         return None
-    if len(number_places(gang.roles).groups) > 1:
+    if len(gang.worlds.keys() - {""}) > 1:
         return None
     settled = reached.time + SETTLED_SECONDS
     found = [
