@@ -1,7 +1,14 @@
 """The progress of a member's ranks, folded into messages for the supervisor.
 
 The first step of an attempt goes out at once, then at most one message a second. Calls in between are folded: the
-highest step, the newest phase, the age of the newest call.
+highest step, the phase, the age of the newest call.
+
+**In which phase is the member?** In that of the newest call; but a rank that saves or evaluates alone is waited for by
+the others, which may have called later::
+
+    phase     = that of the newest call of those that are waited for, if there are any, else that of the newest of all
+    waited(r) = r said Checkpoint or Evaluation last, has reported two steps, and none has left it behind by more than
+                the widest gap
 
 **Does the first step that a rank reports follow the restore point?** A framework may report every step or every tenth,
 so how far its first report may be from the restore point is known only by its second one::
@@ -48,6 +55,8 @@ WINDOW = 50
 """Reports of one rank. A rank that becomes slower shows it when more than half of them are slow."""
 _MIDDLE = (WINDOW - 1) // 2
 """The lower median of a sorted window. The module statistics would cost each sidecar a megabyte."""
+_ALONE = {"Checkpoint", "Evaluation"}
+"""Phases that one rank may be in while the others wait for it."""
 INTERVAL = 1.0
 """Seconds between two messages."""
 
@@ -157,6 +166,13 @@ class RankCalls:
         if call.phase == "Step" and call.step > self._first.setdefault(call.rank, call.step):
             self._paced.add(call.rank)
 
+    def phase(self, every: int | None) -> str:
+        """Return the phase of the member. ``every``: as for :meth:`behind`."""
+        calls = self._ranks.values()
+        near = max(one.step for one in calls) - (every or 0)
+        waited = [one for one in calls if one.phase in _ALONE and one.rank in self._paced and one.step >= near]
+        return max(waited or calls, key=lambda one: one.at).phase
+
     def behind(self, attempt: int, every: int | None = None) -> Call | None:
         """Return the rank that is furthest behind in the attempt; None if none is.
 
@@ -175,7 +191,6 @@ class RankCalls:
 class _Progress:
     attempt: int
     step: int
-    phase: str
     at: float
     first_step: int | None = None
     first_at: float = 0.0
@@ -215,10 +230,10 @@ class ProgressThrottle:
         now, old = self._loop.time(), self._progress
         self._calls.add(attempt, Call(rank, step, phase, now, pid))
         if old is None or old.attempt != attempt:
-            old = _Progress(attempt, step, phase, now)
+            old = _Progress(attempt, step, now)
             self._sent_at = None
         first = phase == "Step" and old.first_step is None
-        newest = replace(old, step=max(old.step, step), phase=phase, at=now, every=every)
+        newest = replace(old, step=max(old.step, step), at=now, every=every)
         if first:
             newest = replace(newest, first_step=step, first_at=now)
         longer = first_ms is not None and step == newest.first_step and first_ms > (newest.first_ms or -1)
@@ -245,7 +260,7 @@ class ProgressThrottle:
             attempt=newest.attempt,
             step=newest.step,
             age_ms=_ms(now - newest.at),
-            phase=newest.phase,
+            phase=self._calls.phase(newest.every),
             first_step=newest.first_step,
             first_age_ms=None if newest.first_step is None else _ms(now - newest.first_at),
             first_ms=newest.first_ms,

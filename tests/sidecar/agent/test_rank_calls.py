@@ -1,4 +1,4 @@
-"""Which rank of a member is furthest behind."""
+"""Which rank of a member is furthest behind, and in which phase the member is."""
 
 from __future__ import annotations
 
@@ -66,3 +66,29 @@ def test_how_far_apart_reports_are_is_learnt_anew_in_another_attempt() -> None:
     for rank, step in ((1, 7), (0, 7), (0, 20)):
         known.add(2, Call(rank, step, "Step", step * 1.0))
     assert known.behind(2, every=1) is None
+
+
+def phase(*more: tuple[int, int, str]) -> str:
+    """The phase of a member whose ranks have both reported steps 4 and 5, after more calls of (rank, step, phase)."""
+    known = calls((0, 4, 1.0), (1, 4, 1.1), (0, 5, 2.0), (1, 5, 2.1))
+    for at, (rank, step, name) in enumerate(more, 3):
+        known.add(1, Call(rank, step, name, float(at)))
+    return known.phase(1)
+
+
+def test_a_rank_that_saves_alone_is_waited_for_whatever_the_others_said_later() -> None:
+    assert phase() == "Step"
+    assert phase((0, 5, "Checkpoint"), (1, 6, "Step")) == "Checkpoint"
+    assert phase((0, 5, "Evaluation"), (1, 5, "Startup")) == "Evaluation"
+    assert phase((0, 5, "Checkpoint"), (1, 6, "Step"), (0, 6, "Step")) == "Step"
+
+
+def test_a_rank_that_the_others_have_left_behind_is_not_waited_for() -> None:
+    assert phase((0, 5, "Checkpoint"), (1, 6, "Step"), (1, 7, "Step")) == "Step"
+
+
+def test_a_rank_that_calls_only_when_it_saves_is_not_waited_for() -> None:
+    known = calls((0, 4, 1.0), (0, 5, 2.0))
+    known.add(1, Call(1, 5, "Checkpoint", 3.0))
+    known.add(1, Call(0, 5, "Step", 4.0))
+    assert known.phase(1) == "Step"
