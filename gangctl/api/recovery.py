@@ -348,14 +348,32 @@ class ProgressSpec(Model):
     adaptive: Adaptive | None = None
     """Shortens timeoutSeconds once an attempt has shown 8 times between steps and has passed earlier attempts. If
     absent, timeoutSeconds applies."""
-    startup_timeout_seconds: PositiveSeconds = 1800
-    """Seconds from a worker's start to its first step after which the gang counts as hung."""
-    checkpoint_timeout_seconds: PositiveSeconds = 1800
-    """Seconds without progress in phase Checkpoint after which the gang counts as hung."""
-    evaluation_timeout_seconds: PositiveSeconds = 3600
-    """Seconds without progress in phase Evaluation after which the gang counts as hung."""
+    startup_timeout_seconds: PositiveSeconds | None = None
+    """Seconds from a worker's start to its first step after which the gang counts as hung. Default: 1800, or
+    timeoutSeconds if longer."""
+    checkpoint_timeout_seconds: PositiveSeconds | None = None
+    """Seconds without progress in phase Checkpoint after which the gang counts as hung. Default: 1800, or
+    timeoutSeconds if longer."""
+    evaluation_timeout_seconds: PositiveSeconds | None = None
+    """Seconds without progress in phase Evaluation after which the gang counts as hung. Default: 3600, or
+    timeoutSeconds if longer."""
     on_hang: Literal["Observe", "Restart"] = "Observe"
     """Observe: the condition Degraded and an Event report the hang. Restart: it is a fault with reason Hang."""
+
+    def timeout_of(self, phase: str) -> int | None:
+        """The seconds without progress that this phase of the training may take; None if it has no timeout of its own.
+
+        It counts only where there is a ``timeout_seconds``.
+        """
+        known = {
+            "Startup": (self.startup_timeout_seconds, 1800),
+            "Checkpoint": (self.checkpoint_timeout_seconds, 1800),
+            "Evaluation": (self.evaluation_timeout_seconds, 3600),
+        }
+        if phase not in known:
+            return None
+        own, least = known[phase]
+        return max(least, self.timeout_seconds or 0) if own is None else own
 
 
 # Requested restarts: which restore point the next attempt starts from.

@@ -180,7 +180,7 @@ def _first_step(job: GangJob, incident: Incident) -> int | None:
 
 
 def _quiet(job: GangJob) -> float:
-    return min(QUIET_SECONDS, job.spec.progress.startup_timeout_seconds)
+    return min(QUIET_SECONDS, job.spec.progress.timeout_of("Startup") or QUIET_SECONDS)
 
 
 def _is_over(job: GangJob, incident: Incident) -> bool:

@@ -95,7 +95,7 @@ def test_the_member_that_must_be_killed_is_suspected_where_no_steps_are_known() 
 
 
 def test_a_member_of_another_process_group_has_not_stayed_behind() -> None:
-    """Of four trainers one stays, whatever the evaluator does; where all trainers end, the evaluator is not to blame."""
+    """Of four trainers one stays, whatever the evaluator does; where all end, the evaluator is not to blame."""
     assert replaced(steps=False, killed=True, roles="{name: worker, replicas: 4}, {name: evaluator, replicas: 1}") == [
         "worker-3"
     ]

@@ -185,9 +185,7 @@ def _granted_seconds(u: Universe) -> float:
     recovery, progress = u.spec.recovery, u.spec.progress
     hangs = (
         progress.timeout_seconds,
-        progress.startup_timeout_seconds,
-        progress.checkpoint_timeout_seconds,
-        progress.evaluation_timeout_seconds,
+        *(progress.timeout_of(phase) for phase in ("Startup", "Checkpoint", "Evaluation")),
     )
     waits = (recovery.hold_timeout_seconds, recovery.scheduling_timeout_seconds, recovery.grow_after_seconds)
     return longest_seconds(u) + sum(one or 0 for one in (*hangs, *waits, recovery.shrink_after_seconds))

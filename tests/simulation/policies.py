@@ -42,7 +42,7 @@ RECOVERY: Final[Values] = {
 PROGRESS: Final[Values] = {
     "timeoutSeconds": (None, 60, 300, 3600),
     "adaptive": (None, {"factor": 2}, {"factor": 1000}),
-    "startupTimeoutSeconds": (60, 300, 1800),
+    "startupTimeoutSeconds": (None, 60, 300, 1800),
     "onHang": ("Observe", "Restart"),
 }
 CHECKPOINT: Final[Values] = {"fallbackAfter": (1, 2, 100)}

@@ -258,7 +258,7 @@ def _hang(u: Universe, leader: Leader, old: Status, held: list[str]) -> str:
     heard = any(box.is_heard or box.heard_at + LATE_MS >= leader.thought_at for box in boxes)
     unheard = u.ghost.trained_at > leader.thought_at - UNHEARD_MS
     since = max(u.ghost.trained_before if unheard else u.ghost.trained_at, u.ghost.started_at)
-    limit: float = min(progress.timeout_seconds, progress.startup_timeout_seconds)
+    limit: float = min(progress.timeout_seconds, progress.timeout_of("Startup") or progress.timeout_seconds)
     number, attempt, longest = u.ghost.gap
     if progress.adaptive is not None:
         known = longest if (number, attempt) == (leader.number, old.attempt) else 0.0

@@ -67,12 +67,7 @@ def silence_limit(gang: Gang, phase: str) -> float | None:
     progress = gang.spec.progress
     if progress.timeout_seconds is None:
         return None
-    own = {
-        "Startup": progress.startup_timeout_seconds,
-        "Checkpoint": progress.checkpoint_timeout_seconds,
-        "Evaluation": progress.evaluation_timeout_seconds,
-    }.get(phase)
-    if own is not None:
+    if (own := progress.timeout_of(phase)) is not None:
         return own
     shorter = adaptive_deadline(gang)
     return progress.timeout_seconds if shorter is None else shorter.seconds
