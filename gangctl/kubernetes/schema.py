@@ -17,7 +17,13 @@ from pydantic.alias_generators import to_camel
 class Raw(BaseModel):
     """A part of a Kubernetes object: fields that aren't declared are skipped."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True, alias_generator=to_camel, populate_by_name=True)
+    model_config = ConfigDict(
+        extra="ignore",
+        frozen=True,
+        alias_generator=to_camel,
+        populate_by_name=True,
+        defer_build=True,  # A part is built with the whole, where that is decoded: not in each command.
+    )
 
 
 class RawOwner(Raw):

@@ -204,7 +204,7 @@ def starts_smaller(role: str, members: int, wanted: int, waited: int = 0, queue:
     text = f"{members} of {wanted} members of {role}"
     if queue:
         return f"{text}, because queue {queue} gives quota for no more"
-    return f"{text}, because no more were ready {waited} s after the attempt before had ended" if waited else text
+    return f"{text}, because no more were ready within {waited} s" if waited else text
 
 
 @message

@@ -111,6 +111,9 @@ def told(world: World, tell: TellQueue) -> None:
         case QueueVerb.RELEASE:
             all_pods = {one.role: one.pods for one in asked_at_first(spec)}
             _changes(world, reserved=False, ready=False, pods=all_pods)
+        case QueueVerb.READY if tell.workload:
+            started = [replace(one, ready=True) if one.name == tell.workload else one for one in queue.more]
+            world.queue = replace(queue, more=tuple(started))
         case QueueVerb.READY:
             _changes(world, ready=True)
         case QueueVerb.SUCCEED | QueueVerb.FAIL:

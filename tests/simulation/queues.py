@@ -93,6 +93,9 @@ def tell(u: Universe, number: int, told: TellQueue) -> None:
             _fits(u, leader, told)
         case QueueVerb.LEAVE:
             _put(u, None)
+        case QueueVerb.READY if told.workload:
+            more = [replace(one, ready=True) if one.name == told.workload else one for one in u.queue.more]
+            u.queue = replace(u.queue, more=tuple(more))
         case QueueVerb.READY if one is not None:
             _put(u, replace(one, ready=True))
         case QueueVerb.RELEASE if one is not None and one.evicted:

@@ -33,6 +33,7 @@ from gangctl.api.names import API_VERSION, KIND, LABEL_INCARNATION, LABEL_UID, g
 from gangctl.cluster.errors import ClusterError, Conflict, Retryable, Terminal
 from gangctl.cluster.kube import paths
 from gangctl.cluster.kube.client import NOTHING, REQUEST_SECONDS, AlreadyExists, Client, NotFound
+from gangctl.core.policy.size import allowed_sizes
 
 log = logging.getLogger(__name__)
 
@@ -258,7 +259,7 @@ def _min_count(job: GangJob) -> int:
 
     The others are in the group too: within a role, any of them can take the rank of another.
     """
-    return sum(role.replicas if role.min_replicas is None else role.min_replicas for role in job.spec.roles)
+    return sum(allowed_sizes(role)[-1] for role in job.spec.roles)
 
 
 def _check(job: GangJob, found: Mapping[str, Any]) -> None:

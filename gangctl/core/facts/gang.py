@@ -308,6 +308,11 @@ class Gang:
         """Whether that is so of this member."""
         return self.status.phase is GangPhase.PENDING or member in self.fresh
 
+    def never_ran(self, member: str) -> bool:
+        """Whether no worker ran in its pod yet: it is fresh, or had no place so far (a spare)."""
+        report = self.report(member)
+        return self.is_fresh(member) or (member not in self.holding and report is not None and report.ran == 0)
+
 
 _OF_WORLD: Final[tuple[str, ...]] = (
     "heard",

@@ -223,7 +223,7 @@ def _explained(gang: Gang, status: Status, check: CheckSpec, causes: Iterable[Ca
     if not incidents.is_open(gang) or check.when not in {"Fault", "Suspect"}:
         return status
     first = status.incidents[0]
-    old = next((one for one in causes if not gang.is_fresh(one.member)), None)
+    old = next((one for one in causes if not gang.never_ran(one.member)), None)
     if old is None or strength(first.cause) >= strength(old):
         return status
     level = highest_level(first.level, IncidentLevel.POD)

@@ -129,6 +129,8 @@ def _await_group(gang: Gang, refreshed: Status) -> Plan | None:
 def _take_request(gang: Gang) -> Plan:
     """A user asks for a restart while the gang gathers: the attempt that gathers is the one."""
     status = recovery.with_waits_ended(gang, requests.take_request(gang.spec, gang.status))
+    if status.size is not None:  # A restart by hand starts with all that are there.
+        status = changed(status, size=changed(status.size, growing_attempt=status.attempt))
     reason = Reason.PENDING if status.phase is GangPhase.PENDING else Reason.GATHERING
     where = requests.describe_request(gang.spec, gang.status, status)
     because = decisions.token_accepted(decisions.attempt_gathers(status.attempt, where))

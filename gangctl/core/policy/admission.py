@@ -52,12 +52,13 @@ from gangctl.core.facts.fitness import (
     counts_since,
     never_heard_counts_since,
     on_lost_node,
+    ready,
     reason_text,
     start_advice,
 )
 from gangctl.core.facts.gang import Gang, once, raised_incarnations
 from gangctl.core.facts.world import Pod, Workload
-from gangctl.core.policy import recovery
+from gangctl.core.policy import recovery, size
 from gangctl.core.policy.recovery import assign
 from gangctl.words.message import Message
 from gangctl.words.waits import cannot_start, pods_refused, queue_awaited, queue_calls_back, refused_while
@@ -295,7 +296,7 @@ def gives_up_at(gang: Gang) -> float | None:
     ]
     if not waiting:
         return None
-    return max(recovery.stopped_by(gang), accepted, min(waiting)) + timeout
+    return max(recovery.stopped_by(gang), accepted, min(waiting), _starts_smaller_at(gang)) + timeout
 
 
 @once
@@ -367,7 +368,13 @@ def replacement_timeout(gang: Gang) -> float | None:
     if not since:
         return None
     began = max(min(since), recovery.stopped_by(gang), gang.observed.listening_since, accepted, queue.known_since)
+    began = max(began, _starts_smaller_at(gang))
     return began + gang.spec.recovery.replacement_timeout_seconds
+
+
+def _starts_smaller_at(gang: Gang) -> float:
+    """When an elastic gang starts without those that are missing; 0 if it can't."""
+    return size.shrinks_at(gang) if gang.is_elastic and size.could_start(gang, ready(gang)) else 0.0
 
 
 CHECK_MARGIN_SECONDS: Final = 15.0

@@ -143,7 +143,7 @@ class Look:
             case "Start":
                 return self.members if status.started_attempt < max(1, status.resumed_attempt) else ()
             case "NewPod":
-                return [name for name in self.members if gang.is_fresh(name)]
+                return [name for name in self.members if gang.never_ran(name)]
             case "Fault":
                 return self.members if cause is not None and is_unclear(cause) else ()
             case "Suspect":
@@ -225,7 +225,7 @@ class Turn:
     @property
     def finds_corruption(self) -> bool:
         """Whether one of those to blame has computed wrongly in a pod in which a worker ran."""
-        ends = (self.last_end(name) for name in self.blame.bad if not self.look.gang.is_fresh(name))
+        ends = (self.last_end(name) for name in self.blame.bad if not self.look.gang.never_ran(name))
         return any(end is not None and end.exit_code == CHECK_CORRUPT for end in ends)
 
     @property

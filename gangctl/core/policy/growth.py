@@ -9,7 +9,8 @@ The rule: it is a planned stop, with the planned grace for a last checkpoint, an
 checkpoint, however long that takes, so that it costs no step that was made; where steps are fast, the grace is for
 those that follow. The status has what was saved when it became due, and forgets it when the members go. Directories are
 listed for it while the gang runs, once it is due. What must not happen: a stop without a member to grow by, or between
-two checkpoints; nor once a rank has finished, which would do its work again.
+two checkpoints; nor once a rank has finished, which would do its work again. It takes turns with the other gangs of the
+group, as each planned restart does (``rolling``).
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from collections import Counter
 
 from gangctl.api.model import changed
 from gangctl.api.status import Size, Status
-from gangctl.core.facts.fitness import ready
+from gangctl.core.facts.fitness import leaves_at_restart, ready
 from gangctl.core.facts.gang import Gang, once
 from gangctl.core.facts.progress import finished_places, highest_step
-from gangctl.core.policy import restore, size
+from gangctl.core.policy import requests, restore, size
 from gangctl.words import warnings
 from gangctl.words.message import Message
 from gangsidecar.wire import Scan
@@ -30,7 +31,7 @@ from gangsidecar.wire import Scan
 def grows(gang: Gang) -> bool:
     """Whether the gang is stopped now so that it grows."""
     saved, point, made = _saved(gang), gang.status.restore_point, highest_step(gang, gang.status.attempt)
-    if not is_due(gang) or saved <= (0 if point is None else point.step):
+    if not is_due(gang) or saved <= (0 if point is None else point.step) or requests.away(gang):
         return False
     after = _due_step(gang)
     return (made is not None and saved >= made.step) or (after is not None and saved > after)
@@ -58,7 +59,8 @@ def could_grow(gang: Gang) -> bool:
     """Whether enough members are ready for a larger size that is allowed, and no place has finished."""
     if not gang.is_smaller or finished_places(gang):
         return False
-    present, idle = size.present_sizes(gang), ready(gang) - gang.holding
+    present = size.present_sizes(gang)
+    idle = [name for name in ready(gang) - gang.holding if leaves_at_restart(gang, gang.pods[name]) is None]
     free = Counter(gang.members[name].role.name for name in idle)
     roles = size.elastic_roles(gang.spec)
     return any(size.largest_fit(one, present[one.name] + free[one.name]) > present[one.name] for one in roles)
@@ -83,8 +85,9 @@ def looks_at(gang: Gang) -> float | None:
 def scan_due(gang: Gang) -> tuple[str, Scan] | None:
     """The pod to ask, by its UID, and the query for the directories that tells whether the newest step is saved."""
     scan = restore.wanted_scan(gang) if is_due(gang) and _is_scan_old(gang) else None
-    asked = next((gang.pods[one].uid for one in gang.holders.values() if one in gang.speaking), None)
-    return (asked, scan) if scan is not None and asked is not None else None
+    there = [gang.pods[one].uid for one in gang.holders.values() if one in gang.speaking]
+    turn = int(gang.now / restore.SCAN_SECONDS)  # One whose mount doesn't answer must not be the only one.
+    return (there[turn % len(there)], scan) if scan is not None and there else None
 
 
 def smaller(gang: Gang) -> Message | None:

@@ -35,6 +35,7 @@ slowest; where no rule matches, a slow rank is only told (``record/degraded.py``
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from itertools import islice
 from typing import Final, NamedTuple
@@ -42,6 +43,7 @@ from typing import Final, NamedTuple
 from gangctl.api.model import changed
 from gangctl.api.policy import Action, OnReason
 from gangctl.api.reasons import Reason
+from gangctl.api.roles import members_of
 from gangctl.api.status import GangPhase, Recreated, Replaced, Status
 from gangctl.core.facts import progress
 from gangctl.core.facts.barrier import await_pods, awaits, still_awaited, still_awaited_all
@@ -50,7 +52,7 @@ from gangctl.core.facts.faults import faults
 from gangctl.core.facts.fitness import Defect, defect, starting_members
 from gangctl.core.facts.gang import Gang, coming_attempt, holders, is_fresh, once, raised_incarnations
 from gangctl.core.facts.progress import Slow, finished_places
-from gangctl.core.policy import admission, recovery
+from gangctl.core.policy import admission, recovery, size
 from gangctl.core.policy.cause import Verdict, verdict
 from gangctl.core.policy.recovery import STEADY_SECONDS
 from gangctl.words.faults import rank_slow
@@ -192,10 +194,17 @@ def unfit(gang: Gang) -> Mapping[str, Defect]:
 
 
 def needs_recreation(gang: Gang, members: Mapping[str, Defect]) -> bool:
-    """Whether so many needed members are bad at once that the gang is recreated. Finished ones ended in good order."""
-    done = finished_places(gang)
-    bad = sum(1 for place, holder in gang.holders.items() if holder in members and place not in done)
-    return (bad > 1 and bad * 2 > len(gang.places)) or not has_room(gang.status, members)
+    """Whether so many needed members are bad at once that the gang is recreated. Finished ones ended in good order.
+
+    A role that goes on with those that are left, idle ones among them, loses none of these.
+    """
+    done, fits = finished_places(gang), set[str]()
+    if gang.is_elastic:
+        sound = Counter(gang.members[name].role.name for name in gang.pods if name not in members)
+        fits = {one.name for one in size.elastic_roles(gang.spec) if size.largest_fit(one, sound[one.name])}
+    needed = {place: one for place, one in gang.holders.items() if gang.places[place].role.name not in fits}
+    bad = sum(1 for place, holder in needed.items() if holder in members and place not in done)
+    return (bad > 1 and bad * 2 > len(needed)) or not has_room(gang.status, members)
 
 
 def has_room(status: Status, members: Collection[str]) -> bool:
@@ -254,10 +263,12 @@ def recreate_members(gang: Gang, status: Status, members: Mapping[str, Defect]) 
         for name, why in islice(members.items(), MAX_AVOIDED)
         for avoid, required in (_avoid(gang, name, why),)
     )
-    without = {
-        one.member: changed(one, incarnation=base, attempt=coming_attempt(status))
-        for one in status.replaced
-        if one.without_quota
+    without = {  # All pods are new, so each member may be the one without: those that come last have no place.
+        one.name: Replaced(
+            member=one.name, incarnation=base, attempt=coming_attempt(status), time=gang.now, without_quota=True
+        )
+        for role in size.elastic_roles(gang.spec)
+        for one in members_of(role)[size.with_quota(gang, role) :]
     }
     avoiding = (*(one for one in avoiding if one.member not in without), *without.values())
     status = await_pods(status, [awaits(gang, name) for name in gang.members])

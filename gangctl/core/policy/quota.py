@@ -273,11 +273,19 @@ def queue_actions(gang: Gang, status: Status) -> tuple[TellQueue, ...]:
         is_free = not admission.uses_quota(gang)
         return tuple([TellQueue(QueueVerb.LEAVE, workload=one.name) for one in queue.more if is_free][:1])
     pending = [one for one in queue.more if not one.gives and not one.evicted and not one.ended]
-    if status.size is not None and status.size.asked_time:
+    if status.size is not None and status.size.asked_time and status.phase is not GangPhase.HELD:
         has_it = any(excess > 0 for excess in _excess(told).values())
         back = _to_give_back(told)  # Only what was evicted: it makes room for the next.
         return () if pending or has_it else back or (TellQueue(QueueVerb.GROW, pods=_asked_to_grow(told)),)
-    return tuple([TellQueue(QueueVerb.LEAVE, workload=one.name) for one in pending][:1]) or _to_give_back(told)
+    leaves = [TellQueue(QueueVerb.LEAVE, workload=one.name) for one in pending][:1]
+    return tuple(leaves) or _to_give_back(told) or _started(told)
+
+
+def _started(gang: Gang) -> tuple[TellQueue, ...]:
+    """What Kueue waits for where it has `waitForPodsReady`: otherwise it evicts what the gang has grown by."""
+    runs = gang.status.phase is GangPhase.RUNNING and _used_by(gang) is None
+    waiting = [one.name for one in gang.observed.queue.more if one.gives and not one.ready] if runs else []
+    return tuple([TellQueue(QueueVerb.READY, str(gang.status.message), workload=name) for name in waiting[:1]])
 
 
 def _excess(gang: Gang) -> dict[str, int]:

@@ -41,6 +41,7 @@ from gangctl.core.facts.gang import (
 )
 from gangctl.core.facts.progress import finished_places
 from gangctl.core.facts.world import Observed, Pod, Replica
+from gangctl.core.policy import size
 from gangctl.words.decisions import from_newest_step, from_step
 from gangctl.words.message import Message
 from gangctl.words.waits import group_awaited, replica, turn_awaited, turn_overdue
@@ -96,7 +97,8 @@ def needs_group(job: GangJob) -> bool:
     """Whether the next decision about the gang needs to know of the others of its group."""
     group, phase = job.spec.replica_group, job.status.phase
     if group is None or phase is GangPhase.RUNNING:
-        return asks_for_turn(job)
+        may_grow = job.spec.rolling is not None and job.status.size is not None and bool(job.status.size.roles)
+        return asks_for_turn(job) or may_grow
     return phase in GATHERS and (group.budget is not None or (group.min_count or 0) > 1)
 
 
@@ -120,10 +122,10 @@ def _has_pods(gang: Gang) -> bool:
     phase = gang.status.phase
     if phase not in GATHERS:
         return phase in {GangPhase.RUNNING, GangPhase.SUCCEEDED}
-    pods = [gang.pods.get(holder) for holder in gang.holders.values()]
-    return has_started(gang.status) or all(
-        pod is not None and pod.started_at is not None and not (pod.deleting or pod.terminated) for pod in pods
-    )
+    there = [
+        name for name, pod in gang.pods.items() if pod.started_at is not None and not (pod.deleting or pod.terminated)
+    ]
+    return has_started(gang.status) or size.could_start(gang, there)
 
 
 def awaited_group(gang: Gang) -> Message | None:
@@ -159,11 +161,16 @@ def asks_for_turn(job: GangJob) -> bool:
     return job.spec.rolling is not None and running and asks_for_restart(job.spec, job.status)
 
 
-@once
 def waits_for(gang: Gang) -> tuple[Replica, ...]:
     """The gangs that are unavailable, if the restart that `spec.restartToken` asks for waits for them; else none."""
+    return away(gang) if asks_for_turn(gang.job) else ()
+
+
+@once
+def away(gang: Gang) -> tuple[Replica, ...]:
+    """The gangs that are unavailable, if a planned restart has to wait for them; else none."""
     rolling = gang.spec.rolling
-    if rolling is None or not asks_for_turn(gang.job) or available_at(gang) is None:
+    if rolling is None or available_at(gang) is None:
         return ()
     away = tuple(one for one in gang.observed.group if one.available_at is None or gang.now < one.available_at)
     return away if len(away) >= rolling.max_unavailable else ()

@@ -3,17 +3,20 @@
 An elastic role has ``minReplicas``. Its size belongs to the attempt: write 2 fixes it with the ranks, until the next
 write 2. A smaller role has fewer places; the members without a place are spares (``api/roles.py``).
 
-    allowed(r) = replicas and minReplicas, and what ``sizes`` has between them
+    allowed(r) = replicas, and what ``sizes`` has down to minReplicas
     present(r) = the size of the newest attempt that was started; at first what the queue admits, or replicas; in the
                  attempt that a stop to grow leads to, the largest that connected members fit; and where the queue takes
                  quota back meanwhile (``quota.py``), what is left fits
     top(r)     = replicas, where the gang may grow; present(r) else
     fits(r)    = the largest allowed size <= min(top(r), ready members of r, spares among them)
     size(r)    = fits(r)      if fits(r) >= present(r), or shrinkAfterSeconds are over since the attempt gathers,
-                              since the last member was lost, and since the cluster accepts the gang's pods
+                              since the last member was lost, since the cluster accepts the gang's pods, since the
+                              last pod came to its node that has not started yet, and, if all pods are new, since the
+                              first was ready
                  present(r)   else: it is waited for
 
-    may grow  <=> a stop or a user asks for this attempt so that it grows, or now >= grows_at
+    may grow  <=> a stop or a user asks for this attempt so that it grows, or now >= grows_at and no tier is in memory,
+                  whose newer steps another size could not load: then a stop to grow waits for a Shared one
     grows_at   = max(begin of the present size, the last stop to grow) + growAfterSeconds * 2^(such stops in an hour),
                  and not before an hour after the fourth last of them
 
@@ -32,7 +35,7 @@ from gangctl.api.gangjob import Role, Spec
 from gangctl.api.model import changed
 from gangctl.api.reasons import Reason
 from gangctl.api.roles import ListedSizes
-from gangctl.api.status import ConditionType, RoleSize, Size, Status
+from gangctl.api.status import ConditionType, GangPhase, RoleSize, Size, Status
 from gangctl.core.facts.fitness import ready
 from gangctl.core.facts.gang import Gang
 from gangctl.words.decisions import starts_smaller
@@ -89,7 +92,7 @@ def with_quota(gang: Gang, role: Role) -> int:
 
 
 def shrinks_at(gang: Gang) -> float:
-    """Until when the attempt that gathers waits for all members of its present size.
+    """Until when the attempt that gathers waits for all members of its present size, unless it can't start anyway.
 
     A member that is replaced meanwhile has the whole time; one that is replaced again and again has it once.
     """
@@ -97,6 +100,11 @@ def shrinks_at(gang: Gang) -> float:
     accepted = gang.status.condition(ConditionType.ACCEPTED)
     if accepted is not None and accepted.status == "True":  # Pods that were refused come one after the other.
         lost.append(accepted.last_transition_time)
+    # A pod that came to a node late has as long to start; one that is replaced again and again hasn't.
+    missing = (pod for name, pod in gang.pods.items() if name not in gang.replaced and name not in gang.speaking)
+    lost += [pod.scheduled_at for pod in missing if pod.scheduled_at is not None]
+    if gang.status.phase is GangPhase.PENDING:  # Images may take long: as long as the first of all needs.
+        lost += [min([gang.heard_by_member[name].phase_since for name in ready(gang)], default=0.0)]
     since = max([gang.status.phase_time, gang.observed.listening_since, *lost])
     return since + gang.spec.recovery.shrink_after_seconds
 
@@ -107,14 +115,20 @@ def waits_to_shrink_until(gang: Gang) -> float | None:
     return at if gang.now < at else None
 
 
+def could_start(gang: Gang, members: Iterable[str]) -> bool:
+    """Whether these members fill an allowed size of each role."""
+    there = Counter(gang.members[name].role.name for name in members)
+    return all(largest_fit(role, there[role.name]) for role in gang.spec.roles)
+
+
 def outlook(gang: Gang) -> Message | None:
     """Return when an attempt that waits for members starts without them, or why it can't; None if neither is so."""
-    elastic = elastic_roles(gang.spec)
     there = Counter(gang.members[name].role.name for name in ready(gang))
-    lacking = next((one for one in elastic if not largest_fit(one, there[one.name])), None)
+    lacking = next((one for one in elastic_roles(gang.spec) if not largest_fit(one, there[one.name])), None)
     if lacking is not None:
         return too_small(lacking.name, allowed_sizes(lacking)[-1])
-    return starts_smaller_at(shrinks_at(gang)) if waits_to_shrink_until(gang) is not None else None
+    is_due = gang.now >= shrinks_at(gang) or not could_start(gang, ready(gang))
+    return None if is_due else starts_smaller_at(shrinks_at(gang))
 
 
 def grows_at(gang: Gang) -> float:
@@ -133,7 +147,9 @@ def _may_grow(gang: Gang) -> bool:
     status = gang.status
     asked = status.incidents[:1] if status.size is not None else ()
     by_hand = any(one.attempt == status.attempt and one.cause.reason == Reason.RESTART_REQUESTED for one in asked)
-    return by_hand or _is_stopped_to_grow(gang) or gang.now >= grows_at(gang)
+    tiers = () if gang.spec.checkpoint is None else gang.spec.checkpoint.tiers
+    has_memory = any(one.scope != "Shared" and not one.reshardable for one in tiers)
+    return by_hand or _is_stopped_to_grow(gang) or (gang.now >= grows_at(gang) and not has_memory)
 
 
 def _is_stopped_to_grow(gang: Gang) -> bool:

@@ -287,10 +287,12 @@ def _degraded(gang: Gang) -> Iterator[Finding]:
     found = warning(gang.status)
     if found is not None:
         silent, smaller = found.reason in _SILENT, found.reason == Reason.SMALLER
+        idle = (pod for name, pod in gang.pods.items() if name not in gang.holding)
+        could = smaller and any(pod.started_at is not None and not pod.terminated for pod in idle)
         yield Finding(
             kind=FindingKind.NOT_CONNECTED if silent else FindingKind.DEGRADED,
             seen=f"{found.reason}: {found.message}{_cost_so_far(gang) if smaller else ''}",
-            do=f"gangctl restart {gang.job.metadata.name} starts with all that are ready" if smaller else "",
+            do=f"gangctl restart {gang.job.metadata.name} starts with all that are ready" if could else "",
             since=found.last_transition_time,
         )
 

@@ -368,4 +368,7 @@ def test_a_smaller_gang_says_what_that_has_cost_and_how_it_grows() -> None:
     )
     found = one(gang)
     assert found.seen.endswith("3 of 4 members of worker; members that lacked have cost 22.5 s of training, 25%")
-    assert found.do == "gangctl restart demo starts with all that are ready"
+    assert found.do == "", "no more are there"
+    assert one(gang, running(*[pod(at, **STARTED) for at in range(4)])).do == (
+        "gangctl restart demo starts with all that are ready"
+    )
