@@ -362,12 +362,12 @@ class JobSets:
         A gang that runs with other roles than a queue has admitted meanwhile is suspended too, as its roles can't be
         changed before.
         """
-        roles = {one.gang: one.applied.partition("-")[0] for one in stages}
+        stage_of = {one.gang: one for one in stages}
         for gang in self._its_gangs(item):
             if gang.job is None or gang.job.status.phase in ENDED:
                 continue
-            applied = gang.applied.partition("-")[0]
-            if not gang.job.spec.suspend and (wanted or roles.get(gang.name, applied) != applied):
+            stage = stage_of.get(gang.name)
+            if not gang.job.spec.suspend and (wanted or (stage is not None and not stage.keeps_pods(gang.applied))):
                 body = {"metadata": {"uid": gang.uid}, "spec": {"suspend": True}}
                 with suppress(NotFound):
                     await self._write(item, gang.name, body, MERGE_PATCH, {"fieldManager": WRITER})
@@ -388,7 +388,7 @@ class JobSets:
             if one.phase is GangPhase.FAILED:
                 return
             await self._ensure_objects(jobset)
-            if gang is not None and gang.applied == stage.applied:
+            if gang is not None and stage.is_applied(gang.applied):
                 return
             document = stage.after(restarts)
             stored = await self._stored(item, stage.gang)

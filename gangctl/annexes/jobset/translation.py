@@ -95,11 +95,24 @@ class Stage:
     def applied(self) -> str:
         """What the annotation of the stored GangJob is when this document has been applied.
 
-        It has two hashes of what the JobSet asks for: of what its pods are made from, and of everything. Another
-        release, which may make something else from it, has the same.
+        It has two hashes of what the JobSet asks for, of what its pods are made from and of everything; then the
+        generation of its spec, and a hash of the metadata that counts. Another release of gangctl, which may make
+        something else from it, has the same.
         """
         found: str = self.document["metadata"]["annotations"][ANNOTATION_APPLIED]
         return found
+
+    def is_applied(self, annotation: str) -> bool:
+        """Whether the GangJob with this annotation has been made from the JobSet as it is.
+
+        Of the same generation it has, though a new release of JobSet may show fields by default that it didn't have.
+        """
+        own, there = self.applied.split("-"), annotation.split("-")
+        return own == there or (bool(own[2]) and own[2:] == there[2:])
+
+    def keeps_pods(self, annotation: str) -> bool:
+        """Whether the pods of that GangJob can stay."""
+        return self.is_applied(annotation) or self.applied.partition("-")[0] == annotation.partition("-")[0]
 
     def restarts(self, counted: int) -> int:
         """How often the set has restarted, when the gang has so often."""
@@ -306,12 +319,14 @@ class _Translation:
     def _document(self, gang: str, spec: Mapping[str, Any]) -> dict[str, Any]:
         labels = {key: one for key, one in (self._metadata.get("labels") or {}).items() if not key.startswith(_QUEUE)}
         given = self._metadata.get("annotations") or {}
+        counts = [given.get(names.ANNOTATION_SPEC), labels]
         of_pods = [{name: self._spec.get(name) for name in _OF_PODS}, {name: given.get(name) for name in _PLACING}]
         parts = (
             json.dumps(one, sort_keys=True).encode()
-            for one in (of_pods, [of_pods, self._spec, given.get(names.ANNOTATION_SPEC), labels])
+            for one in (of_pods, [of_pods, self._spec, *counts], [of_pods[1], *counts])
         )
-        digest = "-".join(hashlib.sha256(one).hexdigest()[:16] for one in parts)
+        pods, everything, metadata = (hashlib.sha256(one).hexdigest()[:16] for one in parts)
+        digest = f"{pods}-{everything}-{self._metadata.get('generation', '')}-{metadata}"
         return {
             "apiVersion": API_VERSION,
             "kind": KIND,

@@ -11,7 +11,7 @@ import yaml
 
 from gangctl.annexes.jobset import names
 from gangctl.annexes.jobset.pods import complete
-from gangctl.annexes.jobset.translation import UnsupportedError, stages
+from gangctl.annexes.jobset.translation import Stage, UnsupportedError, stages
 from gangctl.api.manifest import load_gangjob
 from gangctl.api.names import MAX_POD_NAME, longest_pod_name, pod_labels
 from tests.annexes.convert.test_cases import CASES
@@ -491,3 +491,19 @@ def test_ten_thousand_pods_have_ten_thousand_host_names() -> None:
             hosts.add(made["spec"]["hostname"])
             keys.add(made["metadata"]["labels"][names.JOB_KEY])
     assert (len(hosts), len(keys)) == (10_000, 560)
+
+
+def test_a_new_release_of_jobset_that_shows_more_fields_by_default_changes_no_gang() -> None:
+    def stage(generation: int, labels: dict[str, str], **job: Any) -> Stage:
+        found = jobset(replicated("workers", **job))
+        found["metadata"] |= {"generation": generation, "labels": labels}
+        (made,) = stages(found)
+        return made
+
+    before = stage(3, {}).applied
+    assert stage(3, {}, groupName="mine").is_applied(before)
+    assert not stage(3, {"team": "red"}, groupName="mine").is_applied(before)
+    changed = stage(4, {}, groupName="mine")
+    assert not changed.is_applied(before)
+    assert not changed.keeps_pods(before)
+    assert stage(4, {}).keeps_pods(before), "what its pods are made from is the same"
