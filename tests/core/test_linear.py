@@ -1,8 +1,12 @@
-"""The work of a decision grows with the members, and no faster: instructions are counted, no time is taken."""
+"""The work of a decision grows with the members, and no faster.
+
+Instructions are counted. One may be a loop in C, over all members, so that processor time is compared as well.
+"""
 
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -55,3 +59,21 @@ def work_of(name: str, members: int) -> int:
 @pytest.mark.parametrize("name", CASES)
 def test_twice_the_members_are_twice_the_work(name: str) -> None:
     assert work_of(name, 2 * SIZE) < MOST * work_of(name, SIZE)
+
+
+def seconds_of(name: str, members: int) -> float:
+    """The least processor time of some decisions."""
+    given, world = CASES[name](members)
+
+    def once() -> float:
+        began = time.process_time()
+        decide(NOW, given, world)
+        return time.process_time() - began
+
+    return min(once() for _ in range(7))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_eight_times_the_members_take_no_more_than_thrice_as_much_time_each(name: str) -> None:
+    """A square would take eight times as much each: so much that no other program on the machine hides it."""
+    assert seconds_of(name, 8 * SIZE) < 3 * 8 * seconds_of(name, SIZE)

@@ -131,10 +131,11 @@ def _all_hang_at(gang: Gang) -> float | None:
     if seconds is None or (not found and _have_only_finished_reported(gang)):
         return None
     began = max(may_start_since(gang.status), gang.observed.listening_since)
+    limits = {phase: silence_limit(gang, phase) or seconds for phase in {_phase(one) for one in found}}
     # One may save for long while the others, which have reported later, wait for it.
-    times = [max(one.step_time, began) + (silence_limit(gang, _phase(one)) or seconds) for one in found]
+    last = max([max(one.step_time, began) + limits[_phase(one)] for one in found], default=0.0)
     if reporting := [one for one in found if one.connected]:
-        return min([_shown_at(gang, max(*times, one.since + seconds), one) for one in reporting])
+        return min([_shown_at(gang, max(last, one.since + seconds), one) for one in reporting])
     everyone = [gang.heard_by_member[member] for member in _at_work(gang) if member in gang.speaking]
     if not everyone or len(everyone) != len(_at_work(gang)):
         return None
