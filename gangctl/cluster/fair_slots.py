@@ -53,11 +53,6 @@ class FairSlots:
         finally:
             self._release(namespace, gang)
 
-    def _has_room(self, namespace: str, gang: str) -> bool:
-        used, own, ours = self._of_namespaces.total(), self._of_gangs[gang], self._of_namespaces[namespace]
-        limit = _half(self._total - (used - ours))
-        return used < self._total and ours < limit and own < _half(limit - (ours - own))
-
     def _release(self, namespace: str, gang: str) -> None:
         for used, name in ((self._of_namespaces, namespace), (self._of_gangs, gang)):
             used[name] -= 1
@@ -71,10 +66,16 @@ class FairSlots:
                 self._serve(waiting, *found)
 
     def _next(self, waiting: _Waiting) -> tuple[str, str] | None:
-        if self._of_namespaces.total() == self._total:
-            return None
-        pairs = ((namespace, gang) for namespace, gangs in waiting.items() for gang in gangs)
-        return next((pair for pair in pairs if self._has_room(*pair)), None)
+        """The namespace and the gang whose turn it is. Of a namespace without room no gang is looked at."""
+        used = self._of_namespaces.total()
+        for namespace, gangs in waiting.items() if used < self._total else ():
+            ours = self._of_namespaces[namespace]
+            limit = _half(self._total - (used - ours))
+            for gang in gangs if ours < limit else ():
+                own = self._of_gangs[gang]
+                if own < _half(limit - (ours - own)):
+                    return namespace, gang
+        return None
 
     def _serve(self, waiting: _Waiting, namespace: str, gang: str) -> None:
         """Grant a slot to the first request of the gang; then it is the turn of all others."""

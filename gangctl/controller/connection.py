@@ -19,7 +19,6 @@ from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.base_protocol import BaseProtocol
 
-from gangctl.api.gangjob import GangJob
 from gangctl.cluster.port import MemberIdentity
 from gangctl.controller.gate import Gate
 from gangctl.controller.reports import imports_text
@@ -56,16 +55,16 @@ class CloseFrame:
 class _Sent:
     """A computed directive, and the inputs that it depends on."""
 
-    job: GangJob
+    directive_of: DirectiveOf
     session: str
     attempt: int
     phase: wire.Phase
     directive: wire.Directive | None
 
-    def is_for(self, job: GangJob, report: wire.Report) -> bool:
+    def is_for(self, directive_of: DirectiveOf, report: wire.Report) -> bool:
         """Return whether the inputs are the same."""
         inputs = (self.session, self.attempt, self.phase)
-        return self.job is job and inputs == (report.session, report.attempt, report.phase)
+        return self.directive_of is directive_of and inputs == (report.session, report.attempt, report.phase)
 
 
 async def until_first(*parts: Coroutine[Any, Any, Any]) -> list[Any]:
@@ -224,14 +223,14 @@ class Connection:
         self.pinged_at = now
         self.send(wire.Ping(heard_ms=0 if heard is None else heard.sent_ms))
 
-    def send_directive(self, job: GangJob, report: wire.Report, directive_of: DirectiveOf) -> None:
-        """Send the directive that follows from ``job`` and ``report``, unless this session has it already."""
+    def send_directive(self, report: wire.Report, directive_of: DirectiveOf) -> None:
+        """Send the directive that follows from ``report``, unless this session has it already."""
         before = self._directive
-        if not self.has_reported or (before is not None and before.is_for(job, report)):
+        if not self.has_reported or (before is not None and before.is_for(directive_of, report)):
             return
         directive = directive_of(report)
         has_it = before is not None and before.session == report.session and before.directive == directive
-        self._directive = _Sent(job, report.session, report.attempt, report.phase, directive)
+        self._directive = _Sent(directive_of, report.session, report.attempt, report.phase, directive)
         if directive is not None and not has_it:
             self.send(directive)
 

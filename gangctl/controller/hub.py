@@ -144,8 +144,10 @@ class Hub:
         uid = job.metadata.uid
         stored, before = self._jobs.get(uid, (None, None))
         if stored is not job:
-            self._jobs[uid] = job, self._directives(job, before)
-            in_slices(self.connections.of(uid), self._direct)
+            directives = self._directives(job, before)
+            self._jobs[uid] = job, directives
+            if directives is not before:
+                in_slices(self.connections.of(uid), self._direct)
 
     def withhold(self, gang: str) -> None:
         """The stored object can't be read: no directive follows from it. Connections and reports stay."""
@@ -275,7 +277,7 @@ class Hub:
         if stored is None or report is None:
             return
         try:
-            connection.send_directive(stored[0], report, stored[1])
+            connection.send_directive(report, stored[1])
         except wire.WireError as error:
             log.error("%s: its directive can't be sent: %s", who.member, error)  # noqa: TRY400 - no traceback needed
 

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gangctl.api.gangjob import GangJob
-from gangctl.api.status import GangPhase
+from gangctl.api.status import GangPhase, Status
 from gangctl.core.lifecycle.decide import decide
-from gangctl.core.lifecycle.directive import directives
+from gangctl.core.lifecycle.directive import Directives, directives
 from gangctl.core.policy.pods import CreatePod
 from gangsidecar.wire import Verb
 from tests.core.arbitrary import jobs, worlds
@@ -94,3 +94,23 @@ def test_a_directive_carries_the_attempt_and_the_phase_that_are_stored(data: st.
         assert said.verb is not Verb.RUN or job.status.phase is GangPhase.RUNNING
         assert (said.verb is Verb.RUN) is (said.run is not None)
         assert said.run is None or said.run.session == heard.report.session
+
+
+_OF_DIRECTIVES = frozenset({"phase", "attempt", "message", "fencing", "replaced", "base_incarnation", "started_roles"})
+"""What a directive tells of a status while an attempt runs."""
+
+
+@CALM
+@given(st.data())
+def test_directives_that_stay_the_same_object_are_those_of_the_new_status(data: st.DataObject) -> None:
+    job, other = data.draw(jobs()), data.draw(jobs())
+    job = job.model_copy(update={"status": job.status.model_copy(update={"phase": GangPhase.RUNNING})})
+    kept = data.draw(st.frozensets(st.sampled_from(sorted(_OF_DIRECTIVES)))) | {"phase", "attempt"}
+    news = {name: getattr(other.status, name) for name in Status.model_fields if name not in kept}
+    observed = data.draw(worlds(job))
+    after = stored(job, status=job.status.model_copy(update=news))
+    before = directives(lambda _gang: observed.pods, job, None)
+    found, anew = directives(lambda _gang: (), after, before), Directives(after, before.begun)
+    for heard in observed.heard:
+        assert found(heard.report) == anew(heard.report)
+    assert found is before or not kept >= _OF_DIRECTIVES, "only what is news for people has changed"

@@ -268,9 +268,11 @@ class Reflector(Generic[T]):
         if old is not None and _is_older(item, old) and not is_newest:
             return
         self._seen_in[item.uid] = self._begun
-        self._items[item.uid] = item
         if old != item:
+            self._items[item.uid] = item
             self._changed(old, item)
+        elif _is_older(old, item):
+            self._items[item.uid] = item  # The watch also shows what was written here: that is the same object.
 
     def _remember_deleted(self, uid: str, version: int) -> None:
         self._deleted[uid] = version

@@ -36,9 +36,13 @@ Pods = Callable[[str], tuple[Pod, ...]]
 
 
 def directives(pods: Pods, job: GangJob, before: object) -> Directives:
-    """The directives that follow from a stored job. ``before``: those of the object that was stored before it."""
+    """The directives that follow from a stored job. ``before``: those of the object that was stored before it.
+
+    They are the same object where nothing that they tell has changed: most writes are news for people only.
+    """
     if isinstance(before, Directives) and before.begun.is_same(job.status):
-        return Directives(job, before.begun)
+        made = Directives(job, before.begun)
+        return before if made.inputs == before.inputs else made
     return Directives(job, Begun.of(job, pods(job.metadata.uid)))
 
 
@@ -102,6 +106,13 @@ class Directives:
 
     job: GangJob
     begun: Begun
+
+    @cached_property
+    def inputs(self) -> tuple[object, ...]:
+        """All that they are made from while an attempt runs, beside what it has begun with."""
+        job, status = self.job, self.job.status
+        of_attempt = (status.message, status.fencing, self.raised, status.base_incarnation, self.waiting)
+        return (job.metadata.uid, *of_attempt, job.spec.recovery, job.spec.network)
 
     @cached_property
     def raised(self) -> dict[str, int]:
