@@ -349,13 +349,13 @@ class ProgressSpec(Model):
     """Shortens timeoutSeconds once an attempt has shown 8 times between steps and has passed earlier attempts. If
     absent, timeoutSeconds applies."""
     startup_timeout_seconds: PositiveSeconds | None = None
-    """Seconds from a worker's start to its first step after which the gang counts as hung. Default: 1800, or
+    """Seconds from a worker's start to its first step after which the gang counts as hung. If absent, 1800, or
     timeoutSeconds if longer."""
     checkpoint_timeout_seconds: PositiveSeconds | None = None
-    """Seconds without progress in phase Checkpoint after which the gang counts as hung. Default: 1800, or
+    """Seconds without progress in phase Checkpoint after which the gang counts as hung. If absent, 1800, or
     timeoutSeconds if longer."""
     evaluation_timeout_seconds: PositiveSeconds | None = None
-    """Seconds without progress in phase Evaluation after which the gang counts as hung. Default: 3600, or
+    """Seconds without progress in phase Evaluation after which the gang counts as hung. If absent, 3600, or
     timeoutSeconds if longer."""
     on_hang: Literal["Observe", "Restart"] = "Observe"
     """Observe: the condition Degraded and an Event report the hang. Restart: it is a fault with reason Hang."""

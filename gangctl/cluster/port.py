@@ -114,7 +114,7 @@ class Cluster(Protocol):
         """
 
     def uids(self) -> Iterable[str]:
-        """UIDs of all gangs that :meth:`gang` returns."""
+        """UIDs of all gangs that exist, readable or not."""
 
     def exists(self, uid: str) -> bool:
         """Say whether the gang is stored. One that this release can't read exists, though :meth:`gang` returns None."""

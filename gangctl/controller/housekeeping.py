@@ -8,8 +8,6 @@ import logging
 import resource
 from typing import Final
 
-from gangctl.controller.connection import Connections
-
 log = logging.getLogger(__name__)
 
 
@@ -27,18 +25,20 @@ def raise_limit() -> int:
 
 
 STEP_SECONDS: Final = 1.0
-MIN_CONNECTIONS: Final = 256
-"""Garbage of fewer connections is not worth a look at everything."""
+LOOK_STEPS: Final = 10
+"""To count the frozen objects takes milliseconds, where they are a million."""
+GROWTH: Final = 1.25
+MIN_FROZEN: Final = 10_000
+"""So few more are not worth a look at everything."""
 
 
 class Garbage:
-    """The garbage of this process."""
+    """The garbage of this process. What has ended leaves some among what is frozen, such as each TLS connection."""
 
-    def __init__(self, connections: Connections) -> None:
-        """``connections``: those of this process's hub."""
-        self._connections = connections
-        self._ended = 0
-        """How many connections had ended when everything was looked at last."""
+    def __init__(self) -> None:
+        self._steps = 0
+        self._most = 0
+        """With so many frozen objects, everything is looked at."""
 
     async def collect(self) -> None:
         """Collect, until cancelled."""
@@ -48,8 +48,11 @@ class Garbage:
 
     def step(self) -> None:
         """Free the garbage among what is new, and all of it if there may be much."""
-        if self._connections.ended - self._ended >= max(MIN_CONNECTIONS, len(self._connections)):
-            self._ended = self._connections.ended
+        looks = self._steps % LOOK_STEPS == 0 and gc.get_freeze_count() >= self._most
+        self._steps += 1
+        if looks:
             gc.unfreeze()
         gc.collect()
         gc.freeze()
+        if looks:
+            self._most = max(round(gc.get_freeze_count() * GROWTH), gc.get_freeze_count() + MIN_FROZEN)

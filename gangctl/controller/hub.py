@@ -37,7 +37,7 @@ from gangctl.controller.listener import Handle, listen
 from gangctl.controller.relaying import NO_LINK_LOST, LostLinks
 from gangctl.controller.reports import ImportLists, ReportChange, ReportStore, StaleReason
 from gangctl.controller.sidecar_server import SidecarServer
-from gangctl.controller.turns import in_slices
+from gangctl.controller.turns import SLICE, in_slices
 from gangctl.core.lifecycle.plan import AskScan
 from gangctl.core.policy.checks import AskCheck
 from gangctl.telemetry import logs
@@ -241,9 +241,10 @@ class Hub:
                 if self.reports.add_scanned(sender.gang, message, clock.now()) is not ReportChange.NONE:
                     self._wake(sender.gang)
             case wire.Imports():
-                connected = {one.identity.pod for one in self.connections.of(sender.gang)}
-                if self._imports.add(sender, message, connected, time.monotonic()):
-                    in_slices(self.connections.of(sender.gang), self._give_imports)
+                others = tuple(self.connections.of(sender.gang))
+                is_due = self._imports.add(sender, message, {one.identity.pod for one in others}, time.monotonic())
+                if is_due and len(others) <= SLICE:  # A long list for many at once would fill the memory.
+                    in_slices(iter(others), self._give_imports)
 
     def _take_report(self, connection: Connection, report: wire.Report) -> None:
         is_first, connection.has_reported = not connection.has_reported, True

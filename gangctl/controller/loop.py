@@ -20,7 +20,7 @@ from tenacity import AsyncRetrying, RetryCallState, wait_random_exponential
 
 from gangctl.api.gangjob import GangJob
 from gangctl.cluster import clock
-from gangctl.cluster.errors import ClusterError, Conflict, Retryable
+from gangctl.cluster.errors import ClusterError, Conflict, Retryable, Terminal
 from gangctl.cluster.fair_slots import FairSlots
 from gangctl.cluster.port import Cluster, UnreadableGang
 from gangctl.controller.actions import SLOTS, Actions, OutputReader
@@ -114,6 +114,8 @@ class Wakes:
 
 FIRST_RETRY_SECONDS: Final = 0.01
 LONGEST_RETRY_SECONDS: Final = 5.0
+TERMINAL_RETRY_SECONDS: Final = 60.0
+"""Where a repetition can help only once a person has changed something, such as a right."""
 PAUSE_FACTOR: Final = 3.0
 """A pause is so many times as long as the decision before it: however much is new, a gang's decisions take at most a
 quarter of the loop's time. The rest is for the reports that they wait for, and for other gangs."""
@@ -167,7 +169,6 @@ class Loop:
             ):
                 with attempt:
                     self.wakes.begin(uid)
-                    await self._count(uid)
                     pause = await self._round(uid, actions, decision_log, tasks)
                     self._unstored.pop(uid, None)
             if self._cluster.exists(uid):  # It may have gone before this round, which was a repetition.
@@ -181,14 +182,6 @@ class Loop:
         self._hub.forget(uid)
         self.wakes.forget(uid)
         self._telemetry.report(lambda one: one.gang_gone(uid))
-
-    async def _count(self, uid: str) -> None:
-        """Count the gang for the brake, before each decision about it and in a turn of the loop of its own."""
-        job = self._cluster.gang(uid)
-        if job is not None:
-            await self._turns.take(
-                job.metadata.namespace, lambda: self.brake.count(clock.now(), job, self.observed(uid))
-            )
 
     async def _round(
         self, uid: str, actions: Actions, decision_log: DecisionLog, tasks: asyncio.TaskGroup
@@ -204,6 +197,7 @@ class Loop:
             self._hub.withhold(uid)
             self.brake.forget(uid)
             self._groups.forget(uid)
+            self._telemetry.report(lambda one: one.gang_gone(uid))
             await self._report_unreadable(uid)
             return None
         self._unreadable.pop(uid, None)
@@ -243,15 +237,19 @@ class Loop:
         return min((pause for pause in pauses if pause is not None), default=None)
 
     async def _decided(self, uid: str, namespace: str) -> tuple[float, GangJob, Observed, Plan, float] | None:
-        """Observe and decide in a turn of the namespace: when, and in how many seconds. None: it can't be read now."""
+        """Observe, count the gang for the brake, and decide, in a turn of the namespace; None: it can't be read now.
+
+        Returns when that was, what it was about, and how many seconds it took.
+        """
         found: list[tuple[float, GangJob, Observed, Plan, float]] = []
 
         def decide() -> None:
             job = self._cluster.gang(uid)
             if job is None:
                 return
-            now, observed = clock.now(), self.observed(uid)
             began = time.monotonic()
+            now, observed = clock.now(), self.observed(uid)
+            self.brake.count(now, job, observed)
             plan = self._decide(now, job, self.brake.apply_brake(now, job.metadata.namespace, observed))
             self._groups.note_decision(now, job, plan)  # In the same turn as the look at the others.
             found.append((now, job, observed, plan, time.monotonic() - began))
@@ -304,11 +302,14 @@ class Loop:
 
 
 _exponential: Final = wait_random_exponential(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS)
+_rarely: Final = wait_random_exponential(FIRST_RETRY_SECONDS, TERMINAL_RETRY_SECONDS)
 
 
 def _pause(state: RetryCallState) -> float:
     """Seconds until a round is repeated: what the API server asks for, and a random time on top."""
     error = None if state.outcome is None else state.outcome.exception()
+    if isinstance(error, Terminal):
+        return _rarely(state)
     return _exponential(state) + (error.after if isinstance(error, Retryable) else 0.0)
 
 

@@ -289,8 +289,8 @@ class Relay:
 
     def batch(self, leader: LeaderAt) -> tuple[str, bool]:
         """Return what goes to this leader next, and whether there may be more."""
-        has_news = self._desk.has_news
-        return encode_batch(leader.term, self._desk.news(time.monotonic())), has_news
+        text = encode_batch(leader.term, self._desk.news(time.monotonic()))
+        return text, self._desk.has_news
 
     async def _until_deposed(self, leader: LeaderAt) -> str:
         while self._find() == leader:  # noqa: ASYNC110 - the Lease expires by a clock, which sets no event

@@ -365,7 +365,7 @@ def _amounts(raw: Mapping[str, str | int]) -> dict[str, Decimal]:
 
 def _extended(amounts: Mapping[str, str | int]) -> dict[str, int]:
     """Return the extended resources: their names have a domain, and their amounts are whole numbers."""
-    return {name: int(amount) for name, amount in amounts.items() if "/" in name and str(amount).isdecimal()}
+    return {name: int(amount) for name, amount in _amounts(amounts).items() if "/" in name}
 
 
 def _container(raw: RawWholeContainer) -> PodContainer:

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -148,3 +150,18 @@ def test_slots_are_never_lost_nor_idle_while_a_namespace_may_have_them(steps: li
                     assert len(made.under_way) == 6 or own >= max(1, max(1, (6 - others) // 2) // 2)
 
     asyncio.run(play())
+
+
+async def test_a_namespace_without_room_costs_no_look_at_its_gangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand gangs wait in a namespace that has half of all slots: each release serves one, and looks at few."""
+    looked: list[str] = []
+
+    class Used(Counter[str]):
+        def __getitem__(self, name: str) -> int:
+            looked.append(name)
+            return super().__getitem__(name)
+
+    async with requests(8) as made:
+        monkeypatch.setattr(made.slots, "_of_gangs", Used())
+        await made.make(*(f"a{chr(0x4E00 + at)}1" for at in range(1000)))
+        assert len(looked) < 20 * 1000

@@ -159,3 +159,15 @@ async def test_a_new_leader_has_no_list_until_a_sidecar_sends_it_again() -> None
         await says_nothing(spare)
         await (await member(here, ran=1)).say(imports())
         assert await hears(spare) == imports()
+
+
+async def test_a_list_goes_to_many_members_with_their_own_next_reports_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gangctl.controller.hub.SLICE", 2)
+    async with hub() as here:
+        first, *others = [await member(here, f"worker-{at}", ran=int(at == 0)) for at in range(3)]
+        await first.say(imports())
+        await asyncio.gather(*map(says_nothing, others))
+        await others[1].say(
+            wire.Report("uid-g", "worker-2", 0, "pod-uid-g-worker-2", "session", 2, 1, wire.Phase.READY)
+        )
+        assert await hears(others[1]) == imports()

@@ -90,8 +90,8 @@ class KubeCluster:
         self.recorder.drop_waiting()
 
     def uids(self) -> tuple[str, ...]:
-        """UIDs of all gangs that exist."""
-        return tuple(uid for uid in self.informers.gangs.items if self.gang(uid) is not None)
+        """UIDs of all gangs that exist, readable or not."""
+        return tuple(uid for uid in self.informers.gangs.items if self.exists(uid))
 
     def exists(self, uid: str) -> bool:
         """Return whether the gang is stored, readable or not; see the port."""

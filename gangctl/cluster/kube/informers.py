@@ -239,8 +239,8 @@ class Informers:
 
     def _pod_changed(self, old: KubePod | None, new: KubePod | None) -> None:
         shown = None if old is None else self._pods_of[old.gang].get(old.uid)
+        owned = {one.gang for one in (old, new) if one is not None and self._is_owned(one)}
         for uid in {one.gang for one in (old, new) if one is not None}:
-            self._sorted.pop(uid, None)
             pods = self._pods_of[uid]
             if old is not None:
                 pods.pop(old.uid, None)
@@ -248,6 +248,8 @@ class Informers:
                 pods[new.uid] = _as_seen(new, old, shown)
             if not pods:
                 del self._pods_of[uid]
+        for uid in owned:  # Others may name a gang in their labels: that must not keep it deciding.
+            self._sorted.pop(uid, None)
             if self.stored(uid) is not None:  # Else it is another controller's gang.
                 self._notify(uid)
         if new is not None and self.has_synced and new.pod.node and new.pod.node not in self._nodes_by_name:
@@ -283,11 +285,14 @@ class Informers:
     def shown(self) -> Mapping[str, NodeState]:
         """What each node shows, with what counts against single pods there."""
         found = self.node_states.states
+        if not self.pod_signals:
+            return found
+        found = dict(found)
         for uid, signal in self.pod_signals.items():
             one = self.pods.items.get(uid)
             if one is not None and one.pod.node:
                 state = found.get(one.pod.node, NodeState())
-                found = {**found, one.pod.node: state._replace(signals=(*state.signals, signal))}
+                found[one.pod.node] = state._replace(signals=(*state.signals, signal))
         return found
 
     def show_pod_signals(self, found: Mapping[str, NodeSignal]) -> None:

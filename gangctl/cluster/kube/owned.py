@@ -20,7 +20,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import math
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Hashable, Mapping
@@ -154,7 +153,7 @@ class DisruptionBudgets:
                 error,
             )
             return COOLDOWN_SECONDS
-        return math.inf
+        return CHECKED_SECONDS  # No watch shows that somebody has deleted it.
 
     async def _create_or_update(self, job: GangJob) -> None:
         path, number = paths.pod_disruption_budgets(job.metadata.namespace), _min_available(job)

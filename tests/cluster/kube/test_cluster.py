@@ -51,7 +51,7 @@ async def test_a_deleted_or_unreadable_gang_is_not_shown_and_does_not_block_othe
     async with live_cluster(
         GANG, ("gangjobs", going), ("gangjobs", gang("odd", "u-3", status={"phase": "Dancing"}))
     ) as one:
-        assert one.cluster.uids() == (UID,)
+        assert set(one.cluster.uids()) == {UID, "u-3"}, "a term begins with a look at both"
         assert one.cluster.gang("u-2") is None
         assert one.cluster.gang("u-3") is None
         assert one.cluster.unreadable("u-2") is one.cluster.unreadable(UID) is None
@@ -63,6 +63,16 @@ async def test_a_deleted_or_unreadable_gang_is_not_shown_and_does_not_block_othe
         await one.api.put("gangjobs", gang("odd", "u-3"))
         await until_async("the corrected gang is shown", lambda: one.cluster.gang("u-3") is not None)
         assert one.notified[-1] == "u-3"
+
+
+async def test_a_pod_that_names_a_gang_that_does_not_own_it_wakes_no_gang() -> None:
+    async with live_cluster(GANG) as one:
+        one.notified.clear()
+        await one.api.put("pods", pod("worker-1", owner="another-owner"))
+        await one.api.put("pods", pod("worker-2", namespace="other"))
+        await one.api.put("pods", pod("worker-0"))
+        await until_async("its own pod is shown", lambda: len(one.cluster.pods(UID)) == 1)
+        assert one.notified == [UID]
 
 
 async def test_a_pod_belongs_to_a_gang_only_if_the_gang_owns_it_in_its_namespace() -> None:

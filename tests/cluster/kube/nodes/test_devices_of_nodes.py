@@ -33,5 +33,8 @@ def test_a_resource_that_is_not_allocatable_at_all_has_no_device_left() -> None:
     assert shown.shortage == Shortage("example.com/nic", 0)
 
 
-def test_an_amount_that_is_no_number_of_devices_is_not_read() -> None:
-    assert not node(capacity={"example.com/share": "2k"}, allocatable={"example.com/share": "1500m"}).signals
+def test_round_amounts_are_read_as_kubernetes_writes_them() -> None:
+    (shown,) = node(capacity={"rdma/hca": "1k"}, allocatable={"rdma/hca": "900"}).signals
+    assert shown.shortage == Shortage("rdma/hca", 900)
+    assert not node(capacity={"rdma/hca": "2000"}, allocatable={"rdma/hca": "2k"}).signals
+    assert not node(capacity={"rdma/hca": "many"}, allocatable={"rdma/hca": "many"}).signals
