@@ -172,11 +172,11 @@ generate: $(VENV)/.ready ## Write what is made from something else: the CRD, the
 	@sed -i -E 's/"(gang[a-z]+)==[^"]+"/"\1==$(VERSION)"/' $(PROJECTS)
 	@$(BIN)/python -m gangctl.api.crd > crds/gangctl.io_gangjobs.yaml
 	@cp crds/gangctl.io_gangjobs.yaml charts/gangctl/files/crd.yaml
-	@$(BIN)/python -m gangctl.api.gangjob_reference > docs/reference/gangjob.md
-	@$(BIN)/python -m gangctl.api.event_reference > docs/reference/events.md
-	@$(BIN)/python -m gangctl.kubernetes.signals > docs/reference/node-signals.md
-	@$(BIN)/python -m gangctl.cli.failures > docs/reference/faults.md
-	@$(BIN)/python -m gangctl.core.lifecycle.page > docs/lifecycle.md
+	@$(BIN)/python -m tests.pages.gangjob > docs/reference/gangjob.md
+	@$(BIN)/python -m tests.pages.events > docs/reference/events.md
+	@$(BIN)/python -m tests.pages.node_signals > docs/reference/node-signals.md
+	@$(BIN)/python -m tests.pages.faults > docs/reference/faults.md
+	@$(BIN)/python -m tests.pages.lifecycle > docs/lifecycle.md
 	@$(BIN)/python -m tests.house
 
 pod-fields: $(VENV)/.dev ## Write the fields of pod templates anew, from the sources of Kubernetes (Go)

@@ -9,6 +9,7 @@ import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import StrEnum
 from functools import cache
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Final, Self, TypeVar
@@ -34,6 +35,11 @@ from pydantic_core import CoreSchema, PydanticCustomError
 def docstrings(kind: type) -> dict[str, str]:
     """By attribute, of the class alone: its bases have their own. A class inside another has none."""
     return _by_class(kind.__module__).get(kind.__name__, {})
+
+
+def meanings(kind: type[StrEnum]) -> dict[str, str]:
+    """Each value of an enum with the sentence that stands below it in the source."""
+    return {kind[name].value: " ".join(text.split()) for name, text in docstrings(kind).items()}
 
 
 @cache

@@ -1,15 +1,13 @@
 """Failures that the field has written about (``failures.yaml``), and what the default policy answers to each.
 
 The rule: the table says what a failure looks like and means, and never what gangctl answers. ``default_answer`` asks
-the policy with the functions of the controller, so the two can't differ. ``python -m gangctl.cli.failures`` prints the
-table as ``docs/reference/faults.md``.
+the policy with the functions of the controller, so the two can't differ.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import sys
 from argparse import ArgumentTypeError
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -23,13 +21,13 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 from pydantic.alias_generators import to_camel
 
 from gangctl.api.gangjob import GangJob, Spec
-from gangctl.api.gangjob_reference import meanings
 from gangctl.api.incident import IncidentLevel
+from gangctl.api.model import meanings
 from gangctl.api.names import SIGNALS
 from gangctl.api.policy import Action
 from gangctl.api.reasons import Reason
 from gangctl.cli.arguments import signal_number
-from gangctl.core.facts.evidence import DEFAULTS, DISRUPTION_REASONS, Fault, default
+from gangctl.core.facts.evidence import DEFAULTS, DISRUPTION_REASONS, Fault
 from gangctl.core.policy.cause import Verdict
 from gangctl.explain.forecast import judge
 from gangctl.words.faults import exited
@@ -39,32 +37,7 @@ _CONDITION: Final = re.compile(r"(?P<type>[^=:\s]+)(=(?P<status>True|False|Unkno
 _ROLE: Final = {"name": "worker", "template": {"spec": {"containers": [{"name": "worker", "command": ["train"]}]}}}
 NonEmpty = Annotated[str, Field(min_length=1)]
 
-_INTRODUCTION: Final = """\
-<!-- Made by `python -m gangctl.cli.failures` from gangctl/core/facts/evidence.py and
-gangctl/cli/failures.yaml. Change those. -->
-
-# Faults
-
-What gangctl does about a fault that no rule of `podFailurePolicy` matches. `gangctl classify --explain-defaults` prints
-it too, also with `-o json` or `-o yaml`. `gangctl classify FILE --exit-code N` applies a manifest's rules.
-
-## By reason
-
-The cause of an incident is its strongest evidence, and among equals the earliest: device, node, disruption of a pod,
-end of a container, end of a process, request. A charged restart consumes `recovery.budget`. A rule or a recurring fault
-can raise the level.
-
-"""
-_SOURCE: Final = "https://github.com/gangctl/gangctl/blob/main/gangctl/cli/failures.yaml"
-_FAILURES: Final = f"""\
-
-## By what is seen
-
-*Answer* names the reason; charge and level are in its row above, unless a level follows. Messages in the output
-count only for rules with `onLog`. The rule is an example of how to change the answer. [failures.yaml]({_SOURCE}) has
-the source and the tests of each row.
-"""
-_NO_FAULT: Final = "not a fault"
+NO_FAULT: Final = "not a fault"
 
 
 class Evidence(BaseModel):
@@ -239,52 +212,19 @@ def defaults_text() -> Iterator[str]:
             if one.more:
                 yield f"          {one.more}"
             if one.rule is not None:
-                yield f"  rule    {_rule(one.rule)}"
+                yield f"  rule    {rule_line(one.rule)}"
             yield f"  source  {one.source}"
-
-
-def faults_page() -> str:
-    """The text of ``docs/reference/faults.md``."""
-    meaning = meanings(Reason)
-    lines = [
-        "| reason | meaning | evidence | charged | level |",
-        "| --- | --- | --- | --- | --- |",
-    ]
-    for reason, row in DEFAULTS.items():
-        charged, evidence = "yes" if row.charged else "no", row.strength.name.capitalize()
-        level = f"{row.level}, node suspected" if row.against_node else row.level
-        lines.append(f"| `{reason}` | {meaning[reason]} | {evidence} | {charged} | {level} |")
-    parts = [_INTRODUCTION + "\n".join(lines) + "\n", _FAILURES]
-    for group, rows in groupby(documented_failures(), lambda one: one.group):
-        parts.append(f"\n### {group}\n\n| seen | means | answer | rule that changes it |\n| --- | --- | --- | --- |\n")
-        parts += [_row(one) for one in rows]
-    return "".join(parts)
-
-
-def _row(one: Failure) -> str:
-    rule = "" if one.rule is None else f"`{_rule(one.rule)}`"
-    does = f"{_brief_answer(one)}. {one.more}" if one.more else _brief_answer(one)
-    return f"| {one.seen} | {one.means} | {does} | {rule} |\n"
 
 
 def _answer(one: Failure) -> str:
     if one.evidence is None:
-        return _NO_FAULT
+        return NO_FAULT
     fault = one.evidence.fault()
     verdict, level = default_answer(fault)
     return f"{fault.reason}, {'charged' if verdict.action is Action.COUNT else 'not charged'}, level {level}"
 
 
-def _brief_answer(one: Failure) -> str:
-    """The reason, and the level where it isn't that of the reason's row; the charge is always that of the row."""
-    if one.evidence is None:
-        return _NO_FAULT
-    fault = one.evidence.fault()
-    _, level = default_answer(fault)
-    return f"`{fault.reason}`" if level == default(fault.reason).level else f"`{fault.reason}`, level {level}"
-
-
-def _rule(rule: dict[str, Any]) -> str:
+def rule_line(rule: dict[str, Any]) -> str:
     """The rule in one line of YAML, which JSON without its quotes is here."""
     return json.dumps(rule).replace('"', "")
 
@@ -292,7 +232,3 @@ def _rule(rule: dict[str, Any]) -> str:
 def _as_object(one: Failure) -> dict[str, Any]:
     found = one.model_dump(mode="json", by_alias=True, exclude_unset=True)
     return {**found, "answer": _answer(one)}
-
-
-if __name__ == "__main__":
-    sys.stdout.write(faults_page())

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gangctl.api.gangjob import NOT_IN_LOCAL_MODE
-from gangctl.api.gangjob_reference import reference
 from tests.api.apiserver import nodes, schema
+from tests.pages.gangjob import reference
 
 KNOWN_IN_LOCAL_MODE = {
     "spec.podFailurePolicy.rules[].onDeviceHealth",

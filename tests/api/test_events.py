@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from gangctl.api.event_reference import events_page
 from gangctl.api.events import EVENTS, action, is_warning
 from gangctl.api.reasons import Reason
 from gangctl.core.record.conditions import PHASE_REASONS
+from tests.pages.events import events_page
 
 ROOT = Path(__file__).parents[2]
 STABLE = {

@@ -12,9 +12,10 @@ import yaml
 
 from gangctl.api.policy import OnReason
 from gangctl.api.reasons import Reason
-from gangctl.cli.failures import Failure, default_answer, documented_failures, faults_page
+from gangctl.cli.failures import Failure, default_answer, documented_failures
 from gangctl.cli.main import main
 from gangctl.core.facts.evidence import DEFAULTS, DISRUPTION_REASONS
+from tests.pages.faults import faults_page
 
 ROOT: Final = Path(__file__).parents[2]
 ROWS: Final = documented_failures()

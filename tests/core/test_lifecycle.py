@@ -15,10 +15,10 @@ from gangctl.api.status import ENDED, GangPhase, Status
 from gangctl.core.facts.gang import Gang
 from gangctl.core.lifecycle import plan
 from gangctl.core.lifecycle.decide import decide
-from gangctl.core.lifecycle.page import condition_names, functions, lifecycle_page
 from gangctl.core.lifecycle.table import TRANSITIONS, Transition
 from tests.core.scenario import parse, play
 from tests.core.test_scenarios import FILES
+from tests.pages.lifecycle import condition_names, functions, lifecycle_page
 
 PAGE = Path(__file__).parents[2] / "docs/lifecycle.md"
 NAMES = [row.name for row in TRANSITIONS]

@@ -15,8 +15,8 @@ from gangctl.kubernetes.signals import (
     SignalTable,
     default_rows,
     rows_with,
-    signals_page,
 )
+from tests.pages.node_signals import signals_page
 
 ROOT = Path(__file__).parents[4]
 

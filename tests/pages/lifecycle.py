@@ -1,6 +1,6 @@
 """The page of the lifecycle, as Markdown, made from the table of transitions.
 
-``python -m gangctl.core.lifecycle.page`` prints it.
+``python -m tests.pages.lifecycle`` prints it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gangctl.api.status import ENDED, GangPhase
 from gangctl.core.lifecycle.table import TRANSITIONS, Advance, Transition
 
 _INTRODUCTION: Final = """\
-<!-- Made by `python -m gangctl.core.lifecycle.page` from gangctl/core/lifecycle/table.py. Change that. -->
+<!-- Made by `python -m tests.pages.lifecycle` from gangctl/core/lifecycle/table.py. Change that. -->
 
 # The lifecycle of a gang
 
@@ -64,8 +64,6 @@ def functions() -> dict[str, tuple[str, str]]:
     """Name -> (file, first line of the docstring) of every function of the core's policies and facts."""
     found: dict[str, tuple[str, str]] = {}
     for module in pkgutil.walk_packages(gangctl.core.__path__, "gangctl.core."):
-        if module.name.endswith(".page"):
-            continue
         for name, function in getmembers(importlib.import_module(module.name), isfunction):
             if function.__module__ == module.name:
                 about = (getdoc(function) or "").partition("\n")[0]

@@ -1,6 +1,6 @@
 """The reference of the GangJob's fields, as Markdown, made from the types.
 
-``python -m gangctl.api.gangjob_reference`` prints it.
+``python -m tests.pages.gangjob`` prints it.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from enum import StrEnum
 from typing import Final
 
 from gangctl.api.crd import ONLY, REFUSED_KEY, RULES, Schema, gangjob_schema
-from gangctl.api.model import YEAR, docstrings
+from gangctl.api.model import YEAR, meanings
 from gangctl.api.names import API_VERSION, KIND
 from gangctl.api.reasons import Reason
 from gangctl.api.status import ConditionType, GangPhase
 
 _INTRODUCTION: Final = f"""\
-<!-- Made by `python -m gangctl.api.gangjob_reference` from the types in gangctl/api. Change those. -->
+<!-- Made by `python -m tests.pages.gangjob` from the types in gangctl/api. Change those. -->
 
 # The {KIND} reference
 
@@ -172,11 +172,6 @@ def _values(title: str, introduction: str, kind: type[StrEnum]) -> str:
     for value, meaning in meanings(kind).items():
         lines.append(f"| {f'`{value}`' if value else 'empty'} | {_cell(meaning)} |")
     return "\n".join([*lines, ""])
-
-
-def meanings(kind: type[StrEnum]) -> dict[str, str]:
-    """Each value of an enum with the sentence that stands below it in the source."""
-    return {kind[name].value: " ".join(text.split()) for name, text in docstrings(kind).items()}
 
 
 if __name__ == "__main__":

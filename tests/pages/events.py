@@ -1,6 +1,6 @@
 """The reference of Events, as Markdown, made from the table of their reasons.
 
-``python -m gangctl.api.event_reference`` prints it.
+``python -m tests.pages.events`` prints it.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ import sys
 from typing import Final
 
 from gangctl.api.events import EVENTS
-from gangctl.api.gangjob_reference import meanings
+from gangctl.api.model import meanings
 from gangctl.api.names import ANNOTATION_TRACE_ID
 from gangctl.api.reasons import Reason
 
 _INTRODUCTION: Final = f"""\
-<!-- Made by `python -m gangctl.api.event_reference` from gangctl/api/events.py and reasons.py. Change those. -->
+<!-- Made by `python -m tests.pages.events` from gangctl/api/events.py and reasons.py. Change those. -->
 
 # Events
 
