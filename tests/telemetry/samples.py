@@ -8,7 +8,8 @@ from typing import cast
 
 from prometheus_client import CollectorRegistry
 
-from gangctl.annexes.device_guard.loop import DeviceGuard, GuardedPods
+from gangctl.annexes.device_guard.loop import DeviceGuard
+from gangctl.annexes.device_guard.pods import WatchedPods
 from gangctl.annexes.device_taints import companion as taints
 from gangctl.annexes.jobset import companion as jobsets
 from gangctl.annexes.node_records import companion as node_records
@@ -59,7 +60,7 @@ class FakeSources:
                 spans=lambda: self.spans,
                 companions=lambda: [
                     *counted(None, None),
-                    DeviceGuard(cast("GuardedPods", None)).requests,
+                    DeviceGuard(cast("WatchedPods", None)).requests,
                     *(one.counts(dict.fromkeys(one.RESULTS, 0)) for one in (node_records, jobsets, taints)),
                     *node_records.gauges({"n1": NodeRecord(namespaces={"a": 1.0})}, 0.0),
                     *(

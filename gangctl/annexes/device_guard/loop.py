@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass
-from typing import Final, NoReturn, Protocol
+from typing import Final, NoReturn
 
 from gangctl.annexes.device_guard import policy
 from gangctl.annexes.device_guard.pods import WatchedPods
@@ -34,43 +34,6 @@ GATHERING_SECONDS: Final = 0.5
 """Changes that come within this time of each other cause one round."""
 
 
-class GuardedPods(Protocol):
-    """The guarded pods of a cluster."""
-
-    @property
-    def changed(self) -> asyncio.Event:
-        """Set at each change; the loop clears it."""
-
-    @property
-    def pods(self) -> tuple[GuardedPod, ...]:
-        """All of them."""
-
-    @property
-    def fresh(self) -> float | None:
-        """Return since when every change was seen, in seconds since the epoch; None while a watch is broken."""
-
-    @property
-    def health(self) -> WatchHealth:
-        """Return how fresh they are."""
-
-    async def run(self) -> None:
-        """Keep them fresh until cancelled."""
-
-    async def evict(self, pod: GuardedPod) -> bool:
-        """Request the eviction of a pod; return whether it was there.
-
-        Raises:
-            ClusterError: it was refused.
-        """
-
-    def tell(self, pod: GuardedPod, event: Event) -> None:
-        """Record an Event of the pod.
-
-        Raises:
-            ClusterError: too many Events wait.
-        """
-
-
 @dataclass(frozen=True, slots=True)
 class _Answer:
     """What became of one request."""
@@ -87,7 +50,7 @@ class _Answer:
 class DeviceGuard:
     """The device guard of one process."""
 
-    def __init__(self, cluster: GuardedPods) -> None:
+    def __init__(self, cluster: WatchedPods) -> None:
         self.counts = dict.fromkeys(RESULTS, 0)
         """Requests by result, since the process began."""
         self._cluster = cluster

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 from gangctl.annexes.device_guard.policy import GuardedPod
@@ -29,35 +28,17 @@ from gangctl.kubernetes.schema import RawPod
 SELECTOR: Final = f"{LABEL_DEVICE_GUARD}=true,!{LABEL_UID}"
 
 
-@dataclass(frozen=True, slots=True)
-class KubeGuardedPod:
-    """A pod outside all gangs, with the label of the device guard."""
-
-    pod: GuardedPod
-    resource_version: str = field(default="", compare=False)
-
-    @property
-    def uid(self) -> str:
-        """UID of the pod."""
-        return self.pod.uid
-
-    @property
-    def namespace(self) -> str:
-        """Namespace of the pod."""
-        return self.pod.namespace
-
-
-def _read(raw: RawPod) -> KubeGuardedPod:
+def _read(raw: RawPod) -> GuardedPod:
     metadata, status = raw.metadata, raw.status
-    pod = GuardedPod(
+    return GuardedPod(
         uid=metadata.uid,
         namespace=metadata.namespace,
         name=metadata.name,
         node=raw.spec.node_name,
         devices=read_devices((*status.init_container_statuses, *status.container_statuses)),
         ending=metadata.deletion_timestamp is not None or is_terminated(raw),
+        resource_version=metadata.resource_version,
     )
-    return KubeGuardedPod(pod, metadata.resource_version)
 
 
 _PODS: Final = WatchDecoder(RawPod, _read)
@@ -72,7 +53,7 @@ class WatchedPods:
         """Set at each change; its reader clears it."""
         self._client = client
         self._recorder = recorder
-        self._copy: NamespacedCopy[KubeGuardedPod] = NamespacedCopy(
+        self._copy: NamespacedCopy[GuardedPod] = NamespacedCopy(
             namespaces,
             lambda one: Reflector(client, paths.pods(one), _PODS, self._on_change, selector=SELECTOR),
         )
@@ -80,7 +61,7 @@ class WatchedPods:
     @property
     def pods(self) -> tuple[GuardedPod, ...]:
         """All of them, except where the API server refuses to show them now."""
-        return tuple(found.pod for one in self._copy.readable for found in one.items.values())
+        return tuple(found for one in self._copy.readable for found in one.items.values())
 
     @property
     def fresh(self) -> float | None:
@@ -128,5 +109,5 @@ class WatchedPods:
         """
         self._recorder.record(PlainObject(ObjectIdentity(pod.uid, pod.namespace, pod.name)), event, "")
 
-    def _on_change(self, _old: KubeGuardedPod | None, _new: KubeGuardedPod | None) -> None:
+    def _on_change(self, _old: GuardedPod | None, _new: GuardedPod | None) -> None:
         self.changed.set()

@@ -47,6 +47,7 @@ class GuardedPod:
     devices: tuple[Device, ...] = ()
     ending: bool = False
     """Whether it is being deleted, or its containers have ended for good."""
+    resource_version: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,14 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from aiohttp import web
 
 from gangctl.annexes.device_guard import loop, policy
 from gangctl.annexes.device_guard.loop import DeviceGuard
+from gangctl.annexes.device_guard.pods import WatchedPods
 from gangctl.annexes.device_guard.policy import GuardedPod
 from gangctl.cluster import clock
 from gangctl.cluster.kube.client import NoAnswer
@@ -202,7 +203,7 @@ class Pods:
 
 @asynccontextmanager
 async def guarding(pods: Pods) -> AsyncIterator[DeviceGuard]:
-    guard = DeviceGuard(pods)
+    guard = DeviceGuard(cast("WatchedPods", pods))
     task = asyncio.create_task(guard.lead())
     try:
         yield guard
