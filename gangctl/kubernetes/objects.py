@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any, Final
 
@@ -183,25 +183,6 @@ class WholePod:
         return {name: int(amount) for name, amount in self.requests.items() if "/" in name}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DaemonSet:
-    """A DaemonSet, by the template of its pods."""
-
-    namespace: str
-    name: str
-    labels: Mapping[str, str] = field(default_factory=dict)
-    containers: tuple[str, ...] = ()
-    node_selector: Mapping[str, str] = field(default_factory=dict)
-    affinity: Mapping[str, Any] = field(default_factory=dict)
-    """As written; only node affinity is read from it."""
-    tolerations: tuple[Mapping[str, Any], ...] = ()
-
-    @property
-    def full_name(self) -> str:
-        """NAMESPACE/NAME."""
-        return f"{self.namespace}/{self.name}"
-
-
 def read_node(signals: SignalTable, raw: RawNode) -> Node:
     """Read a node, with the signals that the table knows."""
     status, taints = raw.status, tuple(Taint(one.key, one.value, one.effect) for one in raw.spec.taints)
@@ -289,18 +270,9 @@ def read_pod(raw: RawWholePod) -> WholePod:
     )
 
 
-def read_daemon_set(raw: RawDaemonSet) -> DaemonSet:
-    """Read a DaemonSet."""
-    template = raw.spec.template
-    return DaemonSet(
-        namespace=raw.metadata.namespace,
-        name=raw.metadata.name,
-        labels=template.metadata.labels,
-        containers=tuple(one.name for one in template.spec.containers),
-        node_selector=template.spec.node_selector,
-        affinity=template.spec.affinity,
-        tolerations=template.spec.tolerations,
-    )
+def read_daemon_set(raw: RawDaemonSet) -> WholePod:
+    """Read a DaemonSet as its template, a pod without a node, with the DaemonSet's own name and namespace."""
+    return replace(read_pod(raw.spec.template), namespace=raw.metadata.namespace, name=raw.metadata.name)
 
 
 def read_devices(statuses: Iterable[RawContainerStatus]) -> tuple[Device, ...]:

@@ -17,7 +17,7 @@ from typing import Final
 from gangctl.annexes.doctor.links import Link, LinkName, LinkState, NodeSurroundings, Unread, unread
 from gangctl.annexes.doctor.table import Component, ComponentKind, Vendor
 from gangctl.core.facts.node_affinity import Taint, has_required_affinity, untolerated_taints
-from gangctl.kubernetes.objects import DaemonSet, Node, WholePod
+from gangctl.kubernetes.objects import Node, WholePod
 
 _TOLERATED: Final = frozenset(
     f"node.kubernetes.io/{kind}"
@@ -26,7 +26,7 @@ _TOLERATED: Final = frozenset(
 """Taints that the DaemonSet controller makes all its pods tolerate."""
 
 
-def _unselected(daemon_set: DaemonSet, node: Node) -> str:
+def _unselected(daemon_set: WholePod, node: Node) -> str:
     """Return which label keeps the DaemonSet from the node; empty if it selects the node."""
     for key, value in daemon_set.node_selector.items():
         if node.labels.get(key) != value:
@@ -39,7 +39,7 @@ def _unselected(daemon_set: DaemonSet, node: Node) -> str:
     return "" if is_wanted else "its node affinity does not match the node's labels"
 
 
-def _untolerated(daemon_set: DaemonSet, node: Node) -> Taint | None:
+def _untolerated(daemon_set: WholePod, node: Node) -> Taint | None:
     """The taint of the node that keeps the DaemonSet's pods away; None if none does."""
     kept = (one for one in node.taints if one.key not in _TOLERATED)
     return next(iter(untolerated_taints(daemon_set.tolerations, kept)), None)
@@ -76,7 +76,7 @@ def component_link(node: Node, around: NodeSurroundings, vendor: Vendor, kind: C
 
 def pods_of(component: Component, pods: tuple[WholePod, ...]) -> tuple[WholePod, ...]:
     """The pods of a component; those that are being deleted last."""
-    found = [one for one in pods if component.selects(one.labels, (part.name for part in one.containers))]
+    found = [one for one in pods if component.selects(one)]
     return tuple(sorted(found, key=lambda one: (one.deleting, one.full_name)))
 
 
@@ -92,7 +92,7 @@ def _missing(node: Node, around: NodeSurroundings, component: Component, name: L
     if isinstance(around.daemon_sets, Unread):
         why = f"{none}; whether one should be there isn't known: you lack the right to {around.daemon_sets.right}"
         return Link(name, LinkState.UNKNOWN, why, about=about)
-    candidates = [one for one in around.daemon_sets if component.selects(one.labels, one.containers)]
+    candidates = [one for one in around.daemon_sets if component.selects(one)]
     kept = [(one, _unselected(one, node)) for one in candidates]
     selecting = next((one for one, why in kept if not why), None)
     if selecting is None:
@@ -101,7 +101,7 @@ def _missing(node: Node, around: NodeSurroundings, component: Component, name: L
     return _should_be_there(selecting, node, name, about)
 
 
-def _should_be_there(daemon_set: DaemonSet, node: Node, name: LinkName, about: str) -> Link:
+def _should_be_there(daemon_set: WholePod, node: Node, name: LinkName, about: str) -> Link:
     taint = _untolerated(daemon_set, node)
     if taint is not None:
         seen = f"DaemonSet {daemon_set.full_name} has no pod here: it does not tolerate the taint {taint}"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from gangctl.kubernetes.objects import DaemonSet, WholePod
+from gangctl.kubernetes.objects import WholePod
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class NodeSurroundings:
     """On this node."""
     all_pods: bool = True
     """Whether these are all pods of the node; otherwise only those that the table of vendors knows."""
-    daemon_sets: tuple[DaemonSet, ...] | Unread = ()
+    daemon_sets: tuple[WholePod, ...] | Unread = ()
     runtime_classes: tuple[str, ...] | Unread = ()
 
 

@@ -24,7 +24,7 @@ from gangctl.cluster.kube.client import Client, NotFound, Rejected
 from gangctl.cluster.kube.decoding import Decoder
 from gangctl.cluster.kube.projections import nodes
 from gangctl.cluster.kube.reflector import list_all
-from gangctl.kubernetes.objects import DaemonSet, Node, WholePod, read_daemon_set, read_pod
+from gangctl.kubernetes.objects import Node, WholePod, read_daemon_set, read_pod
 from gangctl.kubernetes.schema import Raw, RawDaemonSet, RawNamed, RawWholePod
 from gangctl.kubernetes.signals import SignalTable, default_rows
 
@@ -186,7 +186,7 @@ def _selectors() -> list[str]:
     return [key if ANY in known else f"{key} in ({','.join(sorted(known))})" for key, known in sorted(values.items())]
 
 
-async def _daemon_sets(client: Client) -> tuple[DaemonSet, ...] | Unread:
+async def _daemon_sets(client: Client) -> tuple[WholePod, ...] | Unread:
     return await _list(client, "/apis/apps/v1/daemonsets", "list daemonsets.apps in all namespaces", _DAEMON_SETS)
 
 

@@ -13,6 +13,8 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from pydantic.alias_generators import to_camel
 
+from gangctl.kubernetes.objects import WholePod
+
 NonEmptyText = Annotated[str, Field(min_length=1)]
 ANY: Final = "*"
 
@@ -52,10 +54,10 @@ class PodSelector(_Part):
     labels: Annotated[dict[str, str], Field(min_length=1)]
     container: str = ""
 
-    def selects(self, labels: Mapping[str, str], containers: Iterable[str]) -> bool:
+    def selects(self, pod: WholePod) -> bool:
         """Return whether a pod, or the template of a DaemonSet, is one of these."""
-        found = all(key in labels and value in {ANY, labels[key]} for key, value in self.labels.items())
-        return found and (not self.container or self.container in containers)
+        found = all(key in pod.labels and value in {ANY, pod.labels[key]} for key, value in self.labels.items())
+        return found and (not self.container or any(one.name == self.container for one in pod.containers))
 
 
 class Component(BaseModel):
@@ -66,10 +68,9 @@ class Component(BaseModel):
     kind: ComponentKind
     pods: Annotated[tuple[PodSelector, ...], Field(min_length=1)]
 
-    def selects(self, labels: Mapping[str, str], containers: Iterable[str]) -> bool:
+    def selects(self, pod: WholePod) -> bool:
         """Return whether a pod, or the template of a DaemonSet, is one of these."""
-        names = tuple(containers)
-        return any(one.selects(labels, names) for one in self.pods)
+        return any(one.selects(pod) for one in self.pods)
 
 
 class Labels(_Part):

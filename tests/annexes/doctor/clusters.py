@@ -12,7 +12,7 @@ from typing import Any
 
 from gangctl.annexes.doctor.links import Link, LinkName, LinkState, NodeSurroundings
 from gangctl.annexes.doctor.node_chain import node_chain
-from gangctl.kubernetes.objects import DaemonSet, Node, WholePod, read_daemon_set, read_node, read_pod
+from gangctl.kubernetes.objects import Node, WholePod, read_daemon_set, read_node, read_pod
 from gangctl.kubernetes.schema import RawDaemonSet, RawNode, RawWholePod
 from gangctl.kubernetes.signals import SignalTable, default_rows
 
@@ -89,7 +89,7 @@ def pod(raw: Object) -> WholePod:
     return read_pod(RawWholePod.model_validate(raw))
 
 
-def daemon_set(raw: Object) -> DaemonSet:
+def daemon_set(raw: Object) -> WholePod:
     return read_daemon_set(RawDaemonSet.model_validate(raw))
 
 

@@ -9,6 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from gangctl.annexes.doctor.table import ComponentKind, Labels, PodSelector, Sign, Vendor, vendor_of, vendors
+from gangctl.kubernetes.objects import PodContainer, WholePod
 
 
 def entries(part: Any) -> list[dict[str, Any]]:
@@ -87,4 +88,5 @@ def test_components_that_share_labels_are_told_apart_by_a_container() -> None:
         ("nvidia-device-plugin-ctr", ComponentKind.DEVICE_PLUGIN),
         ("gpu-feature-discovery-ctr", ComponentKind.FEATURE_DISCOVERY),
     ):
-        assert [one.kind for one in nvidia.components if one.selects(labels, [container])] == [kind]
+        pod = WholePod(namespace="gpu", name="any", labels=labels, containers=(PodContainer(name=container),))
+        assert [one.kind for one in nvidia.components if one.selects(pod)] == [kind]
