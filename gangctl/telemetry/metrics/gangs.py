@@ -187,32 +187,20 @@ class GangMetrics:
     def collect(self) -> Iterable[Metric]:
         """The metrics with the values of now; without samples if this process does not lead."""
         now = clock.now()
-        gangs = GaugeMetricFamily("gangctl_gangs", "Gangs by phase.", labels=["namespace", "phase"])
-        oldest = GaugeMetricFamily(
-            "gangctl_gangs_oldest_seconds",
-            "Time in this phase of the gang that has been in it longest.",
-            labels=["namespace", "phase"],
+        gangs = _gauge("gangctl_gangs", "Gangs by phase.", "phase")
+        oldest = _gauge(
+            "gangctl_gangs_oldest_seconds", "Time in this phase of the gang that has been in it longest.", "phase"
         )
-        spent = GaugeMetricFamily(
+        spent = _gauge(
             "gangctl_gangs_spent_seconds",
             "Time of the existing gangs by what it was spent on, since each was first seen.",
-            labels=["namespace", "bucket"],
+            "bucket",
         )
-        ratio = GaugeMetricFamily(
-            "gangctl_goodput_ratio",
-            "Share of time that was useful training, for gangs that have reported a step.",
-            labels=["namespace"],
+        ratio = _gauge(
+            "gangctl_goodput_ratio", "Share of time that was useful training, for gangs that have reported a step."
         )
-        low = GaugeMetricFamily(
-            "gangctl_gangs_budget_low",
-            "Gangs that have used at least four fifths of their restart budget.",
-            labels=["namespace"],
-        )
-        degraded = GaugeMetricFamily(
-            "gangctl_gangs_degraded",
-            "Gangs whose condition Degraded is True, by its reason.",
-            labels=["namespace", "reason"],
-        )
+        low = _gauge("gangctl_gangs_budget_low", "Gangs that have used at least four fifths of their restart budget.")
+        degraded = _gauge("gangctl_gangs_degraded", "Gangs whose condition Degraded is True, by its reason.", "reason")
         for namespace, total in self._namespaces.items() if self._leads() else ():
             for phase, times in total.since.items():
                 gangs.add_metric([namespace, phase.value], len(times))
@@ -228,3 +216,7 @@ class GangMetrics:
             for reason in sorted(reason for reason, many in total.degraded.items() if reason and many):
                 degraded.add_metric([namespace, reason], total.degraded[reason])
         return gangs, oldest, spent, ratio, low, degraded
+
+
+def _gauge(name: str, documentation: str, *labels: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, documentation, labels=["namespace", *labels])

@@ -39,9 +39,7 @@ class IncidentMetrics:
             ["namespace", "reason", "level", "outcome"],
         )
         self._corrected = counter(
-            "gangctl_causes_corrected",
-            "Incidents whose cause was corrected after they were counted.",
-            ["namespace"],
+            "gangctl_causes_corrected", "Incidents whose cause was corrected after they were counted.", ["namespace"]
         )
         self._phases = Histogram(
             "gangctl_incident_phase_seconds",

@@ -117,10 +117,7 @@ class SourceMetrics:
             sources.stale(),
         )
         yield _by_label(
-            "gangctl_status_write_failures",
-            "Status writes that failed.",
-            "reason",
-            sources.status_write_failures(),
+            "gangctl_status_write_failures", "Status writes that failed.", "reason", sources.status_write_failures()
         )
         yield _by_label("gangctl_events", "Kubernetes Events by outcome.", "outcome", sources.events())
         for counts in sources.companions():
@@ -128,9 +125,7 @@ class SourceMetrics:
         yield _by_label("gangctl_spans", "Spans of incidents by outcome.", "outcome", sources.spans())
         yield from _braking(sources.brake())
         unreadable = GaugeMetricFamily(
-            "gangctl_gangs_unreadable",
-            "Gangs that this release cannot read and leaves alone.",
-            labels=[],
+            "gangctl_gangs_unreadable", "Gangs that this release cannot read and leaves alone.", labels=[]
         )
         count = sources.unreadable()
         if count is not None:
@@ -158,9 +153,7 @@ def _braking(state: BrakeState | None) -> Iterable[Metric]:
         labels=["kind"],
     )
     members = GaugeMetricFamily(
-        "gangctl_members",
-        "Members that should be connected: connected or silent.",
-        labels=["state"],
+        "gangctl_members", "Members that should be connected: connected or silent.", labels=["state"]
     )
     if state is not None:
         on.add_metric(["Silence"], state.brake.since is not None)
