@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
 _ANNEXES: Final = "gangctl.annexes"
@@ -27,5 +28,4 @@ class PodCompletion(NamedTuple):
 
     def load(self) -> Callable[[dict[str, Any]], dict[str, Any]]:
         """Import the function."""
-        module, _, name = self.place.partition(":")
-        return cast("Callable[[dict[str, Any]], dict[str, Any]]", getattr(import_module(module), name))
+        return cast("Callable[[dict[str, Any]], dict[str, Any]]", resolve_name(self.place))

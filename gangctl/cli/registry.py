@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Final, NamedTuple, Protocol, cast
 
 from gangctl.cli.command_name import is_plugin
@@ -66,9 +66,7 @@ class VerbRegistration(NamedTuple):
 
     def load(self) -> VerbModule:
         """Import the verb."""
-        module, _, name = self.place.partition(":")
-        found = import_module(module)
-        return cast("VerbModule", getattr(found, name) if name else found)
+        return cast("VerbModule", resolve_name(self.place))
 
 
 class WhyRegistration(NamedTuple):
@@ -80,8 +78,7 @@ class WhyRegistration(NamedTuple):
 
     def load(self) -> Callable[[argparse.Namespace], int]:
         """Import the function."""
-        module, _, name = self.place.partition(":")
-        return cast("Callable[[argparse.Namespace], int]", getattr(import_module(module), name))
+        return cast("Callable[[argparse.Namespace], int]", resolve_name(self.place))
 
 
 def find_why(name: str) -> WhyRegistration | None:

@@ -8,6 +8,6 @@ REGISTERED = (
     CompanionRegistration(
         "device-taints",
         "whether pods leave devices of claims that are tainted with NoSchedule when their gang restarts anyway",
-        "gangctl.annexes.device_taints.companion:companion",
+        "gangctl.annexes.device_taints.companion:DeviceTaints",
     ),
 )

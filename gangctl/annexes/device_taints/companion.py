@@ -132,8 +132,3 @@ def counts(results: Mapping[str, int]) -> Counts:
     """The metric of the taints."""
     text = "Pods of which it became known that a claimed device is tainted, or that none is any more, by result."
     return Counts("gangctl_device_taints", text, "result", results)
-
-
-def companion(house: House) -> DeviceTaints:
-    """Make the companion of a process."""
-    return DeviceTaints(house)

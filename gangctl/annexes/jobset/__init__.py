@@ -13,7 +13,7 @@ REGISTERED = (
     CompanionRegistration(
         "jobsets",
         f"whether JobSets with managedBy {CONTROLLER} are run as gangs",
-        "gangctl.annexes.jobset.companion:companion",
+        "gangctl.annexes.jobset.companion:JobSets",
     ),
     PodCompletion(ANNOTATION_PLACE, "gangctl.annexes.jobset.pods:complete"),
 )

@@ -556,8 +556,3 @@ class JobSets:
 
 def _path(namespace: str) -> str:
     return paths.collection(f"/apis/{names.API_VERSION}", namespace, "jobsets")
-
-
-def companion(house: House) -> JobSets:
-    """Make the companion of a process."""
-    return JobSets(house)

@@ -13,7 +13,7 @@ REGISTERED = (
     CompanionRegistration(
         "node-records",
         "whether the faults on each node are recorded over all gangs, and new pods prefer other nodes than the worst",
-        "gangctl.annexes.node_records.companion:companion",
+        "gangctl.annexes.node_records.companion:NodeRecords",
     ),
     CompanionRegistration(
         "node-condition",

@@ -256,8 +256,3 @@ async def read_map(client: Client, namespace: str, name: str) -> tuple[str, Reco
         return version, stored.read((found.get("data") or {}).get(stored.KEY, ""))
     except ValueError as error:
         raise UnreadableRecordsError(version, str(error)) from None
-
-
-def companion(house: House) -> NodeRecords:
-    """Make the companion of a process."""
-    return NodeRecords(house)

@@ -132,7 +132,7 @@ async def test_a_gang_is_told_of_the_taint_of_its_device(
     settings = KubeSettings(namespace="default", sidecar_image="i", url="wss://h", server_name="h")
     async with Client(api.credentials()) as client, asyncio.TaskGroup() as tasks:
         informers = Informers(client)
-        watching = companion.companion(House(client, settings, EventRecorder(client), informers, [], [], {}))
+        watching = companion.DeviceTaints(House(client, settings, EventRecorder(client), informers, [], [], {}))
         running = [tasks.create_task(informers.run(changed.append)), tasks.create_task(watching.watch())]
         await api.put("devicetaintrules", rule(taint(time=LATE), driver="d"))
         await until_async("the node shows it", lambda: "n1" in informers.shown())
@@ -165,7 +165,7 @@ async def test_a_burst_of_claims_costs_few_looks_at_all_of_them(api: FakeApi, mo
     settings = KubeSettings(namespace="default", sidecar_image="i", url="wss://h", server_name="h")
     async with Client(api.credentials()) as client:
         informers = Informers(client)
-        watching = companion.companion(House(client, settings, EventRecorder(client), informers, [], [], {}))
+        watching = companion.DeviceTaints(House(client, settings, EventRecorder(client), informers, [], [], {}))
         running = asyncio.create_task(watching.watch())
         await until_async("all pods are shown", lambda: len(informers.pod_signals) == 100)
         running.cancel()
