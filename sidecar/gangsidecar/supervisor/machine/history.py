@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from gangsidecar import wire
 from gangsidecar.wire.frozen import frozen
 
+Message = TypeVar("Message", wire.End, wire.Reached, wire.Request, wire.Corruption)
 CheckpointReport = TypeVar("CheckpointReport", wire.Checkpoint, wire.Dropped)
 
 END_ATTEMPTS = 2
@@ -28,11 +29,15 @@ RANKS = 64
 
 
 @frozen
-class Ended:
-    """An end and when it was seen; the ``age_ms`` inside has no meaning."""
+class Seen(Generic[Message]):
+    """A message of the worker, and when it was true; the ``age_ms`` inside has no meaning."""
 
     at: int
-    end: wire.End
+    message: Message
+
+    def aged(self, now_ms: int) -> Message:
+        """The message with its age at ``now_ms``."""
+        return replace(self.message, age_ms=max(0, now_ms - self.at))
 
 
 @frozen
@@ -57,43 +62,25 @@ class Steps:
 
 
 @frozen
-class Latest:
-    """When the last rank reached a milestone; the ``age_ms`` inside has no meaning."""
+class Latest(Seen[wire.Reached]):
+    """The last rank that reached a milestone."""
 
-    at: int
-    reached: wire.Reached
     ranks: tuple[int | None, ...]
     """The ranks that have reached it in this attempt. Each counts once."""
-
-
-@frozen
-class RestartRequest:
-    """A framework's request and when it was made; the ``age_ms`` inside has no meaning."""
-
-    at: int
-    request: wire.Request
-
-
-@frozen
-class FoundCorruption:
-    """What a framework found and when; the ``age_ms`` inside has no meaning."""
-
-    at: int
-    corruption: wire.Corruption
 
 
 @frozen
 class History:
     """All of it. Ends are in the order in which they came; checkpoints newest step first."""
 
-    ends: tuple[Ended, ...] = ()
+    ends: tuple[Seen[wire.End], ...] = ()
     checkpoints: tuple[wire.Checkpoint, ...] = ()
     dropped: tuple[wire.Dropped, ...] = ()
     """``checkpoints`` has none of these steps and ranks. Newest step first."""
     progress: Steps | None = None
     reached: tuple[Latest, ...] = ()
-    restart: RestartRequest | None = None
-    corruption: FoundCorruption | None = None
+    restart: Seen[wire.Request] | None = None
+    corruption: Seen[wire.Corruption] | None = None
     verified: tuple[wire.Verified, ...] = ()
     """Those of the newest attempt, newest step first."""
 
@@ -101,11 +88,11 @@ class History:
 def add_end(history: History, at: int, end: wire.End) -> History:
     """Add an end; those of the newest two attempts are kept, of the newest attempt first."""
     message = end.message[:MESSAGE]
-    ends = (*history.ends, Ended(at, replace(end, age_ms=0, message=message)))
-    attempts = sorted({one.end.attempt for one in ends}, reverse=True)[:END_ATTEMPTS]
-    newest = sorted((one for one in ends if one.end.attempt in attempts), key=lambda one: (-one.end.attempt, one.at))[
-        : wire.MAX_ENDS
-    ]
+    ends = (*history.ends, Seen(at, replace(end, age_ms=0, message=message)))
+    attempts = sorted({one.message.attempt for one in ends}, reverse=True)[:END_ATTEMPTS]
+    newest = sorted(
+        (one for one in ends if one.message.attempt in attempts), key=lambda one: (-one.message.attempt, one.at)
+    )[: wire.MAX_ENDS]
     return replace(history, ends=tuple(sorted(newest, key=lambda one: one.at)))
 
 
@@ -189,10 +176,10 @@ def add_reached(history: History, now_ms: int, reached: wire.Reached) -> History
 
     What comes later, or again, doesn't belong to the restart.
     """
-    steps, of_attempt = history.progress, [one for one in history.reached if one.reached.attempt == reached.attempt]
+    steps, of_attempt = history.progress, [one for one in history.reached if one.message.attempt == reached.attempt]
     if steps is not None and steps.attempt == reached.attempt and steps.first_step is not None:
         return history
-    old = next((one for one in of_attempt if one.reached.milestone is reached.milestone), None)
+    old = next((one for one in of_attempt if one.message.milestone is reached.milestone), None)
     ranks = () if old is None else old.ranks
     if reached.rank in ranks or len(ranks) == RANKS:
         return history
@@ -205,7 +192,7 @@ def add_reached(history: History, now_ms: int, reached: wire.Reached) -> History
 def add_request(history: History, now_ms: int, request: wire.Request) -> History:
     """Keep the newest request for a restart."""
     at = now_ms - max(0, request.age_ms)
-    asked = RestartRequest(at, replace(request, age_ms=0, reason=request.reason[:REASON]))
+    asked = Seen(at, replace(request, age_ms=0, reason=request.reason[:REASON]))
     if history.restart is not None and history.restart.at > at:
         return history
     return replace(history, restart=asked)
@@ -214,11 +201,11 @@ def add_request(history: History, now_ms: int, request: wire.Request) -> History
 def add_corruption(history: History, now_ms: int, found: wire.Corruption) -> History:
     """Keep the first of an attempt, with the lowest step of all: what is wrong since then is wrong for every rank."""
     old = history.corruption
-    if old is not None and old.corruption.attempt == found.attempt:
-        lowest = min(old.corruption.since_step, found.since_step)
-        return replace(history, corruption=replace(old, corruption=replace(old.corruption, since_step=lowest)))
+    if old is not None and old.message.attempt == found.attempt:
+        lowest = min(old.message.since_step, found.since_step)
+        return replace(history, corruption=replace(old, message=replace(old.message, since_step=lowest)))
     kept = replace(found, age_ms=0, reason=found.reason[:REASON])
-    return replace(history, corruption=FoundCorruption(now_ms - max(0, found.age_ms), kept))
+    return replace(history, corruption=Seen(now_ms - max(0, found.age_ms), kept))
 
 
 def add_verified(history: History, verified: wire.Verified) -> History:
@@ -229,7 +216,7 @@ def add_verified(history: History, verified: wire.Verified) -> History:
 
 def ends(history: History, now_ms: int) -> tuple[wire.End, ...]:
     """The ends with their ages at ``now_ms``."""
-    return tuple(replace(one.end, age_ms=max(0, now_ms - one.at)) for one in history.ends)
+    return tuple(one.aged(now_ms) for one in history.ends)
 
 
 def progress(history: History, now_ms: int) -> wire.Progress | None:
@@ -253,19 +240,17 @@ def suspected_process(history: History, attempt: int) -> int | None:
 
 def reached_milestones(history: History, now_ms: int) -> tuple[wire.Reached, ...]:
     """The milestones with their ages at ``now_ms``."""
-    return tuple(replace(one.reached, age_ms=max(0, now_ms - one.at)) for one in history.reached)
+    return tuple(one.aged(now_ms) for one in history.reached)
 
 
 def request(history: History, now_ms: int) -> wire.Request | None:
     """The request with its age at ``now_ms``."""
-    asked = history.restart
-    return None if asked is None else replace(asked.request, age_ms=max(0, now_ms - asked.at))
+    return None if history.restart is None else history.restart.aged(now_ms)
 
 
 def corruption(history: History, now_ms: int) -> wire.Corruption | None:
     """What a framework found, with its age at ``now_ms``."""
-    found = history.corruption
-    return None if found is None else replace(found.corruption, age_ms=max(0, now_ms - found.at))
+    return None if history.corruption is None else history.corruption.aged(now_ms)
 
 
 def _place(one: wire.Checkpoint | wire.Dropped) -> tuple[str, int, int]:
