@@ -7,7 +7,6 @@ next pod of this name stays.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Sequence
 from typing import Final
 
@@ -94,9 +93,8 @@ class WatchedPods:
             "metadata": {"name": pod.name, "namespace": pod.namespace},
             "deleteOptions": {"preconditions": {"uid": pod.uid}},
         }
-        path = paths.eviction(pod.namespace, pod.name)
         try:
-            await self._client.request("POST", path, body=json.dumps(eviction).encode())
+            await self._client.request("POST", paths.eviction(pod.namespace, pod.name), body=eviction)
         except (NotFound, Conflict):
             return False
         return True

@@ -427,8 +427,8 @@ class JobSets:
     async def _write(
         self, item: KubeJobSet, gang: str, change: Mapping[str, Any], kind: str, query: Mapping[str, str]
     ) -> None:
-        path, body = paths.gang_path(item.namespace, gang), json.dumps(change).encode()
-        await self._client.request("PATCH", path, query=query, body=body, content_type=kind)
+        path = paths.gang_path(item.namespace, gang)
+        await self._client.request("PATCH", path, query=query, body=change, content_type=kind)
         self.results["applied"] += 1
 
     async def _ensure_objects(self, jobset: Mapping[str, Any]) -> None:
@@ -477,7 +477,7 @@ class JobSets:
             new["metadata"] = {**body.get("metadata", {}), "name": name, "namespace": metadata["namespace"]}
             if is_owned:
                 new["metadata"]["ownerReferences"] = [names.owner(metadata)]
-            await self._client.request("POST", collection, body=json.dumps(new).encode())
+            await self._client.request("POST", collection, body=new)
         else:
             if stored.get("deletionTimestamp") or names.owners(stored, metadata["name"]) - {metadata["uid"]}:
                 raise Retryable(f"{plural}/{name} of an earlier JobSet hasn't been deleted yet")
@@ -498,10 +498,9 @@ class JobSets:
             path = paths.pod(item.namespace, pod.name)
             if pod.incarnation < newest[pod.member] and path not in made:
                 change = {"metadata": {"uid": pod.uid, "labels": {names.JOBSET_NAME: None}}}
-                body = json.dumps(change).encode()
                 try:
                     with suppress(NotFound, Conflict):
-                        await self._client.request("PATCH", f"{path}/status", body=body, content_type=MERGE_PATCH)
+                        await self._client.request("PATCH", f"{path}/status", body=change)
                 except Terminal as error:
                     log.warning("pod %s/%s keeps its host name in the Service: %s", item.namespace, pod.name, error)
                 made.add(path)
@@ -517,9 +516,7 @@ class JobSets:
         body = {"metadata": {"resourceVersion": item.resource_version}, "status": outcome.status}
         path = f"{_path(item.namespace)}/{item.name}"
         try:
-            answer = await self._client.request(
-                "PATCH", f"{path}/status", body=json.dumps(body).encode(), content_type=MERGE_PATCH
-            )
+            answer = await self._client.request("PATCH", f"{path}/status", body=body)
         except NotFound:
             return
         stored = JOBSETS.item(answer)
@@ -542,10 +539,8 @@ class JobSets:
         if left > 0:
             self._look_at(item.uid, left)
             return False
-        options = {"preconditions": {"uid": item.uid}, "propagationPolicy": "Foreground"}
-        path = f"{_path(item.namespace)}/{item.name}"
         try:
-            await self._client.request("DELETE", path, body=json.dumps(options).encode())
+            await self._client.delete(f"{_path(item.namespace)}/{item.name}", item.uid, propagationPolicy="Foreground")
         except (NotFound, Conflict):
             log.info("JobSet %s/%s is gone already", item.namespace, item.name)
         except Terminal:

@@ -8,7 +8,6 @@ While records or objects can't be read, nothing is announced or withdrawn. A nod
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import Mapping
 from typing import Any, Final, NoReturn, Protocol
@@ -71,10 +70,8 @@ class NodeCondition:
         return True
 
     async def _patch(self, node: str, record: NodeRecord | None, now: float) -> None:
-        body = json.dumps(suspicion.condition(node, record, now)).encode()
-        await self._house.client.request(
-            "PATCH", f"{paths.NODES}/{node}/status", body=body, content_type=_STRATEGIC_PATCH
-        )
+        path, body = f"{paths.NODES}/{node}/status", suspicion.condition(node, record, now)
+        await self._house.client.request("PATCH", path, body=body, content_type=_STRATEGIC_PATCH)
 
 
 class MaintenanceRequests:
@@ -92,15 +89,14 @@ class MaintenanceRequests:
 
     async def announce(self, node: str, record: NodeRecord, now: float) -> None:
         """Create the request."""
-        body = json.dumps(suspicion.request(node, record, now, self._controller)).encode()
+        body = suspicion.request(node, record, now, self._controller)
         await self._client.request("POST", _REQUESTS, query={"fieldValidation": "Strict"}, body=body)
 
     async def withdraw(self, _node: str, its: Any, _now: float) -> bool:
         """Delete the request. NVSentinel uncordons the node, and only then is the request gone."""
         if not self._is_ours(its) or "deletionTimestamp" in its:
             return False
-        body = json.dumps({"preconditions": {"uid": its["uid"]}}).encode()
-        await self._client.request("DELETE", f"{_REQUESTS}/{its['name']}", body=body)
+        await self._client.delete(f"{_REQUESTS}/{its['name']}", its["uid"])
         return True
 
     def _is_ours(self, its: Mapping[str, Any]) -> bool:

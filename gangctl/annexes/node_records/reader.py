@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import defaultdict
 from typing import Any, Final
@@ -92,7 +91,7 @@ async def clear(client: Client, _namespace: str, *, controller: str, node: str) 
     metadata = found["metadata"]
     path = paths.config_map(metadata["namespace"], metadata["name"])
     try:
-        await client.request("PUT", path, body=json.dumps(found).encode())
+        await client.request("PUT", path, body=found)
     except Forbidden:
         raise UserError(f"you lack the right to update ConfigMap {metadata['name']}") from None
 
