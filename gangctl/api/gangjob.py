@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import ConfigDict, Field
 
-from gangctl.api.model import Constraint, Model, RoleName, RuleName, Seconds, TierName, Timestamp
+from gangctl.api.model import Constraint, Model, RoleName, RuleName, Seconds, TierName, Timestamp, unique_names
 from gangctl.api.names import (
     API_VERSION,
     GROUP,
@@ -98,12 +98,7 @@ class Spec(Model):
     """Desired state of the gang. Every field except roles has a default."""
 
     constraints = (
-        Constraint(
-            "two roles have the same name",
-            lambda spec: len({one.name for one in spec.roles}) == len(spec.roles),
-            "",
-            ("roles",),
-        ),
+        unique_names("roles"),
         Constraint(
             f"all roles together may have at most {MAX_MEMBERS} members, spares included",
             lambda spec: sum(role.replicas + role.spares for role in spec.roles) <= MAX_MEMBERS,

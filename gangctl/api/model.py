@@ -80,6 +80,16 @@ class Constraint:
     """Whether it is checked with :data:`SUBMITTED` only: a controller reads each version of each tenant's objects."""
 
 
+def unique_names(field: str, cel: str = "") -> Constraint:
+    """No two values of a list have the same name."""
+
+    def holds(value: Any) -> bool:
+        names = [one.name for one in getattr(value, field)]
+        return len(set(names)) == len(names)
+
+    return Constraint(f"two {field} have the same name", holds, cel, (field,))
+
+
 @dataclass(frozen=True, slots=True)
 class Refused:
     """Values that Kubernetes users expect but that are not allowed here, each with the reason."""

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, TypedDict
 
 from pydantic import Field, Tag
 
-from gangctl.api.model import YEAR, Constraint, Model, PositiveSeconds, RuleName, Seconds, TierName, kind
+from gangctl.api.model import YEAR, Constraint, Model, PositiveSeconds, RuleName, Seconds, TierName, kind, unique_names
 
 
 class Windowed(Model):
@@ -99,14 +99,7 @@ class CheckSpec(Model):
 class Recovery(Model):
     """Deadlines, grace periods and the restart budget."""
 
-    constraints = (
-        Constraint(
-            "two checks have the same name",
-            lambda recovery: len({one.name for one in recovery.checks}) == len(recovery.checks),
-            "",
-            ("checks",),
-        ),
-    )
+    constraints = (unique_names("checks"),)
 
     budget: Budget = Field(default_factory=Windowed)
     """How many charged restarts the gang may have."""
@@ -244,12 +237,7 @@ class CheckpointSpec(Model):
     """Where checkpoints are stored."""
 
     constraints = (
-        Constraint(
-            "two tiers have the same name",
-            lambda checkpoint: len({one.name for one in checkpoint.tiers}) == len(checkpoint.tiers),
-            "",
-            ("tiers",),
-        ),
+        unique_names("tiers"),
         Constraint(
             "only one tier may have scope Peers, and one scope Process, because a rank keeps its parts in one memory",
             lambda checkpoint: all(

@@ -27,7 +27,7 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import ConfigDict, Field, PrivateAttr, Tag
 
-from gangctl.api.model import Constraint, Model, Refused, RoleName, changed, kind
+from gangctl.api.model import Constraint, Model, Refused, RoleName, changed, kind, unique_names
 from gangctl.api.names import member_name
 
 # The part of a pod template that gangctl reads. Everything else is kept as written.
@@ -56,12 +56,7 @@ class PodSpec(Model):
     model_config = ConfigDict(extra="allow")
 
     constraints = (
-        Constraint(
-            "two containers have the same name",
-            lambda spec: len({one.name for one in spec.containers}) == len(spec.containers),
-            "self.containers.all(c, self.containers.exists_one(o, o.name == c.name))",
-            ("containers",),
-        ),
+        unique_names("containers", "self.containers.all(c, self.containers.exists_one(o, o.name == c.name))"),
     )
 
     containers: Annotated[tuple[Container, ...], Field(min_length=1, max_length=16)]
