@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import astuple
 from functools import partial
 from typing import Final
 
@@ -76,21 +77,7 @@ def _print(found: Report) -> None:
 
 
 def _tables(found: Report) -> Sequence[FittingTable]:
-    resources = [
-        (
-            one.resource,
-            one.nodes,
-            one.total,
-            one.free,
-            one.free_elsewhere,
-            one.largest_pod,
-            one.stranded,
-            one.pods_waiting,
-        )
-        for one in found.resources
-    ]
-    domains = [(one.name, one.nodes, one.gangs, one.pods, one.devices) for one in found.domains]
-    gangs = [(one.gang, one.strategy, one.pods, one.nodes, one.domains, one.most) for one in found.gangs]
+    resources, domains, gangs = ([*map(astuple, rows)] for rows in (found.resources, found.domains, found.gangs))
     return (
         _table(("RESOURCE", "NODES", "TOTAL", "FREE", "ELSEWHERE", "POD", "STRANDED", "WAITING"), resources),
         _table(("DOMAIN", "NODES", "GANGS", "PODS", "DEVICES"), domains),
