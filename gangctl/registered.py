@@ -27,5 +27,4 @@ class PodCompletion(NamedTuple):
     """``module:function``, which gets the pod and returns it."""
 
     def load(self) -> Callable[[dict[str, Any]], dict[str, Any]]:
-        """Import the function."""
         return cast("Callable[[dict[str, Any]], dict[str, Any]]", resolve_name(self.place))

@@ -140,6 +140,5 @@ def action(reason: str) -> str:
 
 
 def is_warning(reason: str) -> bool:
-    """Return whether the type of an Event with this reason is Warning."""
     told = _NAMED.get(reason)
     return told is not None and told.is_warning

@@ -112,7 +112,6 @@ class _Check:
 
     @property
     def problems(self) -> Iterable[Problem]:
-        """Everything that is wrong."""
         return self._problems.values()
 
     def gangjob(self) -> GangJob | None:

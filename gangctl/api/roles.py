@@ -422,7 +422,6 @@ def _size(roles: tuple[Role, ...]) -> int:
 
 @for_roles
 def layout(roles: tuple[Role, ...]) -> Layout:
-    """The layout of these roles."""
     members = {member.name: member for role in roles for member in members_of(role)}
     places = {name: member for name, member in members.items() if not member.is_spare}
     of_roles = {role.name: frozenset(name for name in places if places[name].role is role) for role in roles}
@@ -450,7 +449,6 @@ def members_of(role: Role) -> tuple[Member, ...]:
 
 
 def number_places(roles: tuple[Role, ...]) -> Numbering:
-    """Number the places of these roles."""
     return _numbered(roles)
 
 

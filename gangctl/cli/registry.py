@@ -65,7 +65,6 @@ class VerbRegistration(NamedTuple):
     """The verb that follows it in the help; empty: none."""
 
     def load(self) -> VerbModule:
-        """Import the verb."""
         return cast("VerbModule", resolve_name(self.place))
 
 
@@ -77,7 +76,6 @@ class WhyRegistration(NamedTuple):
     """``module:function``, which gets the arguments, prints the answer and returns the exit code."""
 
     def load(self) -> Callable[[argparse.Namespace], int]:
-        """Import the function."""
         return cast("Callable[[argparse.Namespace], int]", resolve_name(self.place))
 
 

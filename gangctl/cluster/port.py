@@ -36,7 +36,6 @@ class MemberIdentity:
 
     @property
     def role(self) -> str:
-        """Return the name of the member's role."""
         return self.member.rpartition("-")[0]
 
 

@@ -51,7 +51,6 @@ class DeviceSlice(NamedTuple):
 
 
 def read_slice(raw: Mapping[str, Any]) -> TaintSource:
-    """Read a ResourceSlice."""
     spec = raw.get("spec") or {}
     pool = (spec.get("pool") or {}).get("name")
     found = [
@@ -63,7 +62,6 @@ def read_slice(raw: Mapping[str, Any]) -> TaintSource:
 
 
 def read_devices(raw: Mapping[str, Any]) -> DeviceSlice:
-    """Read a ResourceSlice with its devices."""
     spec = raw.get("spec") or {}
     driver, pool = spec.get("driver") or "", (spec.get("pool") or {}).get("name") or ""
     names = tuple((driver, pool, one.get("name", "")) for one in spec.get("devices") or ())

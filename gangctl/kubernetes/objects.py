@@ -184,7 +184,6 @@ class WholePod:
 
 
 def read_node(signals: SignalTable, raw: RawNode) -> Node:
-    """Read a node, with the signals that the table knows."""
     status, taints = raw.status, tuple(Taint(one.key, one.value, one.effect) for one in raw.spec.taints)
     ready = next((one for one in status.conditions if one.type == "Ready"), None)
     capacity = _extended(status.capacity)
@@ -224,7 +223,6 @@ def read_node(signals: SignalTable, raw: RawNode) -> Node:
 
 
 def read_pod(raw: RawWholePod) -> WholePod:
-    """Read a whole pod."""
     metadata, spec, status = raw.metadata, raw.spec, raw.status
     statuses = (*status.init_container_statuses, *status.container_statuses)
     scheduled = next((one for one in status.conditions if one.type == "PodScheduled" and one.status == "False"), None)

@@ -51,7 +51,6 @@ class Bar:
 
     @property
     def text(self) -> str:
-        """The bar in words."""
         attempt = f"attempt {self.attempt}: " if self.attempt else ""
         share = f" with {self.share:.0%} of the members" if self.share < 1 else ""
         return f"{attempt}{LOOKS[self.kind].words}{share}, {took(self.seconds)}{' so far' if self.goes_on else ''}"

@@ -232,7 +232,6 @@ def listed(jobs: Iterable[GangJob], unreadable: int = 0, unseen: int | None = No
 
 
 def group_listed(namespace: str, group: str, jobs: Sequence[GangJob]) -> GangList:
-    """Return the list of a replica group's gangs."""
     return replace(listed(jobs), namespace=namespace, group=group)
 
 

@@ -99,7 +99,6 @@ LOOKS: Final = {
 
 
 def activity_of(member: IncidentMember) -> Activity:
-    """Return the activity of a member in an incident."""
     return Activity(to_snake(member.phase))
 
 

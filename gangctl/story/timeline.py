@@ -89,7 +89,6 @@ class Story:
 
     @property
     def name(self) -> str:
-        """The gang's name."""
         return self.gang["name"]
 
     @property

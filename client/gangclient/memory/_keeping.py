@@ -55,7 +55,6 @@ class Keeper:
         return step in self._dead
 
     def take_verdict(self, verdict: StepVerdict) -> None:
-        """Take what has become of a step."""
         if verdict.safe:
             self.safe = verdict.step
         else:

@@ -123,7 +123,6 @@ class Store:
         return self._keeper.safe
 
     def save(self, step: int, data: Data) -> bool:
-        """As :meth:`Memory.save`."""
         with self._lock:
             if step == self._keeper.safe and self._folder.find(step, self._own.rank) is not None:
                 return True
@@ -147,7 +146,6 @@ class Store:
         return True
 
     def load(self) -> Optional[BinaryIO]:
-        """As :meth:`Memory.load`."""
         step, rank = self._restored, self._own.rank
         if step is None:
             return None
@@ -175,7 +173,6 @@ class Store:
         )
 
     def close(self) -> None:
-        """As :meth:`Memory.close`."""
         self._jobs.put(None)
         self._link.close()
         self._server.shutdown()

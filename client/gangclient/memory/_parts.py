@@ -189,7 +189,6 @@ class Server(socketserver.ThreadingTCPServer):
 
     @property
     def port(self) -> int:
-        """The port on which it listens."""
         return int(self.server_address[1])
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:

@@ -40,7 +40,6 @@ class Converted:
 
 
 def is_convertible(document: Any) -> bool:
-    """Return whether it is of a kind that can be converted."""
     return isinstance(document, Mapping) and _key(document) in {*_SPECS, _JOBSET}
 
 

@@ -34,7 +34,6 @@ _Dumper.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"[yYnN]$"), 
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Describe the verb's arguments."""
     parser.usage = "%(prog)s [--name NAME] [--image IMAGE] [-o yaml|json] (FILE | -- torchrun ARGUMENT ...)"
     parser.add_argument(
         "words",

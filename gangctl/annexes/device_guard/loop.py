@@ -63,7 +63,6 @@ class DeviceGuard:
 
     @property
     def requests(self) -> Counts:
-        """The metric of the requests."""
         return Counts(
             "gangctl_device_guard_evictions",
             "Requests of the device guard to evict a pod outside gangs, by result.",
@@ -140,5 +139,4 @@ class DeviceGuard:
 
 
 def companion(house: House) -> DeviceGuard:
-    """Make the device guard of a process."""
     return DeviceGuard(WatchedPods(house.client, house.settings.watch_namespaces, house.recorder))

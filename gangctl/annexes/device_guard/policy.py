@@ -100,7 +100,6 @@ def note_health(memory: GuardState, pods: Iterable[GuardedPod], now: float) -> G
 
 
 def note_eviction(memory: GuardState, pod: GuardedPod, now: float) -> GuardState:
-    """Remember an eviction."""
     return replace(memory, done=memory.done | {pod.uid}, evictions=(*memory.evictions, (now, pod.node)))
 
 
@@ -160,7 +159,6 @@ def decide_evictions(memory: GuardState, pods: Iterable[GuardedPod], now: float,
 
 
 def eviction_event(pod: GuardedPod, device: Device) -> Event:
-    """The Event of an eviction."""
     message = decisions.pod_evicted(device.name, device.resource, pod.node, device.message)
     return Event(Reason.DEVICE_GUARD_EVICTED, message)
 

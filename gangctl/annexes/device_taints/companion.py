@@ -64,7 +64,6 @@ class DeviceTaints:
 
     @property
     def requests(self) -> Counts:
-        """The metric of the taints."""
         return counts(self.results)
 
     async def watch(self) -> None:
@@ -129,6 +128,5 @@ async def _served(client: Client) -> str:
 
 
 def counts(results: Mapping[str, int]) -> Counts:
-    """The metric of the taints."""
     text = "Pods of which it became known that a claimed device is tainted, or that none is any more, by result."
     return Counts("gangctl_device_taints", text, "result", results)

@@ -40,7 +40,6 @@ class DeviceClaim(NamedTuple):
 
 
 def read_claim(raw: Mapping[str, Any]) -> DeviceClaim:
-    """Read a ResourceClaim."""
     metadata, status = RawMetadata.model_validate(raw["metadata"]), raw.get("status") or {}
     pods = [one["uid"] for one in status.get("reservedFor") or () if one.get("resource") == "pods"]
     results = ((status.get("allocation") or {}).get("devices") or {}).get("results") or ()

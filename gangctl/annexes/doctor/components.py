@@ -57,7 +57,6 @@ LINKS: Final = {
 
 
 def component_link(node: Node, around: NodeSurroundings, vendor: Vendor, kind: ComponentKind) -> Link:
-    """The link of one kind of pods on a node."""
     name, about = LINKS[kind], vendor.title
     component = vendor.component(kind)
     if component is None:

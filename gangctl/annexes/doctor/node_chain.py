@@ -23,7 +23,6 @@ _MOST_PODS: Final = 8
 
 
 def node_chain(node: Node, around: NodeSurroundings) -> tuple[Link, ...]:
-    """All links of a node."""
     links = [_node(node), _signals(node)]
     for vendor in on_node(node, around):
         links += _of_vendor(node, around, vendor)

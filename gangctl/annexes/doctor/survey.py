@@ -152,7 +152,6 @@ class NodeSurvey:
 
     @cached_property
     def links(self) -> tuple[Link, ...]:
-        """The chain."""
         if isinstance(self.node, Unread):
             return tuple(unread(name, self.node) for name in _OF_NODE)
         return node_chain(self.node, self.around)

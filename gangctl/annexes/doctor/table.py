@@ -44,7 +44,6 @@ class Sign(_Part):
     value: str = ANY
 
     def on(self, labels: Mapping[str, str]) -> bool:
-        """Return whether the labels have it."""
         return self.label in labels and self.value in {ANY, labels[self.label]}
 
 
@@ -137,7 +136,6 @@ class Vendor(_Part):
     files: Files
 
     def has(self, resource: str) -> bool:
-        """Return whether the extended resource is one of this vendor."""
         return any(fnmatchcase(resource, pattern) for pattern in self.resources)
 
     def component(self, kind: ComponentKind) -> Component | None:

@@ -40,7 +40,6 @@ the nodes can't be listed
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Describe the verb's arguments."""
     parser.epilog = _EPILOG
     parser.add_argument(
         "subject", metavar="NODE|POD", nargs="?", default="", help="a node or a pod (default: all nodes)"

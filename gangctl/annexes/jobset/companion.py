@@ -83,7 +83,6 @@ class KubeJobSet:
 
 
 def counts(results: Mapping[str, int]) -> Counts:
-    """The metric of the writes."""
     return Counts("gangctl_jobset_writes", "Writes for JobSets, by result.", "result", results)
 
 
@@ -155,7 +154,6 @@ class JobSets:
 
     @property
     def requests(self) -> Counts:
-        """The metric of the writes."""
         return counts(self.results)
 
     async def watch(self) -> None:

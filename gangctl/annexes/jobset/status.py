@@ -60,7 +60,6 @@ class Running:
 
     @property
     def phase(self) -> GangPhase:
-        """The phase of the gang."""
         if self.job is None:
             return GangPhase.SUCCEEDED if self.is_over else GangPhase.NEW
         return self.job.status.phase
@@ -212,7 +211,6 @@ class _Conditions:
         self._events.append(Said(reason, message, is_warning))
 
     def outcome(self, fields: Mapping[str, Any]) -> Outcome:
-        """The status with these fields."""
         status = {"restarts": 0, **self._status, **fields}
         if self._found:
             status["conditions"] = list(self._found.values())

@@ -191,7 +191,6 @@ class _Translation:
         self._added = self._annotation()
 
     def stages(self) -> tuple[Stage, ...]:
-        """All of them."""
         groups = self._groups()
         self._check(groups)
         rules = [[*self._added_rules(), *self._rules(jobs)] for jobs in groups]
@@ -579,7 +578,6 @@ def claim_templates(jobset: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def claim_name(template: str, jobset: str) -> str:
-    """The name of a volume claim."""
     return f"{template}-{jobset}"
 
 

@@ -39,7 +39,6 @@ RESULTS: Final = ("stored", "conflict", "failed")
 
 
 def counts(results: Mapping[str, int]) -> Counts:
-    """The metric of the writes."""
     return Counts("gangctl_node_record_writes", "Writes of the records of nodes, by result.", "result", results)
 
 
@@ -89,7 +88,6 @@ class NodeRecords:
 
     @property
     def requests(self) -> Counts:
-        """The metric of the writes."""
         return counts(self.results)
 
     async def watch(self) -> None:

@@ -76,7 +76,6 @@ class _Look(NamedTuple):
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Describe the verb's arguments."""
     parser.epilog = _EPILOG
     for name, which in (("--candidate", "with the change"), ("--baseline", "without it")):
         parser.add_argument(name, metavar="SELECTOR", type=_selector, help=f"selector of the nodes {which}")

@@ -61,7 +61,6 @@ class NodeCondition:
         return {one.name: None for one in self._house.informers.nodes.items.values() if one.suspected}
 
     async def announce(self, node: str, record: NodeRecord, now: float) -> None:
-        """Set the condition."""
         await self._patch(node, record, now)
 
     async def withdraw(self, node: str, _its: Any, now: float) -> bool:
@@ -88,7 +87,6 @@ class MaintenanceRequests:
         return {event.get("nodeName", ""): its for its, event in sorted(by_node, key=lambda one: self._is_ours(one[0]))}
 
     async def announce(self, node: str, record: NodeRecord, now: float) -> None:
-        """Create the request."""
         body = suspicion.request(node, record, now, self._controller)
         await self._client.request("POST", _REQUESTS, query={"fieldValidation": "Strict"}, body=body)
 
@@ -122,7 +120,6 @@ class HandOver:
 
     @property
     def requests(self) -> Counts:
-        """The metric of the writes."""
         return counts(self._flag, self.results)
 
     async def watch(self) -> None:
@@ -175,10 +172,8 @@ def counts(flag: str, results: Mapping[str, int]) -> Counts:
 
 
 def condition_companion(house: House) -> HandOver:
-    """Make the companion that sets the condition."""
     return HandOver(house, CONDITION_FLAG, NodeCondition(house))
 
 
 def request_companion(house: House) -> HandOver:
-    """Make the companion that makes requests to NVSentinel."""
     return HandOver(house, REQUEST_FLAG, MaintenanceRequests(house))

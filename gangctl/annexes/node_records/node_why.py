@@ -16,7 +16,6 @@ from gangctl.cli.targets import selection
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Answer for a node."""
     name = arguments.name.partition("/")[2]
     arguments.name = None  # it is no gang's
     with selection.open_target(arguments) as target:

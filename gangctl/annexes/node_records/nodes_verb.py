@@ -41,7 +41,6 @@ _MOST_GANGS: Final = 3
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Describe the verb's arguments."""
     parser.epilog = _EPILOG
     parser.add_argument("node", metavar="NODE", nargs="?", default="", help="one node (default: all)")
     parser.add_argument("--clear", action="store_true", help="take the faults off the node's record: it was repaired")
@@ -93,7 +92,6 @@ def _print_nodes(found: Records, now: float) -> None:
 
 
 def print_node(name: str, one: NodeRecord, now: float) -> None:
-    """Print the record of a node."""
     gangs, last = _hit(one, now)
     lines = {
         "node": clean(name),

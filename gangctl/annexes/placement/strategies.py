@@ -57,7 +57,6 @@ class Unit:
 
     @property
     def devices(self) -> int:
-        """How many devices it has."""
         return int(sum(amount for name, amount in self.needs.items() if is_device(name)))
 
 

@@ -44,7 +44,6 @@ exit codes: 0, 2 bad input, or not permitted
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Describe the verb's arguments."""
     parser.epilog = _EPILOG
     parser.add_argument(
         "--domain",
@@ -57,7 +56,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Show the survey."""
     with selection.open_target(arguments) as target:
         found = target.ask(partial(survey, key=arguments.domain))
     if arguments.output:

@@ -70,7 +70,6 @@ class CheckpointFolder:
 
     @property
     def is_file(self) -> bool:
-        """Return whether a step is a file."""
         return self.pattern.endswith((*_SUFFIXES, *_TEXTS))
 
 

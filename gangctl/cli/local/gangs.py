@@ -36,7 +36,6 @@ def default_state_directory() -> Path:
 
 
 def absolute(path: Path) -> StateDirectory:
-    """The state directory, with an absolute path."""
     return StateDirectory(Path(os.path.abspath(path)))  # noqa: PTH100 - keeps symlinks, because the path is shown
 
 

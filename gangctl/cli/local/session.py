@@ -303,7 +303,6 @@ class LocalRun:
             self._output_is_gone()
 
     def note(self, text: str) -> None:
-        """Show a note."""
         if self._is_output_gone:
             print_err(text)
             return

@@ -192,7 +192,6 @@ def incidents(found: Sequence[Incident]) -> FittingTable:
 
 
 def conditions(found: Sequence[Condition]) -> FittingTable:
-    """Conditions with their messages."""
     rows = tuple((clean(one.type), one.status, clean(one.reason), clean(one.message)) for one in found)
     return FittingTable(("CONDITION", "STATUS", "REASON", "MESSAGE"), rows, "MESSAGE", ("REASON", "STATUS"))
 

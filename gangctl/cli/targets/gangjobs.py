@@ -67,7 +67,6 @@ class GangJobs:
         return _shown(await self._get(name))
 
     async def read(self, name: str) -> GangJob:
-        """One GangJob."""
         return self._parsed(name, await self._request("GET", name))
 
     async def change(self, name: str, spec: SpecChanges) -> GangJob:
@@ -83,7 +82,6 @@ class GangJobs:
             raise UserError(await self._missing(name)) from None
 
     async def create(self, document: Mapping[str, Any]) -> None:
-        """Create a GangJob."""
         await self._client.request("POST", self._in_namespace, body=document)
 
     async def uid(self, name: str) -> str:

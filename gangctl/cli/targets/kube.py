@@ -86,7 +86,6 @@ class ClusterTarget:
         return self._run(self._gangs.documents()) if name is None else [self._run(self._gangs.document(name))]
 
     def read(self, name: str) -> GangJob:
-        """The gang as it is stored."""
         return self._run(self._gangs.read(name))
 
     def logged(self, name: str) -> GangJob:
@@ -137,7 +136,6 @@ class ClusterTarget:
         return self._run(ending.delete_gangjob(self._gangs, name, seconds, say))
 
     def names(self) -> Sequence[str]:
-        """The gangs of the namespace."""
         return [str(one["metadata"]["name"]) for one in self.documents(None)]
 
     def is_removed(self, name: str) -> bool:  # noqa: ARG002 - the port has it

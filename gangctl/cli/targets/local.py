@@ -71,7 +71,6 @@ class LocalTarget:
         return [one.model_dump(mode="json", by_alias=True, exclude_none=True) for one in jobs]
 
     def read(self, name: str) -> GangJob:
-        """The gang as it is stored."""
         return local_gangs.find_gang(self._state, name).read()
 
     def logged(self, name: str) -> GangJob:

@@ -88,13 +88,11 @@ class PodAdmission:
         self._due.set()
 
     def note_admission(self, uid: str, member: str) -> None:
-        """Note that a pod was admitted."""
         gang = self._gangs.get(uid)
         if gang is not None and gang.pods.pop(member, None) is not None:
             self._changed(uid)
 
     def forget(self, uid: str) -> None:
-        """Forget a gang that is gone."""
         self._gangs.pop(uid, None)
 
     def forget_all(self) -> None:

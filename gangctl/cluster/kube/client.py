@@ -178,7 +178,6 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        """Close all connections."""
         await self._session.close()
 
     @property

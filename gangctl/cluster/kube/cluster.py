@@ -94,11 +94,9 @@ class KubeCluster:
         return tuple(uid for uid in self.informers.gangs.items if self.exists(uid))
 
     def exists(self, uid: str) -> bool:
-        """Return whether the gang is stored, readable or not; see the port."""
         return self.informers.stored(uid) is not None
 
     def unreadable(self, uid: str) -> UnreadableGang | None:
-        """The stored gang that can't be read, and why; see the port."""
         stored = self.informers.stored(uid)
         if stored is None or not stored.unreadable:
             return None
@@ -121,7 +119,6 @@ class KubeCluster:
         return {name: max(at, since) for name, at in self.informers.lost.items()}
 
     def nodes(self) -> Mapping[str, NodeState]:
-        """Return what nodes show beside that they answer; see the port."""
         return self.informers.shown()
 
     def unfavoured_nodes(self, uid: str) -> frozenset[str]:
@@ -130,7 +127,6 @@ class KubeCluster:
         return frozenset() if job is None else frozenset(node for ask in self.advice for node in ask(job))
 
     def pod_rejections(self, uid: str) -> tuple[str, ...] | None:
-        """Return why the API server rejects pods of this gang, in its words; see the port."""
         job = self.gang(uid)
         if job is None or job.status.phase in ENDED:
             self._pod_admission.forget(uid)
@@ -146,7 +142,6 @@ class KubeCluster:
         return NO_QUEUE if stored is None else self._queues.queue(stored)
 
     async def tell_queue(self, job: GangJob, tell: TellQueue) -> None:
-        """Change the gang's Workload; see the port."""
         stored = self.informers.stored(job.metadata.uid)
         if stored is not None:
             await self._queues.tell(stored, job, tell)
@@ -174,7 +169,6 @@ class KubeCluster:
         await self._queues.refresh()
 
     async def create_pod(self, job: GangJob, create: CreatePod) -> None:
-        """Create a member's pod; see the port."""
         await self._disruption_budgets.ensure(job)
         try:
             await self._pod_groups.ensure(job)

@@ -276,5 +276,4 @@ def _error(status: Any) -> ClusterError:
 
 
 def kind_of(body: bytes) -> str:
-    """The kind of an object."""
     return str(_parsed(body, _IN_OBJECT).get("kind"))

@@ -109,7 +109,6 @@ class _Remembered:
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     def forget(self, uid: str) -> None:
-        """Forget a gang that is gone."""
         self._ensured.pop(uid, None)
         self._locks.pop(uid, None)
 
@@ -129,7 +128,6 @@ class DisruptionBudgets:
         self._remembered = _Remembered()
 
     def forget(self, uid: str) -> None:
-        """Forget a gang that is gone."""
         self._remembered.forget(uid)
 
     async def ensure(self, job: GangJob) -> None:
@@ -210,7 +208,6 @@ class PodGroups:
         self._remembered = _Remembered()
 
     def forget(self, uid: str) -> None:
-        """Forget a gang that is gone."""
         self._remembered.forget(uid)
 
     async def dry_run(self, job: GangJob) -> str:

@@ -26,7 +26,6 @@ def pods(namespace: str = "") -> str:
 
 
 def pod(namespace: str, name: str) -> str:
-    """One pod."""
     return f"{pods(namespace)}/{name}"
 
 
@@ -36,7 +35,6 @@ def eviction(namespace: str, name: str) -> str:
 
 
 def service(namespace: str, name: str) -> str:
-    """One Service."""
     return f"{collection('/api/v1', namespace, 'services')}/{name}"
 
 
@@ -46,7 +44,6 @@ def config_map(namespace: str, name: str = "") -> str:
 
 
 def pod_disruption_budgets(namespace: str) -> str:
-    """PodDisruptionBudgets of a namespace."""
     return collection("/apis/policy/v1", namespace, "poddisruptionbudgets")
 
 
@@ -56,7 +53,6 @@ def pod_groups(version: str, namespace: str) -> str:
 
 
 def events(namespace: str) -> str:
-    """Events of a namespace."""
     return collection("/apis/events.k8s.io/v1", namespace, "events")
 
 

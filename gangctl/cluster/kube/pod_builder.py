@@ -182,7 +182,6 @@ class EligibleNodes:
         return answer
 
     def forget(self, uid: str) -> None:
-        """Forget a gang that is gone."""
         self._answers.pop(uid, None)
 
 
@@ -198,7 +197,6 @@ def _all_restart(role: Role, nodes: tuple[Node, ...]) -> bool:
 
 
 def may_land(spec: Mapping[str, Any], node: Node) -> bool:
-    """Return whether a pod with this spec may be placed on this node."""
     try:
         named = spec.get("nodeName") or node.name
         return (

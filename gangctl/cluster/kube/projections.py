@@ -56,7 +56,6 @@ class HubContact:
     """IP address of the hub's Service; empty = not known."""
 
     def annotations(self) -> dict[str, str]:
-        """The annotations."""
         return dict(zip(CONTACT, (self.ca, self.url, self.address), strict=True))
 
 
@@ -78,7 +77,6 @@ class KubePod:
 
     @property
     def uid(self) -> str:
-        """UID of the pod."""
         return self.pod.uid
 
 
@@ -213,5 +211,4 @@ GANGS: Final = WatchDecoder(dict[str, Any], _gang)
 
 
 def nodes(signals: SignalTable) -> WatchDecoder[Node]:
-    """Return a decoder of nodes, with the signals that the table knows."""
     return WatchDecoder(RawNode, partial(read_node, signals))

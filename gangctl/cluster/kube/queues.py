@@ -164,7 +164,6 @@ class Queues:
         self._look()
 
     def queue(self, gang: KubeGang) -> Queue:
-        """Return what the queue says that the gang names."""
         every = self._all(gang)
         asking, more = _asking(every), _more(every)
         found = _chosen(gang, asking)
@@ -204,7 +203,6 @@ class Queues:
         return place is not None and place.topology != ""
 
     async def tell(self, gang: KubeGang, job: GangJob, tell: TellQueue) -> None:
-        """Change the gang's Workload; see the port."""
         if self._workloads is None:
             raise Retryable(NO_KUEUE)
         found = self._workload(gang)

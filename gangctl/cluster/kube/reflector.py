@@ -378,7 +378,6 @@ class NamespacedCopy(Generic[N]):
         return found[0] if len(found) == 1 else _Union(found)
 
     def of(self, namespace: str) -> Reflector[N]:
-        """Return the reflector that shows this namespace."""
         return self.reflectors.get(namespace) or next(iter(self.reflectors.values()))
 
     @property

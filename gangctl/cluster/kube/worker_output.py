@@ -36,7 +36,6 @@ class KubeletLogReader:
         self._enabled = enabled
 
     async def printed(self, job: GangJob, query: ReadOutput) -> Printed:
-        """Return what a worker printed last in an attempt."""
         role = next((one for one in job.spec.roles if one.name == parse_member_name(query.member)[0]), None)
         if not self._enabled or role is None:
             return Printed()

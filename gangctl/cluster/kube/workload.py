@@ -115,7 +115,6 @@ def _workload(raw: dict[str, Any]) -> KubeWorkload:
 
 
 def is_true(conditions: Mapping[str, Mapping[str, Any]], kind: str) -> bool:
-    """Return whether the condition of this type is True."""
     return conditions.get(kind, {}).get("status") == "True"
 
 

@@ -39,7 +39,6 @@ class GangWriter:
         self._gangs = gangs
 
     async def write_status(self, job: GangJob, status: Status) -> GangJob:
-        """Store the status; see the port."""
         metadata = job.metadata
         body = {
             "apiVersion": API_VERSION,
@@ -159,7 +158,6 @@ class PodWriter:
         self._put(answer)
 
     async def delete(self, job: GangJob, delete: DeletePod) -> None:
-        """Delete a pod; see the port."""
         grace = {} if delete.grace_seconds is None else {"gracePeriodSeconds": delete.grace_seconds}
         path = paths.pod(job.metadata.namespace, delete.name)
         try:

@@ -81,7 +81,6 @@ class LocalCluster:
         return uid in self._gangs
 
     def gang(self, uid: str) -> GangJob | None:
-        """The gang as it is stored."""
         gang = self._gangs.get(uid)
         return None if gang is None else gang.job
 
@@ -89,7 +88,6 @@ class LocalCluster:
         """None: of a gang that can't be read any more, the last readable version counts."""
 
     def named(self, name: str) -> GangJob | None:
-        """The gang of this name, as it is stored."""
         return next((gang.job for gang in self._gangs.values() if gang.job.metadata.name == name), None)
 
     def pods(self, uid: str) -> tuple[Pod, ...]:
@@ -122,7 +120,6 @@ class LocalCluster:
         return NO_QUEUE
 
     async def authenticate(self, token: str) -> MemberIdentity | Refusal:
-        """The member that the token belongs to."""
         return self._tokens.get(token) or Refusal(
             RefusalReason.UNKNOWN_POD, "the token belongs to no pod, or the pod is gone"
         )
@@ -139,7 +136,6 @@ class LocalCluster:
                 await self._poll()
 
     async def write_status(self, job: GangJob, status: Status) -> GangJob:
-        """Store the status; see the port."""
         gang = self._gangs.get(job.metadata.uid)
         if gang is None:
             raise Conflict(f"gang {job.metadata.name} is gone")
@@ -172,7 +168,6 @@ class LocalCluster:
             await pod.delete(delete.grace_seconds)
 
     async def printed(self, job: GangJob, query: ReadOutput) -> Printed:
-        """The last lines of a worker in an attempt; see the port."""
         gang = self._gangs.get(job.metadata.uid)
         name = pod_name(job.metadata.name, query.member, query.incarnation)
         if gang is None:

@@ -97,7 +97,6 @@ class GangFolder:
     """Folder for what compilers of the workers keep."""
 
     def pod(self, name: str) -> PodFolder:
-        """Files of the pod of this name."""
         return PodFolder(self.pods / name)
 
 

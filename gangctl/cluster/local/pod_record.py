@@ -117,7 +117,6 @@ def load_readable(folder: GangFolder) -> tuple[list[PodRecord], list[ClusterErro
 
 
 def save_pod(folder: PodFolder, record: PodRecord, *, durable: bool) -> None:
-    """Store the pod."""
     text = record.model_dump_json(by_alias=True, exclude_none=True, indent=1)
     write_file(folder.record, text.encode(), durable=durable)
 
@@ -189,7 +188,6 @@ def live_processes(pod: PodRecord, files: PodFolder, target: PodProcess) -> dict
 
 
 def controller_pid(state: StateDirectory) -> int:
-    """The pid of the controller of a state directory."""
     try:
         text = state.lock.read_text().strip()
     except OSError:

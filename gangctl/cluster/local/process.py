@@ -137,7 +137,6 @@ def descendants(process: LocalProcess) -> tuple[LocalProcess, ...]:
 
 
 def children(process: LocalProcess) -> tuple[LocalProcess, ...]:
-    """The children of a process."""
     if not is_alive(process):
         return ()
     return _living(pid for pid in _pids() if (found := _stat(pid)) is not None and found.parent == process.pid)

@@ -257,7 +257,6 @@ class Programs:
             raise Terminal(f"the supervisor can't be installed in {state}: {done.stderr.strip()}")
 
     def start_sidecar(self, pod: PodRecord, folder: PodFolder) -> LocalProcess:
-        """Start the sidecar of a pod."""
         Path(pod.sockets).mkdir(mode=0o700, exist_ok=True)
         command = [
             *(sys.executable, "-P", "-m", "gangsidecar.agent"),

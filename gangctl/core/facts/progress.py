@@ -342,7 +342,6 @@ def need_no_pod(gang: Gang) -> frozenset[str]:
 
 
 def recorded_places(status: Status, attempt: int) -> frozenset[str]:
-    """Places that the status records for this attempt."""
     record = status.finished
     return frozenset() if record is None or record.attempt != attempt else _places(record.roles)
 

@@ -156,7 +156,6 @@ def plan_hold(gang: Gang, status: Status, reason: Reason, because: Message, out:
 
 
 def decide_held(gang: Gang) -> Plan:
-    """Decide for a gang that is held."""
     status = gang.status
     if asks_for_restart(gang.spec, status):
         opened = incidents.open_incident(gang, manual_cause(gang), IncidentLevel.PROCESS, planned=True)
@@ -193,7 +192,6 @@ def plan_failure(gang: Gang, status: Status, reason: Reason, because: Message) -
 
 
 def decide_finished(gang: Gang) -> Plan:
-    """Decide for a gang that has ended."""
     ttl, ended = gang.spec.ttl_seconds_after_finished, gang.status.completion_time
     kept = None if ttl is None or ended is None else ended + ttl
     if kept is not None and gang.now >= kept:

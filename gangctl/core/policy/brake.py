@@ -90,7 +90,6 @@ class BrakeState:
     """The last count."""
 
     def of(self, namespace: str) -> Brake:
-        """The brake as it holds in a namespace."""
         return replace(self.brake, waves=self.waves.get(namespace, self.brake.waves))
 
 

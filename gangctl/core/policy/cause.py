@@ -188,7 +188,6 @@ def first_cause(gang: Gang, found: tuple[Fault, ...]) -> Cause:
 
 
 def manual_cause(gang: Gang) -> Cause:
-    """The cause of a restart by hand."""
     return planned_cause(gang, Reason.RESTART_REQUESTED, faults_words.token_changed())
 
 

@@ -80,7 +80,6 @@ class _Sources:
     """All others."""
 
     def of(self, place: str) -> _Reports:
-        """Those of one place."""
         heard = self.alone.get(place)
         return self.several.get(place, ()) if heard is None else ((heard, None),)
 

@@ -89,12 +89,10 @@ PHASE_REASONS = {
 
 
 def with_message(status: Status, message: Message) -> Status:
-    """Return the status with this message."""
     return changed(status, message=str(message), said=message.said())
 
 
 def stored_message(status: Status) -> Message:
-    """Return the message that the status has."""
     return Message.stored(status.message, status.said)
 
 

@@ -127,7 +127,6 @@ def _asks_for(pod: WholePod) -> WholePod:
 
 
 def with_pod(cluster: Inventory, pod: WholePod, node: str) -> Inventory:
-    """The cluster with the pod on this node."""
     there = (*cluster.pods.get(node, ()), replace(pod, node=node))
     return replace(cluster, pods={**cluster.pods, node: there})
 

@@ -43,7 +43,6 @@ class LabelValues:
         self._seen: set[str] = set()
 
     def label(self, name: str) -> str:
-        """The label value of a name."""
         if name not in self._seen and len(self._seen) >= self._most:
             return OTHERS
         self._seen.add(name)
@@ -51,7 +50,6 @@ class LabelValues:
 
 
 def cause_label(incident: Incident) -> str:
-    """The label value of the reason of its cause."""
     return known_reason(incident.cause.reason)
 
 

@@ -51,7 +51,6 @@ class GangShare:
 
 
 def share(namespace: str, job: GangJob) -> GangShare:
-    """The share of a gang."""
     status = job.status
     since = status.accounted_time or clock.now()
     here, later = (_milliseconds(spent_until(status, since + more)) for more in (0.0, 1.0))
@@ -125,7 +124,6 @@ class _Namespace:
         """The same, for gangs that have reported a training step."""
 
     def add(self, uid: str, one: GangShare) -> None:
-        """Add a gang."""
         if one.phase in self.since:
             self.since[one.phase][uid] = one.phase_time
         if one.low_until:
@@ -133,7 +131,6 @@ class _Namespace:
         self._tally(one, 1)
 
     def remove(self, uid: str, one: GangShare) -> None:
-        """Remove a gang."""
         if one.phase in self.since:
             del self.since[one.phase][uid]
         self.low.pop(uid, None)
@@ -181,7 +178,6 @@ class GangMetrics:
         return one
 
     def describe(self) -> Iterable[Metric]:
-        """See :meth:`collect`."""
         return self.collect()
 
     def collect(self) -> Iterable[Metric]:

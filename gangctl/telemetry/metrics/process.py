@@ -88,7 +88,6 @@ class SourceMetrics:
         self._sources = sources
 
     def describe(self) -> Iterable[Metric]:
-        """See :meth:`collect`."""
         return self.collect()
 
     def collect(self) -> Iterable[Metric]:
@@ -233,22 +232,18 @@ class Metrics(Telemetry):
             self._count(known, job)
 
     def decision_finished(self, seconds: float) -> None:
-        """See :class:`~gangctl.telemetry.port.Telemetry`."""
         self._decide.observe(seconds)
 
     def status_written(self, before: GangJob, after: GangJob, seconds: float) -> None:
-        """See :class:`~gangctl.telemetry.port.Telemetry`."""
         self._write.observe(seconds)
         self._count(self._known.get(after.metadata.uid, before), after)
 
     def action_finished(self, action: str, seconds: float, *, done: bool) -> None:
-        """See :class:`~gangctl.telemetry.port.Telemetry`."""
         self._action.labels(action).observe(seconds)
         if not done:
             self._failures.labels(action).inc()
 
     def gang_gone(self, uid: str) -> None:
-        """See :class:`~gangctl.telemetry.port.Telemetry`."""
         self._known.pop(uid, None)
         self._gangs.drop(uid)
 

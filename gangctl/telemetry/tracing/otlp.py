@@ -77,7 +77,6 @@ class OtlpExporter:
         """Spans that still wait are lost then."""
 
     def export(self, span: Span) -> None:
-        """See :class:`~gangctl.telemetry.tracing.exporter.Exporter`."""
         trace = int(span.trace_id, 16)
         # Decided for a trace as a whole, by its root: a parent that isn't exported would be missing.
         if span.end is None or self._provider.sampler.should_sample(Context(), trace, ROOT).decision is Decision.DROP:
@@ -99,7 +98,6 @@ class OtlpExporter:
         self._taken += 1
 
     def counts(self) -> SpanCounts:
-        """See :class:`~gangctl.telemetry.tracing.exporter.Exporter`."""
         lost = max(0, self._waiting()) if self._closed else 0
         return SpanCounts(self._batches.exported, self._batches.failed + lost, self._dropped)
 

@@ -74,7 +74,6 @@ class Api:
         }
 
     def answer(self, call: Call | Malformed) -> Answer:
-        """Answer one call."""
         try:
             return self._answer(call)
         except ProblemError as error:

@@ -56,7 +56,6 @@ class StopNotice:
 
 
 def with_report(gate: AttemptGate, report: wire.Report) -> AttemptGate:
-    """The gate after a report of the supervisor."""
     old = gate.report
     if old is not None and old.session != report.session:
         gate = replace(gate, run=None, ran=None)
@@ -112,7 +111,6 @@ def is_ending(gate: AttemptGate) -> bool:
 
 
 def state_of(gate: AttemptGate, attempt: int) -> AttemptState:
-    """The state of the attempt that a call names."""
     if gate.report is None:
         return AttemptState.UNKNOWN
     live, phase = live_attempt(gate), gate.report.phase

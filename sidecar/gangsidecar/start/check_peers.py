@@ -88,7 +88,6 @@ class Peer:
         return numbers
 
     def receive_line(self) -> bytes:
-        """Receive a line."""
         while b"\n" not in self._data:
             if len(self._data) > MAX_LINE:
                 raise Failed(f"rank {self.rank} sent {bytes(self._data[:40])!r} and no end of a line")
@@ -97,7 +96,6 @@ class Peer:
         return bytes(line)
 
     def send_blocks(self, number: int, *, flip: bool) -> None:
-        """Send so many blocks."""
         for at in range(number):
             data = bytearray(block(0))
             data[0] ^= flip and at == 0

@@ -138,7 +138,6 @@ class _Search:
             self._give_up(f"can't be used with the Python of this image: {error}")
 
     def look(self, process: int, lines: list[bytes]) -> None:
-        """Look for steps in these lines of a process."""
         if self._search is not None and lines:
             try:
                 run_limited(SEARCH_SECONDS, partial(self._look, self._search, process, lines))

@@ -105,7 +105,6 @@ def main_process(env: dict[str, str], local_rank: int) -> MainProcess:
 
 
 def expand_command(command: Sequence[str], env: dict[str, str]) -> list[str]:
-    """The command of a process with this environment."""
     return [expand(part, env) for part in command]
 
 

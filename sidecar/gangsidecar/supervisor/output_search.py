@@ -113,7 +113,6 @@ class LogSearch:
                 self._give_up(text, f"can't be used with the Python of this image: {error}")
 
     def look(self, lines: Sequence[bytes]) -> None:
-        """Look for them in these lines."""
         if not self._patterns or not lines:
             return
         texts = [line[:PATTERN_LINE].decode("utf-8", errors="replace") for line in lines]

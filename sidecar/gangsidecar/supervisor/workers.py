@@ -188,7 +188,6 @@ class Workers:
         processes.send([self._pid_of(local_rank)], signal.SIGKILL)
 
     def pids_of(self, local_ranks: set[int]) -> set[int]:
-        """The processes with these local ranks."""
         return {pid for pid, main in self._mains.items() if main.local_rank in local_ranks}
 
     def note_end(self, pid: int, status: int, *, by_itself: bool = True) -> machine.Exited | None:

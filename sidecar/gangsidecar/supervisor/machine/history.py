@@ -215,12 +215,10 @@ def add_verified(history: History, verified: wire.Verified) -> History:
 
 
 def ends(history: History, now_ms: int) -> tuple[wire.End, ...]:
-    """The ends with their ages at ``now_ms``."""
     return tuple(one.aged(now_ms) for one in history.ends)
 
 
 def progress(history: History, now_ms: int) -> wire.Progress | None:
-    """The progress with its ages at ``now_ms``."""
     steps = history.progress
     if steps is None:
         return None
@@ -239,17 +237,14 @@ def suspected_process(history: History, attempt: int) -> int | None:
 
 
 def reached_milestones(history: History, now_ms: int) -> tuple[wire.Reached, ...]:
-    """The milestones with their ages at ``now_ms``."""
     return tuple(one.aged(now_ms) for one in history.reached)
 
 
 def request(history: History, now_ms: int) -> wire.Request | None:
-    """The request with its age at ``now_ms``."""
     return None if history.restart is None else history.restart.aged(now_ms)
 
 
 def corruption(history: History, now_ms: int) -> wire.Corruption | None:
-    """What a framework found, with its age at ``now_ms``."""
     return None if history.corruption is None else history.corruption.aged(now_ms)
 
 
