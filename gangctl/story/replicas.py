@@ -22,7 +22,7 @@ def group_story(group: str, found: Sequence[Story]) -> Story:
     """Return the story of the gangs of a group, at least one, in this order."""
     begin, end = min(one.begin for one in found), max(one.end for one in found)
     rows = tuple(_row(one, begin, end) for one in found)
-    spent = _sum([one.spent for one in found])
+    spent = Spent(**{name: sum(getattr(one.spent, name) for one in found) for name in Spent.model_fields})
     return Story(
         gang={"name": group, "namespace": found[0].gang["namespace"]},
         phase=", ".join(sorted({one.phase for one in found})),
@@ -60,15 +60,3 @@ def _ran(rows: Sequence[Row]) -> str:
 
 def _runs(row: Row, time: float) -> bool:
     return any(bar.kind in _RUNS and bar.begin <= time < bar.end for bar in row.bars)
-
-
-def _sum(found: Sequence[Spent]) -> Spent:
-    return Spent(
-        training=sum(one.training for one in found),
-        lost_progress=sum(one.lost_progress for one in found),
-        start_up=sum(one.start_up for one in found),
-        recovery=sum(one.recovery for one in found),
-        suspended=sum(one.suspended for one in found),
-        pending=sum(one.pending for one in found),
-        held=sum(one.held for one in found),
-    )

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
 
+from gangctl.api.status import Spent
 from gangctl.cli.verbs.timeline import print_timeline
+from gangctl.core.record.conditions import goodput
+from gangctl.story.replicas import group_story
 from gangctl.story.timeline import story
 from tests.cli.tracecases import BEGAN
 from tests.explain.timelinecases import CASES
@@ -91,3 +95,12 @@ def test_a_terminal_has_colours_unless_the_user_wants_none(monkeypatch: pytest.M
     monkeypatch.setenv("NO_COLOR", "1")
     assert "\x1b[3" not in drawn("ordinary", kind=Terminal)
     assert "\x1b" not in drawn("ordinary")
+
+
+def test_a_replica_group_spent_what_its_gangs_spent() -> None:
+    gang, seconds = CASES["night"]
+    spent = Spent(**dict.fromkeys(Spent.model_fields, 1.0))
+    one = replace(story(gang, BEGAN + seconds), spent=spent)
+    both = group_story("g", [one, one])
+    assert both.spent == Spent(**dict.fromkeys(Spent.model_fields, 2.0))
+    assert both.goodput == goodput(spent)
