@@ -13,7 +13,7 @@ import re
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from gangctl.story.spans import Span
@@ -41,31 +41,18 @@ class SpanCounts:
     """Lost: too many were waiting."""
 
 
-class Exporter(Protocol):
-    """Takes final spans. Only ``close`` waits."""
+class Exporter:
+    """Takes final spans, and drops them: where traces are off. Only ``close`` waits."""
 
     def export(self, span: Span) -> None:
         """Send a span that has ended, in the background."""
 
     def counts(self) -> SpanCounts:
         """The outcomes so far."""
-
-    async def close(self) -> None:
-        """Send the spans that wait, for a limited time."""
-
-
-class NoExporter:
-    """The exporter where traces are off."""
-
-    def export(self, span: Span) -> None:
-        """Drop it."""
-
-    def counts(self) -> SpanCounts:
-        """All zero."""
         return SpanCounts()
 
     async def close(self) -> None:
-        """Do nothing."""
+        """Send the spans that wait, for a limited time."""
 
 
 class SettingError(ValueError):

@@ -40,7 +40,7 @@ from gangctl import __version__
 from gangctl.api.model import escaped
 from gangctl.core.facts.gang import root_span_id
 from gangctl.story.spans import ROOT, Span
-from gangctl.telemetry.tracing.exporter import Collector, SpanCounts
+from gangctl.telemetry.tracing.exporter import Collector, Exporter, SpanCounts
 
 log = logging.getLogger(__name__)
 
@@ -57,8 +57,8 @@ _TRIED: Final = re.compile("Transient error (.*) encountered while exporting.*",
 _SAMPLED: Final = TraceFlags(TraceFlags.SAMPLED)
 
 
-class OtlpExporter:
-    """A :class:`~gangctl.telemetry.tracing.exporter.Exporter`."""
+class OtlpExporter(Exporter):
+    """Sends spans to a collector."""
 
     def __init__(self, collector: Collector) -> None:
         """Raises ValueError where the SDK refuses a setting. Where it takes its default instead, a line is logged."""

@@ -23,7 +23,7 @@ from gangctl.cluster import clock
 from gangctl.core.facts.gang import trace_of
 from gangctl.story.spans import MEMBER, Span, incident_spans, is_complete
 from gangctl.telemetry.port import Telemetry
-from gangctl.telemetry.tracing.exporter import Exporter, NoExporter, SettingError, SpanCounts, collector
+from gangctl.telemetry.tracing.exporter import Exporter, SettingError, SpanCounts, collector
 
 log = logging.getLogger(__name__)
 
@@ -151,7 +151,7 @@ def tracer_from_environment() -> IncidentTracer:
     try:
         found = collector(os.environ)
         if found is None:
-            return IncidentTracer(NoExporter())
+            return IncidentTracer(Exporter())
         # Imported here, since it costs about 25 MB and a thread.
         from gangctl.telemetry.tracing.otlp import OtlpExporter  # noqa: PLC0415
 
@@ -161,7 +161,7 @@ def tracer_from_environment() -> IncidentTracer:
             "traces are off: %s. Nothing else is affected. Correct the setting and restart the controller",
             error if isinstance(error, SettingError) else escaped(f"OpenTelemetry rejects its settings: {error!r}"),
         )
-        return IncidentTracer(NoExporter())
+        return IncidentTracer(Exporter())
     log.info("traces of restarts are exported to %s", found.shown)
     return IncidentTracer(exporter)
 
