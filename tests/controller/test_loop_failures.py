@@ -7,10 +7,12 @@ import logging
 import time
 
 import pytest
+from tenacity import AsyncRetrying, RetryCallState
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import Status
-from gangctl.cluster.errors import Retryable, Terminal
+from gangctl.cluster.errors import ClusterError, Retryable, Terminal
+from gangctl.controller import loop
 from gangctl.controller.actions import FIRST_SECONDS
 from gangctl.core.facts.world import Observed
 from gangctl.core.lifecycle.plan import Event, Plan
@@ -175,3 +177,14 @@ async def test_a_gang_that_goes_while_a_round_is_repeated_is_forgotten() -> None
 
 def _tasks() -> set[str]:
     return {one.get_name() for one in asyncio.all_tasks()}
+
+
+def test_a_round_that_only_a_person_can_mend_is_repeated_rarely() -> None:
+    def longest(error: ClusterError) -> float:
+        state = RetryCallState(AsyncRetrying(), None, (), {})
+        state.attempt_number = 30
+        state.set_exception((type(error), error, None))
+        return max(loop._pause(state) for _ in range(200))  # noqa: SLF001 - no clock is waited for
+
+    assert longest(Retryable("timeout")) <= loop.LONGEST_RETRY_SECONDS
+    assert loop.LONGEST_RETRY_SECONDS < longest(Terminal("no right")) <= loop.TERMINAL_RETRY_SECONDS

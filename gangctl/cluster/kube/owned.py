@@ -151,7 +151,7 @@ class DisruptionBudgets:
                 error,
             )
             return COOLDOWN_SECONDS
-        return CHECKED_SECONDS  # No watch shows that somebody has deleted it.
+        return CHECKED_SECONDS  # No watch shows that it was deleted.
 
     async def _create_or_update(self, job: GangJob) -> None:
         path, number = paths.pod_disruption_budgets(job.metadata.namespace), _min_available(job)
