@@ -8,6 +8,7 @@ for nested lists a time that grows with the square of the depth.
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -91,13 +92,25 @@ def _check_events(text: str, *, aliases: bool) -> None:
 
 
 class _Loader(yaml.CSafeLoader):
-    """Keeps dates as strings, as Kubernetes does."""
+    """Takes plain scalars as kubectl does (sigs.k8s.io/yaml): dates and 12:30:00 are strings, y and 1e3 aren't."""
 
 
+_BOOLS: Final = {**yaml.constructor.SafeConstructor.bool_values, "y": True, "n": False}
+_PLAIN: Final = {
+    "bool": (r"[yYnN]|yes|Yes|YES|no|No|NO|true|True|TRUE|false|False|FALSE|on|On|ON|off|Off|OFF", "yYnNtTfFoO"),
+    "int": (r"[-+]?(?:0b[01_]+|0o?[0-7_]+|0x[0-9a-fA-F_]+|0|[1-9][0-9_]*)", "-+0123456789"),
+    "float": (
+        r"[-+]?(?:(?:[0-9][0-9_]*(?:\.[0-9_]*)?|\.[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)?|\.(?:inf|Inf|INF))|\.(?:nan|NaN|NAN)",
+        "-+.0123456789",
+    ),
+}
+"""Kind -> pattern, and the first characters. An integer is no float: the first that matches counts."""
 _Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != f"{_TAG}timestamp"]
+    first: [(tag, pattern) for tag, pattern in resolvers if tag.removeprefix(_TAG) not in {"timestamp", *_PLAIN}]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
+for _kind, (_pattern, _first) in _PLAIN.items():
+    _Loader.add_implicit_resolver(f"{_TAG}{_kind}", re.compile(rf"(?:{_pattern})\Z"), list(_first))
 
 
 def _is_empty(node: yaml.Node) -> bool:
@@ -180,7 +193,7 @@ class _Reader:
                 case "null":
                     return None
                 case "bool":
-                    return self._scalars.construct_yaml_bool(node)
+                    return _BOOLS[node.value.lower()]
                 case "int":
                     return self._scalars.construct_yaml_int(node)
                 case "float":
@@ -194,10 +207,12 @@ class _Reader:
             self._flaw(at, f"{node.value:.40}", f"a value that is a YAML {kind}")
             return 0
 
-    def _number(self, node: yaml.ScalarNode, at: Location) -> float:
+    def _number(self, node: yaml.ScalarNode, at: Location) -> float | str:
         number = float(self._scalars.construct_yaml_float(node))
         if math.isfinite(number):
             return number
+        if node.value[-1].isdigit():  # 12e4567, such as a commit, is beyond a float.
+            return self._string(node, at)
         self._flaw(at, node.value, "a finite number")
         return 0.0
 

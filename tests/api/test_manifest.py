@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gangctl.api.gangjob import DirectorySource, Roles
 from gangctl.api.manifest import ManifestError, load_gangjob
-from gangctl.api.yaml_documents import MAX_VALUES
+from gangctl.api.yaml_documents import MAX_VALUES, read
 from tests.api.manifests import FULL, MINIMAL, loaded, manifest, refusal, with_container, with_role
 from tests.effort import examples
 
@@ -159,9 +159,40 @@ def test_documents_of_other_kinds_are_ignored() -> None:
     assert load_gangjob(f"kind: ConfigMap\n---\n{TEXT}---\n", "demo.yaml") == loaded(MINIMAL)
 
 
-def test_a_date_in_a_template_stays_a_string() -> None:
-    template = load_gangjob(TEXT.replace("image: x", "image: 2026-01-31"), "demo.yaml").spec.roles[0].worker
-    assert template.model_dump()["image"] == "2026-01-31"
+@pytest.mark.parametrize("text", ["2026-01-31", "12:30:00", "1:30", "-1:30.5", "1e1.5", "0o8", "12e4567", "tRue"])
+def test_text_that_kubectl_takes_as_a_string_is_a_string(text: str) -> None:
+    template = load_gangjob(TEXT.replace("image: x", f"image: {text}"), "demo.yaml").spec.roles[0].worker
+    assert template.model_dump()["image"] == text
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("yes", True),
+        ("OFF", False),
+        ("y", True),
+        ("N", False),
+        ("010", 8),
+        ("0o17", 15),
+        ("018", 18),
+        ("1_000", 1000),
+        ("0x1F", 31),
+        (".5", 0.5),
+        ("-.5", -0.5),
+        ("5.", 5),
+        ("1e3", 1000),
+        ("1.5E-3", 0.0015),
+    ],
+)
+def test_a_plain_scalar_has_the_value_that_kubectl_gives_it(text: str, value: float) -> None:
+    (document,) = read(f"a: {text}")
+    assert document.value == {"a": value}
+    assert isinstance(document.value["a"], bool) == isinstance(value, bool)
+
+
+def test_a_tagged_scalar_of_another_kind_is_a_flaw() -> None:
+    (document,) = read("a: !!bool maybe")
+    assert [flaw.found for flaw in document.flaws] == ["maybe"]
 
 
 def test_null_in_the_spec_is_rejected_with_advice() -> None:

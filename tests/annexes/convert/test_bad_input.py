@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -170,9 +171,8 @@ def test_a_word_that_kubectl_reads_as_something_else_is_quoted(
     word: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     container = {"name": "a", "image": "b", "command": ["c", word], "env": [{"name": "LR", "value": word}]}
-    text = yaml.safe_dump(job(template={"spec": {"containers": [container]}}))
     path = tmp_path / "file.yaml"
-    path.write_text(text)
+    path.write_text(json.dumps(job(template={"spec": {"containers": [container]}})))
     assert main(["convert", str(path)]) == 0
     out = capsys.readouterr().out
     assert f"command: [c, '{word}']" in out
