@@ -16,6 +16,7 @@ _SPECS: Final[Mapping[tuple[str, str], Callable[[Fields], dict[str, Any]]]] = {
     ("kubeflow.org", "PyTorchJob"): jobs.of_pytorchjob,
     ("trainer.kubeflow.org", "TrainJob"): jobs.of_trainjob,
 }
+_QUEUE: Final = "kueue.x-k8s.io/queue-name"
 _JOBSET: Final = ("jobset.x-k8s.io", "JobSet")
 _BY_GANGCTL: Final = "spec.managedBy: gangctl.io/jobset-controller"
 _AS_THEY_ARE: Final[Mapping[tuple[str, str], str]] = {
@@ -65,6 +66,12 @@ def of_document(document: Mapping[str, Any]) -> Converted:
     else:
         raise ConvertError(f"kind {kind[1] or 'unknown'}: gangctl convert reads {', '.join(KINDS)}")
     whole.finish()
+    if made.get("suspend"):
+        if _QUEUE in metadata["labels"]:
+            del made["suspend"]
+            notes.add("spec.suspend", "goes: with the label of its queue, the gang waits until Kueue admits it")
+        else:
+            notes.add("spec.suspend", "is kept: the gang starts when spec.suspend is false (gangctl resume)")
     kept = {name: metadata[name] for name in ("name", "namespace", "labels") if metadata.get(name)}
     if "name" not in kept and metadata.get("generateName"):
         kept["name"] = str(metadata["generateName"]).rstrip("-")

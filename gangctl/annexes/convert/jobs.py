@@ -123,9 +123,10 @@ def _restarts(limit: int | None, path: Fields, name: str) -> dict[str, Any]:
 
 def _role(spec: Fields, name: str, times: int) -> dict[str, Any]:
     parallelism, completions = spec.number("parallelism"), spec.number("completions")
-    given = [one for one in (parallelism, completions) if one is not None]
-    count = min(given, default=1)
-    if parallelism is not None and completions is not None and parallelism < completions:
+    if parallelism is None:
+        parallelism = 1
+    count = parallelism if completions is None else min(parallelism, completions)
+    if completions is not None and parallelism < completions:
         spec.note(
             "parallelism",
             f"{parallelism} of {completions} pods at a time isn't a gang: all run at once; replicas became {count}",
