@@ -134,7 +134,7 @@ def test_the_controller_starts_without_the_secret_for_headers(helm: Helm) -> Non
         ({"extraEnv": [{"value": "b"}]}, "/extraEnv/0"),
         ({"leaderElection": {"leaseDurationSeconds": "15s"}}, "/leaderElection/leaseDurationSeconds"),
         ({"leaderElection": {"leaseDurationSeconds": 10}}, "leaderElection.leaseDurationSeconds"),
-        ({"leaderElection": {"retryPeriodSeconds": 10}}, "leaderElection.renewDeadlineSeconds"),
+        ({"leaderElection": {"retryPeriodSeconds": 6}}, "leaderElection.renewDeadlineSeconds must be at least 2 *"),
         ({"autoscaling": {"enabled": True}}, "autoscaling.enabled needs relays.enabled"),
         ({"relays": {"enabled": True}, "autoscaling": {"enabled": True, "maxReplicas": 2}}, "autoscaling.maxReplicas"),
         ({"hub": {"service": {"trafficDistribution": "PreferNear"}}}, "/hub/service/trafficDistribution"),
