@@ -265,6 +265,9 @@ def test_the_network_policy_lets_relays_reach_the_leader(helm: Helm) -> None:
     rendered = helm.rendered(RELAYED)
     _, relays = rendered.one("NetworkPolicy")["spec"]["ingress"][0]["from"]
     assert relays == {"podSelector": rendered.one("Deployment")["spec"]["selector"]}
+    given = FULL["networkPolicy"]["egress"]
+    restricted = helm.rendered(RELAYED | {"networkPolicy": {"enabled": True, "egress": given}}).one("NetworkPolicy")
+    assert restricted["spec"]["egress"] == [*given, {"to": [relays], "ports": [{"port": 8443, "protocol": "TCP"}]}]
 
 
 def test_an_autoscaler_sets_the_number_of_relays(helm: Helm) -> None:
