@@ -6,6 +6,10 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -282,6 +286,53 @@ def test_an_autoscaler_sets_the_number_of_relays(helm: Helm) -> None:
     assert not helm.rendered().all("HorizontalPodAutoscaler")
 
 
+def test_an_upgrade_to_an_autoscaler_keeps_the_replicas_that_run(helm: Helm) -> None:
+    objects = helm.rendered(RELAYED).objects
+    with _api_server(objects, {"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"replicas": 5}}) as url:
+        live = ("--is-upgrade", "--dry-run=server", "--disable-openapi-validation", f"--kube-apiserver={url}")
+        result = helm.run("template", "gangctl", CHART, f"--namespace={NAMESPACE}", *live, values=RELAYED)
+    assert result.code == 0, result.err
+    assert Rendered(tuple(yaml.safe_load_all(result.out))).one("Deployment")["spec"]["replicas"] == 5
+
+
+@contextmanager
+def _api_server(objects: tuple[Object, ...], deployment: Object) -> Iterator[str]:
+    """The URL of an API server that has the kinds of the objects, and this Deployment, as far as Helm asks."""
+    kinds: dict[str, list[Object]] = {"v1": []}
+    for one in objects:
+        name, namespaced = f"{one['kind'].lower()}s", "namespace" in one["metadata"]
+        kinds.setdefault(one["apiVersion"], []).append(
+            {"name": name, "kind": one["kind"], "namespaced": namespaced, "verbs": ["get"]}
+        )
+    versions = [{"groupVersion": one, "version": one.partition("/")[2]} for one in kinds if "/" in one]
+    groups = [{"name": one["groupVersion"].partition("/")[0], "versions": [one]} for one in versions]
+    answers: dict[str, Object] = {
+        "/version": {"major": "1", "minor": "37", "gitVersion": "v1.37.0"},
+        "/api": {"kind": "APIVersions", "versions": ["v1"]},
+        "/apis": {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups},
+        f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/gangctl": deployment,
+    }
+    for version, resources in kinds.items():
+        path = f"/apis/{version}" if "/" in version else f"/api/{version}"
+        answers[path] = {"kind": "APIResourceList", "groupVersion": version, "resources": resources}
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            found = answers.get(self.path.partition("?")[0])
+            self.send_response(404 if found is None else 200)
+            self.send_header("Content-Type", "application/json")
+            self.end_headers()
+            self.wfile.write(json.dumps(found or {"kind": "Status", "code": 404}).encode())
+
+        def log_message(self, *_: object) -> None:
+            """Print nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
 @pytest.mark.parametrize(
     ("relays", "given", "distribution"),
     [
@@ -343,6 +394,24 @@ def test_the_notes_name_the_next_steps_and_have_a_valid_gang(helm: Helm) -> None
     manifest = re.search(r"<<'END'\n(.*?)\n *END$", notes, re.DOTALL | re.MULTILINE)
     assert manifest is not None
     assert load_gangjob(yaml.safe_dump(yaml.safe_load(manifest[1])), "NOTES.txt").metadata.name == "hello"
+
+
+@pytest.mark.parametrize(
+    ("selector", "labels"),
+    [
+        ("team=vision", {"team": "vision"}),
+        ("a.b/team == x,env in (dev, test),!legacy,tier!=low,size=8", {"a.b/team": "x", "size": "8"}),
+        ("!team", {}),
+    ],
+)
+def test_the_gang_of_the_notes_has_the_labels_of_the_selector(
+    helm: Helm, selector: str, labels: dict[str, str]
+) -> None:
+    result = helm.run("install", "gangctl", CHART, "--dry-run=client", values={"selector": selector})
+    manifest = re.search(r"<<'END'\n(.*?)\n *END$", result.out, re.DOTALL | re.MULTILINE)
+    assert manifest is not None, result.err
+    assert yaml.safe_load(manifest[1])["metadata"].get("labels", {}) == labels
+    assert f"Submit a gang with labels that {selector} selects:" in result.out
 
 
 def test_the_notes_warn_of_a_single_replica(helm: Helm) -> None:
