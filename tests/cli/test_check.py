@@ -124,7 +124,9 @@ def test_the_way_in_which_a_restart_starts_workers_is_shown(
 ) -> None:
     one = manifest(command, 1)
     one["spec"]["roles"][0] |= {} if start is None else {"start": start}
-    assert f"start: a restart of a worker {how}" in checked(capsys, one)
+    Path("job.yaml").write_text(json.dumps(one))
+    assert main(["check", "job.yaml"]) == int(command[0].startswith("/opt")), "this machine lacks the program"
+    assert f"start: a restart of a worker {how}" in capsys.readouterr().out
 
 
 def test_the_newest_complete_step_is_the_restore_point(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -159,7 +161,8 @@ def test_what_this_machine_lacks_and_ignores_is_told(here: Path, capsys: pytest.
     pod = one["spec"]["roles"][0]["template"]["spec"]
     pod["containers"][0] |= {"image": "im", "resources": {"limits": {"memory": "1Gi", "nvidia.com/gpu": 8}}}
     pod |= {"volumes": [{"name": "v"}], "initContainers": [{"name": "fetch"}]}
-    out = checked(capsys, one)
+    out = checked(capsys, one, code=1)
+    assert "gangctl run can't run it:" in out
     assert "the resources memory, nvidia.com/gpu have no effect in local mode" in out
     assert "volumes have no effect" in out
     assert "local mode starts only container main, not fetch" in out
@@ -253,8 +256,38 @@ def test_a_range_without_a_free_port_is_told(capsys: pytest.CaptureFixture[str])
         port = taken.getsockname()[1]
         if port > 64_000:
             pytest.skip("the kernel chose a port beyond those that a manifest may name")
-        out = checked(capsys, manifest(["true"], 1, network={"basePort": port, "portCount": 1}))
-    assert "no port of spec.network is free here" in out
+        job = manifest(["true"], 1, network={"basePort": port, "portCount": 1})
+        out = checked(capsys, job, code=1)
+        document = json.loads(checked(capsys, job, "-o", "json", code=1))
+    assert "gangctl run can't run it:\n    no port of spec.network is free" in out
+    assert document["local"]["runs"] is False
+
+
+@pytest.mark.parametrize(
+    ("pod", "container", "said"),
+    [
+        ({"volumes": [{"name": "gangctl", "emptyDir": {}}]}, {}, "volumes[0].name: gangctl is a name that gangctl"),
+        (
+            {},
+            {"volumeMounts": [{"name": "a", "mountPath": "/run/gang/x"}]},
+            "/run/gang/x is used by gangctl's supervis",
+        ),
+        ({}, {"lifecycle": {"stopSignal": "SIGUSR1"}}, "lifecycle.stopSignal: 'SIGUSR1' doesn't stop"),
+    ],
+)
+def test_a_template_that_every_controller_refuses_is_told(
+    capsys: pytest.CaptureFixture[str], pod: dict[str, Any], container: dict[str, Any], said: str
+) -> None:
+    one = manifest(["true"], 1)
+    spec = one["spec"]["roles"][0]["template"]["spec"]
+    spec |= pod
+    spec["containers"][0] |= container
+    out = checked(capsys, one, code=1)
+    assert "on a cluster:\n  the controller can't create its pods:\n    spec.roles[0].template.spec." in out
+    assert said in out
+    document = json.loads(checked(capsys, one, "-o", "json", code=1))
+    assert document["cluster"]["runs"] is False
+    assert said in document["cluster"]["refused"][0]
 
 
 def test_ten_thousand_members_are_shown_in_a_few_lines(capsys: pytest.CaptureFixture[str]) -> None:

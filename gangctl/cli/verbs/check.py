@@ -24,6 +24,8 @@ from gangctl.cli.local.disk_checkpoints import CheckpointFolder, Step
 from gangctl.cli.manifests import configure_overrides, manifest_text, shown_name, unknown_field_texts
 from gangctl.cli.printers.output import as_json, print_out
 from gangctl.cli.printers.text import clean
+from gangctl.cluster.errors import Terminal
+from gangctl.cluster.kube.injection import as_mappings, refuse_reserved
 from gangctl.cluster.local.gang_store import ANNOTATION_DIRECTORY
 from gangctl.cluster.local.programs import Command, command, ignored_fields, run_obstacles
 from gangctl.core.policy.checkpoints import folder_rule
@@ -48,7 +50,7 @@ examples:
 
 Nothing is started or written. Directories of checkpoints are looked up from the current folder, as gangctl run does.
 
-exit codes: 0 valid, 1 valid but gangctl run can't run it on this machine, 2 invalid
+exit codes: 0 valid, 1 valid but gangctl run can't run it on this machine, or a cluster can't, 2 invalid
 """
 
 
@@ -89,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         texts = ["\n".join(map(clean, _lines(found, arguments.member, shown_name(name)))) for found in checked]
         print_out("\n\n".join(texts))
-    return ExitCode.FAILED if any(found.refused for found in checked) else ExitCode.OK
+    return ExitCode.FAILED if any(found.refused or found.refused_by_clusters for found in checked) else ExitCode.OK
 
 
 def _problem(one: Problem) -> dict[str, Any]:
@@ -125,6 +127,8 @@ class _Checked:
     free_ports: int
     refused: tuple[str, ...]
     """Why it can't run on this machine."""
+    refused_by_clusters: tuple[str, ...]
+    """Why no controller on a cluster can create its pods."""
     ignored: tuple[str, ...]
     warnings: tuple[str, ...]
 
@@ -148,6 +152,7 @@ class _Checked:
             "restorePoint": None if self.point is None else self.point.model_dump(mode="json", by_alias=True),
             "policy": list(forecast.policy_texts(job)),
             "local": {"runs": not self.refused, "refused": list(self.refused), "ignored": list(self.ignored)},
+            "cluster": {"runs": not self.refused_by_clusters, "refused": list(self.refused_by_clusters)},
             "warnings": list(self.warnings),
         }
 
@@ -170,14 +175,16 @@ class _Checked:
 
 def _checked(job: GangJob, folder: Path) -> _Checked:
     """Find out what the manifest will do if it is run from this folder."""
-    refused = run_obstacles(job, folder)
-    commands = {} if refused else {role.name: _command(job, role.name, folder) for role in job.spec.roles}
+    obstacles = run_obstacles(job, folder)
+    commands = {} if obstacles else {role.name: _command(job, role.name, folder) for role in job.spec.roles}
     first = commands.get(job.spec.roles[0].name)
     base = folder if first is None else first.directory  # of relative directories: any member may be asked
     given = () if job.spec.checkpoint is None else job.spec.checkpoint.tiers
     tiers = tuple(_look(tier, base) for tier in given)
     point = _point(tiers)
     network = job.spec.network
+    free = sum(_is_free(network.base_port + at) for at in range(network.port_count))
+    no_port = () if free else ("no port of spec.network is free: an attempt could not start; set another basePort",)
     return _Checked(
         job=job,
         members=tuple(forecast.forecast_members(job, point)),
@@ -185,8 +192,9 @@ def _checked(job: GangJob, folder: Path) -> _Checked:
         tiers=tiers,
         point=point,
         unused=() if tiers else tuple(disk_checkpoints.checkpoint_folders(folder)),
-        free_ports=sum(_is_free(network.base_port + at) for at in range(network.port_count)),
-        refused=refused,
+        free_ports=free,
+        refused=(*obstacles, *_without_program(job, commands), *no_port),
+        refused_by_clusters=tuple(_reserved(job)),
         ignored=(*ignored_fields(job), *_ignored_beside(job)),
         warnings=tuple(_warnings(job, commands, tiers)),
     )
@@ -242,26 +250,43 @@ def _ignored_beside(job: GangJob) -> Iterator[str]:
         yield "spec.gangScheduling has no effect in local mode"
 
 
-def _warnings(job: GangJob, commands: dict[str, Command], tiers: tuple[_TierFound, ...]) -> Iterator[str]:
+def _reserved(job: GangJob) -> Iterator[str]:
+    """The fields by which the controller of a cluster refuses the templates."""
     for at, role in enumerate(job.spec.roles):
-        if role.name in commands:
-            container = role.template.spec.containers.index(role.worker)
-            path = f"spec.roles[{at}].template.spec.containers[{container}]"
-            yield from (f"{path}.{text}" for text in _of_command(commands[role.name]))
+        path, written = f"spec.roles[{at}].template.spec", role.template.written["spec"]
+        keys = ("initContainers", "containers", "volumes")
+        try:
+            entries = {key: as_mappings(written.get(key), f"{path}.{key}") for key in keys}
+            refuse_reserved(entries, role.template.spec.containers.index(role.worker), path)
+        except Terminal as error:
+            yield str(error)
+
+
+def _warnings(job: GangJob, commands: dict[str, Command], tiers: tuple[_TierFound, ...]) -> Iterator[str]:
+    for path, own in _commands_at(job, commands):
+        for word in own.words[1:]:
+            if word.endswith(".py") and "$(" not in word and not (own.directory / word).exists():
+                yield f"{path}: {own.directory / word} doesn't exist on this machine"
     yield from unknown_field_texts(job)
     yield from (text for one in tiers if (text := _of_tier(one)))
 
 
-def _of_command(own: Command) -> Iterator[str]:
-    """The parts of a command that this machine lacks. A word with ``$(`` has its value only at the start."""
-    program, *others = own.words
-    search = {**os.environ, **own.environment}.get("PATH", os.defpath)
-    path = str(own.directory / program) if "/" in program else program
-    if "$(" not in program and shutil.which(path, path=search) is None:
-        yield f"command: {program} isn't a program of this machine"
-    for word in others:
-        if word.endswith(".py") and "$(" not in word and not (own.directory / word).exists():
-            yield f"command: {own.directory / word} doesn't exist on this machine"
+def _without_program(job: GangJob, commands: dict[str, Command]) -> Iterator[str]:
+    """The commands whose program this machine lacks."""
+    for path, own in _commands_at(job, commands):
+        program = own.words[0]
+        search = {**os.environ, **own.environment}.get("PATH", os.defpath)
+        place = str(own.directory / program) if "/" in program else program
+        if "$(" not in program and shutil.which(place, path=search) is None:
+            yield f"{path}: {program} isn't a program of this machine"
+
+
+def _commands_at(job: GangJob, commands: dict[str, Command]) -> Iterator[tuple[str, Command]]:
+    """Each command with its path. A word with ``$(`` has its value only at the start."""
+    for at, role in enumerate(job.spec.roles):
+        if role.name in commands:
+            container = role.template.spec.containers.index(role.worker)
+            yield f"spec.roles[{at}].template.spec.containers[{container}].command", commands[role.name]
 
 
 def _of_tier(one: _TierFound) -> str:
@@ -303,6 +328,7 @@ def _lines(found: _Checked, member: str | None, filename: str) -> Iterator[str]:
         ("checkpoints", list(_checkpoints(found))),
         ("after a fault", list(forecast.policy_texts(found.job))),
         ("on this machine", list(_here(found))),
+        ("on a cluster", list(_on_clusters(found))),
         ("look at this", list(found.warnings)),
     ):
         if section:
@@ -403,5 +429,9 @@ def _here(found: _Checked) -> Iterator[str]:
     else:
         yield "gangctl run can run it"
     yield from found.ignored
-    if not found.free_ports:
-        yield "no port of spec.network is free here: an attempt could not start; set another basePort"
+
+
+def _on_clusters(found: _Checked) -> Iterator[str]:
+    if found.refused_by_clusters:
+        yield "the controller can't create its pods:"
+        yield from (f"  {text}" for text in found.refused_by_clusters)
