@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -10,9 +11,11 @@ import pytest
 from hypothesis import given
 
 from gangctl.api.gangjob import GangJob
+from gangctl.api.status import Spent
 from gangctl.story import svg
 from gangctl.story.bars import MarkKind, Row
 from gangctl.story.phases import Activity
+from gangctl.story.replicas import group_story
 from gangctl.story.svg import drawn
 from gangctl.story.timeline import Story, story
 from tests.cli.tracecases import BEGAN, NASTY, hostile
@@ -29,6 +32,12 @@ def strip(row: Row) -> list[tuple[str, float, int]]:
 
 def of(made: Story, name: str) -> Row:
     return next(row for row in made.rows if row.name == name)
+
+
+def test_the_time_of_a_replica_group_is_that_of_its_gangs() -> None:
+    one = replace(story(gang(), BEGAN + 200), spent=Spent(**dict.fromkeys(Spent.model_fields, 100.0)))
+    group = group_story("g", [one, one])
+    assert group.spent == Spent(**dict.fromkeys(Spent.model_fields, 200.0))
 
 
 @CALM
