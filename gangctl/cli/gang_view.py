@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import http.client
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -23,7 +23,7 @@ from gangctl.cluster.local.layout import StateDirectory
 from gangctl.cluster.local.pod_record import PodRecord, projection
 from gangctl.core.facts.world import Observed
 from gangctl.core.record.snapshot import snapshot
-from gangctl.story.words import interrupted
+from gangctl.story.words import STOPPED, interrupted
 
 TIMEOUT_SECONDS: Final = 1.0
 _OF_PROCESSES: Final = {ConditionType.READY, ConditionType.PROGRESSING, ConditionType.RESTARTING}
@@ -45,6 +45,14 @@ class GangView:
     """Member -> node of its pod; empty on a single machine."""
     stopped: str = ""
     """Why its processes were ended without a controller, of which the status doesn't know; empty if they weren't."""
+
+    def status(self) -> dict[str, Any]:
+        """The status for programs; of a gang that is stopped, with the phase and reason that the text shows."""
+        status = self.snapshot.status.model_dump(mode="json", by_alias=True, exclude_none=True)
+        if not self.stopped:
+            return status
+        status.pop("ready", None)
+        return {**status, "phase": STOPPED, "message": self.stopped}
 
     def processes(self) -> list[dict[str, Any]]:
         """All members with their pods and process IDs, for programs. Start times are in clock ticks since boot."""
@@ -79,9 +87,15 @@ def view_gang(state: StateDirectory, store: GangStore, now: float) -> GangView:
 def view_removed(store: GangStore, at: float) -> GangView:
     """View a gang that was removed at this time, in seconds since the epoch, as it was stored last."""
     job = store.read_removed()
-    conditions = tuple(one for one in job.status.conditions if one.type not in _OF_PROCESSES)
-    now = _as_stored(snapshot(at, job, Observed()), changed(job.status, conditions=conditions))
-    return GangView(job, now, (), live=False, stopped="; ".join(interrupted(job, at)))
+    found = GangView(job, _as_stored(snapshot(at, job, Observed()), job.status), (), live=False)
+    return as_stopped(found, "; ".join(interrupted(job, at)))
+
+
+def as_stopped(found: GangView, why: str) -> GangView:
+    """The view of a gang of which no process is left, with the reason."""
+    status = found.snapshot.status
+    conditions = tuple(one for one in status.conditions if one.type not in _OF_PROCESSES)
+    return replace(found, snapshot=_as_stored(found.snapshot, changed(status, conditions=conditions)), stopped=why)
 
 
 def live_snapshot(state: StateDirectory, name: str) -> Snapshot | None:

@@ -242,7 +242,7 @@ def test_ctrl_c_on_a_full_disk_ends_a_gang_whose_workers_are_seen_to_be_dead(fol
         assert "error" not in run.said
         assert "every process has ended all the same" in run.said
         assert folder.left() == []
-        assert folder.gangctl("why").stdout.startswith("g: Interrupted, attempt 1")
+        assert folder.gangctl("why").stdout.startswith("g: Stopped, attempt 1")
     finally:
         folder.clean()
         subprocess.run(["umount", "-l", folder.state.path], check=True)

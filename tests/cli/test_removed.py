@@ -54,10 +54,13 @@ def test_the_logs_of_a_removed_gang_are_read_and_a_new_gang_begins_with_empty_on
 def test_what_happened_to_an_interrupted_gang_is_told_and_it_runs_again(folder: Here, name: tuple[str, ...]) -> None:
     does = "test -e over && exit 0; test $GANG_ATTEMPT = 2 && echo again && exec sleep 1000; exit 3"
     folder.write(manifest(("sh", "-c", does), 1))
-    run = folder.run("--logs")
+    run = folder.run("--logs", "-o", "json")
     until("it has restarted", lambda: "worker-0 | again" in run.said)
     run.signal(signal.SIGINT)
     assert run.wait() == 130
+    shown = json.loads(run.out.read_text())["status"]
+    assert (shown["phase"], shown["message"]) == ("Stopped", "Ctrl-C: every process was ended")
+    assert "ready" not in shown
     for verb in ("why", "trace", "timeline"):
         told = folder.gangctl(verb, *name)
         assert told.returncode == 0, told.stderr
@@ -66,7 +69,9 @@ def test_what_happened_to_an_interrupted_gang_is_told_and_it_runs_again(folder: 
     assert folder.gangctl("logs", *name).stdout == "again\n"
     ended = r"ended the run and every process of the gang at \d\d:\d\d:\d\d.\d UTC: attempt 2 was Running"
     why = " ".join(folder.gangctl("why", *name).stdout.split())
-    assert why.startswith("g: Interrupted, attempt 2 How it ended 1. Ctrl-C, or a signal, ")
+    assert why.startswith("g: Stopped, attempt 2 How it ended 1. Ctrl-C, or a signal, ")
+    answered = json.loads(folder.gangctl("why", "g", "-o", "json").stdout)
+    assert answered["phase"] == "Stopped"
     status = folder.gangctl("status", *name)
     assert re.search(r"g +Stopped", status.stdout)
     assert "no controller" not in status.stdout + status.stderr
@@ -75,7 +80,7 @@ def test_what_happened_to_an_interrupted_gang_is_told_and_it_runs_again(folder: 
     assert [one["status"] for one in json.loads(folder.gangctl("status", "-o", "json").stdout)["items"]] == [
         stored["status"]
     ]
-    for said in (why, folder.gangctl("status", "g").stdout, stored["status"]["message"]):
+    for said in (why, folder.gangctl("status", "g").stdout, stored["status"]["message"], answered["message"]):
         assert re.search(ended, said)
         assert "gangctl rerun g runs it again" in said
     (folder.path / "over").write_text("")

@@ -113,7 +113,7 @@ def test_a_gang_that_has_failed_is_named_at_once_and_the_others_go_on(tmp_path: 
 def test_a_gang_that_fails_alike_is_ended_with_its_last_words_while_the_others_go_on(tmp_path: Path) -> None:
     with here(tmp_path) as one:
         one.write(with_failing(None))
-        run = one.run("--plain")
+        run = one.run("--plain", "-o", "json")
         until("the failure is said", lambda: "g-1 ends, and the other gangs go on" in run.said)
         assert "g-1/worker-0 | no dataset" in run.said
         until("no process of it is left", lambda: not one.workers("g-1") and not one.pods("g-1"))
@@ -123,6 +123,9 @@ def test_a_gang_that_fails_alike_is_ended_with_its_last_words_while_the_others_g
         assert (tmp_path / "g-0").read_text() == "0/2 1\n"
         assert "g-1 has failed: 3 attempts failed alike before a step was reported" in run.said
         assert "no dataset" in one.gangctl("logs", "g-1").stdout
+        _, ended = json.loads(run.out.read_text())
+        assert ended["status"]["phase"] == "Stopped"
+        assert "failed alike" in ended["status"]["message"]
 
 
 def test_two_gangs_of_a_file_with_one_name_are_refused(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from gangctl.api.model import changed
 from gangctl.api.names import parse_pod_name, pod_name
 from gangctl.api.status import ENDED, GangPhase
 from gangctl.cli.errors import ExitCode
-from gangctl.cli.gang_view import GangView, view_gang
+from gangctl.cli.gang_view import GangView, as_stopped, view_gang
 from gangctl.cli.local.controller_process import ControllerFailedError, ControllerProcess
 from gangctl.cli.local.gangs import remove_gang
 from gangctl.cli.printers.displays import Display
@@ -119,11 +119,7 @@ class LocalRun:
 
     def document(self) -> dict[str, Any]:
         """The final status, and all members with their process IDs."""
-        status = (
-            {}
-            if self._last is None
-            else self._last.job.status.model_dump(mode="json", by_alias=True, exclude_none=True)
-        )
+        status = {} if self._last is None else self._last.status()
         return {"status": status, "members": list(self._members.values())}
 
     def close(self) -> None:
@@ -181,6 +177,8 @@ class LocalRun:
             with suppress(ClusterError):  # its files go at this moment
                 await self._end_processes(0)
             why = f"has failed: {FAILED_ALIKE}" if self._has_left else "was deleted"
+            if self._last is not None:
+                self._last = as_stopped(self._last, f"it {why}")
             self.note(f"{self._store.folder.path.name} {why}")
             return ExitCode.FAILED
         try:
@@ -254,7 +252,8 @@ class LocalRun:
         Its progress is the last that is known: the controller stores it only now and then.
         """
         now = time.time()
-        found = replace(await asyncio.to_thread(view_gang, self._state, self._store, now), stopped=stopped)
+        found = await asyncio.to_thread(view_gang, self._state, self._store, now)
+        found = as_stopped(found, stopped) if stopped else found
         seen = [one.snapshot.status.progress for one in (found, self._last) if one is not None]
         last = max((one for one in seen if one is not None), key=lambda one: (one.attempt, one.step), default=None)
         status = changed(found.snapshot.status, progress=last)

@@ -9,12 +9,12 @@ from typing import Final
 
 from gangctl.api.incident import IncidentLevel
 from gangctl.cli.printers.text import clean, first, format_duration
-from gangctl.explain.why.answer import INTERRUPTED, Explanation, has_ended
+from gangctl.explain.why.answer import Explanation, has_ended
 from gangctl.explain.why.findings import Finding, NodeRow
 from gangctl.explain.why.restarts import LastRestart, RestartHistory
 from gangctl.explain.why.world import MissingRight
 from gangctl.story.phases import LOOKS
-from gangctl.story.words import level_words, took
+from gangctl.story.words import STOPPED, level_words, took
 from gangctl.words.text import counted
 
 MOST_NODES: Final = 12
@@ -66,7 +66,7 @@ def answer_lines(answered: Explanation, now: float, columns: int) -> Iterator[st
         return
     yield ""
     yield from _last(page, answered, answered.restarts, now)
-    yield from _night(page, answered.restarts, " of the run" if answered.phase == INTERRUPTED else "")
+    yield from _night(page, answered.restarts, " of the run" if answered.phase == STOPPED else "")
 
 
 class _Page:

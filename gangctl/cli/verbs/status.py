@@ -139,9 +139,7 @@ def _as_shown(target: Target, document: Mapping[str, Any]) -> Mapping[str, Any]:
     name = document["metadata"]["name"]
     if not target.is_removed(name):
         return document
-    found = target.views(name)[0]
-    status = found.snapshot.status.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"ready"})
-    return {**document, "status": {**status, "phase": words.STOPPED, "message": found.stopped}}
+    return {**document, "status": target.views(name)[0].status()}
 
 
 def _shown(target: Target, arguments: argparse.Namespace, views: Sequence[GangView]) -> RenderableType:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.status import ENDED, GangPhase
@@ -17,10 +17,7 @@ from gangctl.explain.why.waiting import findings
 from gangctl.explain.why.walk import Room
 from gangctl.explain.why.world import GangSurroundings, MissingRight
 from gangctl.story.document import document, gang_document
-from gangctl.story.words import attempt_checks
-
-INTERRUPTED: Final = "Interrupted"
-"""Ctrl-C has ended `gangctl run`."""
+from gangctl.story.words import STOPPED, attempt_checks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +31,7 @@ class Explanation:
     attempt: int
     ready: str = ""
     message: str = ""
-    """The controller's last decision, as the status has it."""
+    """The controller's last decision, as the status has it; of a gang that is stopped, by what."""
     runs: bool
     """If it does not run and has not ended, ``findings`` say why."""
     findings: tuple[Finding, ...]
@@ -56,13 +53,14 @@ def answer(job: GangJob, around: GangSurroundings, now: float, unknown_fields: t
     """
     status, found = job.status, findings(job, around, now)
     is_over = any(one.kind is FindingKind.ENDED for one in found)
+    is_stopped = is_over and status.phase not in ENDED
     return Explanation(
         gang=gang_document(job),
-        phase=INTERRUPTED if is_over and status.phase not in ENDED else status.phase or "New",
+        phase=STOPPED if is_stopped else status.phase or "New",
         since=status.phase_time or job.metadata.creation_timestamp,
         attempt=status.attempt,
         ready="" if is_over else status.ready,
-        message=status.message,
+        message=f"{found[0].seen}; {found[0].do}" if is_stopped else status.message,
         runs=status.phase is GangPhase.RUNNING and not is_over,
         findings=found,
         checks=attempt_checks(status),
@@ -73,8 +71,8 @@ def answer(job: GangJob, around: GangSurroundings, now: float, unknown_fields: t
 
 
 def has_ended(answered: Explanation) -> bool:
-    """Return whether the gang has succeeded or failed, or was interrupted."""
-    return answered.phase in {*ENDED, INTERRUPTED}
+    """Return whether the gang has succeeded or failed, or `gangctl run` has ended it."""
+    return answered.phase in {*ENDED, STOPPED}
 
 
 @document.register
