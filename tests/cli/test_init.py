@@ -49,6 +49,20 @@ def test_the_manifest_passes_check(framework: str, processes: str) -> None:
     assert job.spec.checkpoint is None
 
 
+def test_a_shell_script_that_starts_torchrun_is_started_by_bash() -> None:
+    Path("train.sh").write_text("exec torchrun train.py\n")
+    assert main(["init", "train.sh", "--framework", "torchrun", *FLAGS]) == 0
+    role = load_gangjob(Path("gang.yaml").read_text(), "gang.yaml").spec.roles[0]
+    assert (role.worker.command, role.launch) == (("bash", "train.sh"), "Torchrun")
+
+
+def test_the_names_of_replica_groups_fit() -> None:
+    Path(f"{'x' * 60}.py").touch()
+    assert main(["init", f"{'x' * 60}.py", "--framework", "script", "--replica-groups", "11", *FLAGS]) == 0
+    jobs = load_gangjobs(Path("gang.yaml").read_text(), "gang.yaml")
+    assert jobs[-1].metadata.name == f"{'x' * 39}-10"
+
+
 def test_replica_groups_are_gangs_of_one_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["init", "train.py", "--framework", "torchrun", "--replica-groups", "2", *FLAGS]) == 0
     capsys.readouterr()

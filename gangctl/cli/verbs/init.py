@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from gangctl.api.manifest import ManifestError, load_gangjobs
+from gangctl.api.names import MAX_GANG_NAME
 from gangctl.cli.arguments import number
 from gangctl.cli.command_name import command_name
 from gangctl.cli.errors import ExitCode, UserError
@@ -136,7 +137,7 @@ def _starter(arguments: argparse.Namespace, folder: Path) -> Starter:
     found, elsewhere = _checkpoints(arguments, folder, f"{text} {' '.join(arguments.words)}")
     directory = arguments.checkpoints or ("checkpoints" if found is None else relative(found.directory, folder))
     return Starter(
-        name=arguments.name or _gang_name(name),
+        name=arguments.name or _gang_name(name, arguments.replica_groups),
         command=_command(name, arguments.words, used, folder),
         framework=used,
         members=count,
@@ -296,7 +297,7 @@ def _script_text(path: Path) -> str:
 
 
 def _command(script: str, arguments: Sequence[str], used: Framework, folder: Path) -> tuple[str, ...]:
-    if used is Framework.TORCHRUN:
+    if used is Framework.TORCHRUN and script.endswith(".py"):
         if shutil.which("torchrun") or not shutil.which("python3"):
             return ("torchrun", script, *arguments)
         return ("python3", "-m", "torch.distributed.run", script, *arguments)
@@ -304,9 +305,12 @@ def _command(script: str, arguments: Sequence[str], used: Framework, folder: Pat
         return ("python3", script, *arguments)
     if os.access(folder / script, os.X_OK):
         return (script if "/" in script else f"./{script}", *arguments)
-    return ("sh", script, *arguments)
+    # It starts torchrun itself, mostly with what only bash has, such as arrays of arguments.
+    return ("bash" if used is Framework.TORCHRUN else "sh", script, *arguments)
 
 
-def _gang_name(script: str) -> str:
-    name = _NO_NAME.sub("-", Path(script).stem.lower()).strip("-")[:42].strip("-")
+def _gang_name(script: str, replicas: int = 1) -> str:
+    """A name that leaves room for the number of the replica, if there are several."""
+    room = MAX_GANG_NAME - (len(f"-{replicas - 1}") if replicas > 1 else 0)
+    name = _NO_NAME.sub("-", Path(script).stem.lower()).strip("-")[:room].strip("-")
     return name or "train"
