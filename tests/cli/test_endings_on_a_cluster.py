@@ -108,6 +108,22 @@ async def test_a_manifest_that_cannot_be_created_again_is_kept_in_a_file(here: S
     assert json.loads(Path(kept).read_text())["metadata"]["name"] == "demo"  # noqa: ASYNC240 - a test may block
 
 
+async def test_a_manifest_is_kept_if_the_answer_to_its_deletion_is_lost(here: Shell, tmp_path: Path) -> None:
+    await here.api.put("gangjobs", job(phase="Succeeded"))
+
+    async def lost(request: web.Request) -> web.Response:
+        del request
+        del here.api.objects["gangjobs", "research", "demo"]
+        return fakeapi.status(504, "Timeout", "the answer is lost")
+
+    here.api.faults.append(on("/gangjobs/demo", lost, "DELETE"))
+    done = await here.gangctl("rerun", "demo", TMPDIR=str(tmp_path))
+    assert done.code == 2
+    assert "gangjob demo may be deleted and could not be created again" in done.err
+    kept = done.err.rpartition("kubectl create -f ")[2].strip()
+    assert json.loads(Path(kept).read_text())["metadata"]["name"] == "demo"  # noqa: ASYNC240 - a test may block
+
+
 async def test_a_missing_right_is_told_in_the_words_of_the_api_server(here: Shell) -> None:
     await with_gang(here)
 

@@ -25,7 +25,7 @@ from gangctl.cli.errors import UserError
 from gangctl.cli.gang_view import live_snapshot
 from gangctl.cli.local.gangs import remove_gang
 from gangctl.cli.targets.port import Say
-from gangctl.cluster.errors import ClusterError, Retryable
+from gangctl.cluster.errors import ClusterError, Conflict, Retryable, Terminal
 from gangctl.cluster.local import pod_record, process
 from gangctl.cluster.local.gang_store import GangStore
 from gangctl.cluster.local.layout import StateDirectory
@@ -223,17 +223,21 @@ async def rerun_gangjob(gangs: GangJobs, name: str, say: Say) -> None:
     """Delete a gang that has ended and create it again; if that fails, the message has a file with its manifest."""
     document = await gangs.document(name)
     uid, new = document["metadata"]["uid"], _resubmitted(document)
-    await gangs.delete(name, uid)
+    is_deleted = False
     try:
+        await gangs.delete(name, uid)
+        is_deleted = True
         why = "" if await _is_gone(gangs, name, uid, _DELETE_SECONDS) else f"still there after {_DELETE_SECONDS:g} s"
         if not why:
             await gangs.create(new)
     except (ClusterError, asyncio.CancelledError) as error:
+        if not is_deleted and isinstance(error, Terminal | Conflict):
+            raise  # The API server has refused the deletion.
         why = str(error) or "interrupted"
     if why:
-        path = _saved(name, new)
+        path, state = _saved(name, new), "is" if is_deleted else "may be"
         raise UserError(
-            f"gangjob {name} is deleted and could not be created again ({why}); its manifest is in {path}: "
+            f"gangjob {name} {state} deleted and could not be created again ({why}); its manifest is in {path}: "
             f"kubectl create -f {shlex.quote(str(path))}"
         )
     say(f"gangjob {name} is created again; gangctl status {name} --watch follows it")
