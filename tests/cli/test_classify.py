@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from gangctl.api.policy import OnReason
 from gangctl.cli.main import main
 from tests.cli.here import manifest
 
@@ -59,6 +60,16 @@ def test_the_first_matching_rule_is_printed_with_its_consequence(
     first = json.loads(capsys.readouterr().out)["verdicts"][0]
     assert (first["rule"], first["action"], first["level"]) == (rule, action, level)
     assert first["charged"] == (action == "Count")
+
+
+@pytest.mark.parametrize("reason", list(OnReason))
+def test_each_reason_that_a_rule_may_name_can_be_classified(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, reason: OnReason
+) -> None:
+    rule = {"name": "this", "action": "Ignore", "onReasons": [str(reason)]}
+    (tmp_path / "job.yaml").write_text(json.dumps(manifest(["true"], 1, podFailurePolicy={"rules": [rule]})))
+    assert main(["classify", str(tmp_path / "job.yaml"), "--reason", str(reason), "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["verdicts"][0]["rule"] == "this"
 
 
 def test_roles_with_different_results_are_printed_separately(capsys: pytest.CaptureFixture[str], job: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from gangctl.api.gangjob import GangJob, NeverSucceeds
 from gangctl.api.incident import IncidentLevel
 from gangctl.api.names import member_name, parse_member_name
-from gangctl.api.policy import Action
+from gangctl.api.policy import Action, OnReason
 from gangctl.api.reasons import Reason
 from gangctl.cli.arguments import checked_member, exit_code, signal_number
 from gangctl.cli.errors import ExitCode, UserError
@@ -43,24 +43,7 @@ an exhausted budget ends the gang, and a FailJob rule waits for stronger evidenc
 
 exit codes: 0 classified, 2 bad input
 """
-_REASONS: Final = (
-    Reason.OOM_KILLED,
-    Reason.EVICTED,
-    Reason.STORAGE_EXCEEDED,
-    Reason.PREEMPTED,
-    Reason.NODE_LOST,
-    Reason.DEVICE_LOST,
-    Reason.DEVICE_TAINTED,
-    Reason.START_FAILED,
-    Reason.HANG,
-    Reason.REQUESTED,
-    Reason.CORRUPTION,
-    Reason.CHECK_FAILED,
-    Reason.POD_DELETED,
-    Reason.POD_FAILED,
-    Reason.CONTAINER_RESTARTED,
-    Reason.STUCK,
-)
+_REASONS: Final = (*OnReason, Reason.POD_DELETED, Reason.POD_FAILED, Reason.CONTAINER_RESTARTED, Reason.STUCK)
 _EFFECTS: Final = {
     Action.FAIL_JOB: "the gang fails",
     Action.IGNORE: "the gang recovers, the budget is not charged",
