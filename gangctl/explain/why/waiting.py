@@ -311,7 +311,7 @@ def _deleting(gang: Gang) -> Finding:
         kind=FindingKind.DELETING,
         seen=f"the gang is being deleted; {counted(pods, 'pod')} {'is' if pods == 1 else 'are'} left",
         next="it is gone when its pods have ended, and what keeps them (finalizers) lets go",
-        do="kubectl get gangjob, pods -o yaml shows finalizers and the end of grace periods, if it takes long",
+        do="kubectl get gangjobs,pods -o yaml shows finalizers and the end of grace periods, if it takes long",
         since=gang.job.metadata.deletion_timestamp,
     )
 

@@ -270,6 +270,7 @@ def test_a_gang_that_is_deleted_says_what_is_left() -> None:
     found = one(GangJob.model_validate(made), running(pod(0)))
     assert found.kind is FindingKind.DELETING
     assert "1 pod is left" in found.seen
+    assert found.do.startswith("kubectl get gangjobs,pods -o yaml ")
 
 
 def test_a_status_that_can_not_be_stored_comes_first() -> None:
