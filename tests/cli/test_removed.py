@@ -41,6 +41,7 @@ def test_the_logs_of_a_removed_gang_are_read_and_a_new_gang_begins_with_empty_on
     gone = folder.gangctl("restart", "g")
     assert gone.returncode == 2
     assert "was removed: gangctl logs g, why, trace and timeline still tell of it" in gone.stderr
+    assert "it has no gangs" not in folder.gangctl("restart", "h").stderr
 
     interrupted(folder, "two")
     assert folder.gangctl("logs", "g", "worker-1").stdout == "two of 1\n"

@@ -66,7 +66,7 @@ def find_gang(state: StateDirectory, name: str, *, or_removed: bool = False) -> 
                 f"it; gangctl rerun {name} runs it again"
             )
         empty = "it has no gangs; start one with gangctl run FILE, or select another --state-dir"
-        raise UserError(f"there is no gang {name!r} in {state.path}: {hint(name, names(state), empty)}")
+        raise UserError(f"there is no gang {name!r} in {state.path}: {hint(name, names_with_removed(state), empty)}")
     return store
 
 
