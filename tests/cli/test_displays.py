@@ -97,6 +97,15 @@ def test_a_check_before_the_first_attempt_is_printed_once_and_drawn() -> None:
     assert told not in said(look(checks={"attempt": 0, "results": [failed]}))
 
 
+def test_a_line_of_one_of_several_gangs_begins_with_its_name() -> None:
+    stream = io.StringIO()
+    lines = PlainOutput(stream, lambda: NOW, "at")
+    for text in ("the gang waits for a node", "at: Running", "at has succeeded"):
+        lines.note(text)
+    said = [line.partition(" ")[2] for line in stream.getvalue().splitlines()]
+    assert said == ["at: the gang waits for a node", "at: Running", "at has succeeded"]
+
+
 def test_incidents_before_a_takeover_are_not_printed_again() -> None:
     past = look(incidents=[incident(settled=True, outcome="Restarted", milliseconds={"start": 5})])
     assert said(past) == ["g: Running, attempt 1: attempt 1 runs"]

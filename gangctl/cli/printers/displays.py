@@ -150,7 +150,8 @@ class PlainOutput:
     def note(self, text: str) -> None:
         """One line."""
         stamp = datetime.fromtimestamp(self._clock()).astimezone().strftime("%H:%M:%S.%f")[:-3]
-        whose = f"{self._gang}: " if self._gang not in text else ""
+        named = not self._gang or text.startswith((f"{self._gang} ", f"{self._gang}:"))
+        whose = "" if named else f"{self._gang}: "
         self._stream.write(f"{stamp} {clean(whose + text)}\n")
         self._stream.flush()
 
