@@ -184,6 +184,22 @@ async def test_a_change_is_waited_for_and_a_finished_gang_is_not_changed(here: S
     assert "gang demo has ended (Failed); to run it again, gangctl rerun demo, or kubectl delete gj demo" in done.err
 
 
+async def test_a_restart_of_a_suspended_gang_names_resume(here: Shell) -> None:
+    stored = job(phase="Suspended", message="suspended on request")
+    stored["spec"]["suspend"] = True
+    await here.api.put("gangjobs", stored)
+
+    async def patch(request: web.Request) -> web.Response:
+        del request
+        return web.json_response(await here.api.put("gangjobs", stored))
+
+    here.api.faults.append(on("/gangjobs/demo", patch, "PATCH"))
+    done = await here.gangctl("restart", "demo")
+    assert "demo: it starts when the gang is resumed: gangctl resume demo" in done.out
+    done = await here.gangctl("restart", "demo", "--wait", "0.1")
+    assert (done.code, "gangctl resume demo starts it" in done.err) == (1, True)
+
+
 async def test_a_restart_that_ends_in_held_is_not_waited_for_any_longer(here: Shell) -> None:
     await with_gang(here)
     await here.api.put("gangjobs", job(phase="Held", message="held: the budget is used up"))

@@ -66,6 +66,8 @@ class _Change:
             changed = target.change(name, self.spec)
             unchanged = changed.metadata.generation == before.metadata.generation
             print_out(f"{name}: {self.request} is requested{' (no change)' if unchanged else ''}")
+            if changed.spec.suspend and "suspend" not in self.spec:
+                print_out(f"{name}: it starts when the gang is resumed: gangctl resume {name}")
             target.warn_without_controller()
             if wait <= 0:
                 return ExitCode.OK
@@ -77,10 +79,12 @@ class _Change:
         if done:
             print_out(f"{name}: {job.status.phase}, attempt {job.status.attempt}: {clean(job.status.message)}")
             return ExitCode.OK
+        waits = job.spec.suspend and "suspend" not in self.spec
         after = "" if self.missed(job) else f"after {wait:g} s "
         print_err(
             f"error: {after}gang {name} is {job.status.phase or 'New'}, attempt {job.status.attempt}: "
-            f"{job.status.message or 'no message'}; for details, run gangctl status {name}"
+            f"{job.status.message or 'no message'}; "
+            + (f"gangctl resume {name} starts it" if waits else f"for details, run gangctl status {name}")
         )
         return ExitCode.FAILED
 
