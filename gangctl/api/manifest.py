@@ -23,7 +23,7 @@ from gangctl.api.overrides import Override, apply_overrides
 from gangctl.api.pod_fields import UnknownField, flat, unknown_fields
 from gangctl.api.problems import ManifestError, Problem, allowed_values, path_of, shorten_value
 from gangctl.api.stored import is_foreign, kind_advice
-from gangctl.api.yaml_documents import Location, UnreadableError, YamlDocument, read
+from gangctl.api.yaml_documents import Location, UnreadableError, YamlDocument, read, unpacked
 
 __all__ = ["ManifestError", "Problem", "load_gangjob", "load_gangjobs"]
 
@@ -86,7 +86,7 @@ def _load(document: YamlDocument, filename: str, overrides: Sequence[Override]) 
 def _gangjobs(text: str, filename: str) -> tuple[YamlDocument, ...]:
     """The documents that are GangJobs; a document that is alone need not look like one."""
     try:
-        documents = read(text)
+        documents = unpacked(read(text))
     except UnreadableError as error:
         raise ManifestError(filename, [Problem("", why=str(error), line=error.line)]) from None
     if len(documents) == 1:

@@ -170,13 +170,6 @@ def is_foreign(document: Any) -> bool:
 
 def kind_advice(documents: Sequence[Any], filename: str) -> str:
     """The advice for documents of which none is a GangJob."""
-    items = [one for document in documents for one in _items(document)]
-    if any(isinstance(one, dict) and one.get("kind") in CONVERTIBLE for one in items):
+    if any(isinstance(one, dict) and one.get("kind") in CONVERTIBLE for one in documents):
         return f"gangctl convert {shlex.quote(filename)} makes a GangJob of it"
     return f"gangctl convert makes GangJobs of {', '.join(sorted(CONVERTIBLE))}, and of lines that start torchrun"
-
-
-def _items(document: Any) -> list[Any]:
-    """Those of a List, as ``kubectl get -o yaml`` prints it; else the document."""
-    items = document.get("items") if isinstance(document, dict) and document.get("kind") == "List" else None
-    return items if isinstance(items, list) else [document]

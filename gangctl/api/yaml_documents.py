@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import yaml
@@ -77,6 +78,25 @@ def read(text: str, *, aliases: bool = True) -> tuple[YamlDocument, ...]:
         raise UnreadableError(f"no YAML: {said}", line) from None
     except yaml.YAMLError as error:
         raise UnreadableError(f"no YAML: {' '.join(str(error).split())[:200]}") from None
+
+
+def unpacked(documents: Iterable[YamlDocument]) -> tuple[YamlDocument, ...]:
+    """The documents, with the items of a List in its place, as ``kubectl get -o yaml`` prints it."""
+    return tuple(item for document in documents for item in _items(document))
+
+
+def _items(document: YamlDocument) -> Iterator[YamlDocument]:
+    match document.value:
+        case {"apiVersion": "v1", "kind": "List", "items": [*items]}:
+            for index, item in enumerate(items):
+                at = ("items", index)
+                lines = {place[2:]: line for place, line in document.lines.items() if place[:2] == at}
+                flaws = [
+                    replace(flaw, location=flaw.location[2:]) for flaw in document.flaws if flaw.location[:2] == at
+                ]
+                yield YamlDocument(item, lines, flaws)
+        case _:
+            yield document
 
 
 def _check_events(text: str, *, aliases: bool) -> None:

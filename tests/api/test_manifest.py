@@ -155,6 +155,14 @@ def test_anchors_and_merges_are_understood() -> None:
     assert container["tty"] is True
 
 
+def test_the_items_of_a_list_are_documents() -> None:
+    wrong = {**MINIMAL, "spec": {"rolls": []}}
+    listed = {"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", "kind": "ConfigMap"}, MINIMAL]}
+    assert load_gangjob(yaml.safe_dump(listed), "demo.yaml") == loaded(MINIMAL)
+    said = str(_error("apiVersion: v1\nkind: List\nitems:\n- " + json.dumps(wrong)))
+    assert "demo.yaml:4: spec.rolls: found an unknown field" in said
+
+
 def test_documents_of_other_kinds_are_ignored() -> None:
     assert load_gangjob(f"kind: ConfigMap\n---\n{TEXT}---\n", "demo.yaml") == loaded(MINIMAL)
 

@@ -16,7 +16,7 @@ from gangctl.annexes.convert.converter import Converted
 from gangctl.annexes.convert.fields import ConvertError
 from gangctl.api.manifest import ManifestError, load_gangjob
 from gangctl.api.model import escaped
-from gangctl.api.yaml_documents import MAX_BYTES, UnreadableError, read
+from gangctl.api.yaml_documents import MAX_BYTES, UnreadableError, read, unpacked
 from gangctl.cli.errors import ExitCode, UserError
 
 _SHOWN_KINDS = 5
@@ -84,25 +84,18 @@ def _of_file(name: str, gang: str, image: str) -> list[Converted | Any]:
     if "#SBATCH" in text:
         return [converter.of_sbatch(text, gang, image)]
     try:
-        found = read(text)
+        found = unpacked(read(text))
     except UnreadableError as error:
         raise UserError(f"{name}{f':{error.line}' if error.line else ''}: {error}") from None
     for flaw in (flaw for one in found for flaw in one.flaws):
         path = ".".join(map(str, flaw.location)) or "the document"
         raise UserError(f"{name}: {path}: there is {flaw.found}, and {flaw.expected} was expected")
-    documents = [item for one in found for item in _items(one.value)]
+    documents = [one.value for one in found]
     if not any(map(converter.is_convertible, documents)):
         kinds = [str(one.get("kind")) for one in documents if isinstance(one, dict)][:_SHOWN_KINDS]
         there = f"there is {', '.join(kinds)}" if kinds else "there is no manifest"
         raise UserError(f"{name}: {there}; gangctl convert reads {', '.join(converter.KINDS)}, and scripts for sbatch")
     return [converter.of_document(one) if converter.is_convertible(one) else one for one in documents]
-
-
-def _items(document: Any) -> list[Any]:
-    """The items of a List, as kubectl get -o yaml prints it; else the document."""
-    is_list = isinstance(document, dict) and (document.get("apiVersion"), document.get("kind")) == ("v1", "List")
-    items = document.get("items") if is_list else None
-    return items if isinstance(items, list) else [document]
 
 
 def _text(name: str) -> str:
