@@ -66,7 +66,9 @@ shown at once, with its line and field."""
     parser.add_argument(
         "--member", metavar="M", help="show the variables of this member (default: the first of each role)"
     )
-    parser.add_argument("-o", "--output", choices=["json"], help="print one JSON object, for programs")
+    parser.add_argument(
+        "-o", "--output", choices=["json"], help="print JSON for programs: an object, or a list for several gangs"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

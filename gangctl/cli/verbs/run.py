@@ -130,7 +130,10 @@ def _configure_display(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ui", action="store_true", help="print the address of the gang's page, for a browser")
     parser.add_argument("--keep", action="store_true", help="leave the gang's processes running when interrupted")
     parser.add_argument(
-        "-o", "--output", choices=["json"], help="print one JSON object at the end; progress goes to stderr"
+        "-o",
+        "--output",
+        choices=["json"],
+        help="print JSON at the end, an object, or a list for several gangs; progress goes to stderr",
     )
 
 
