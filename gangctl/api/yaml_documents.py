@@ -133,6 +133,16 @@ for _kind, (_pattern, _first) in _PLAIN.items():
     _Loader.add_implicit_resolver(f"{_TAG}{_kind}", re.compile(rf"(?:{_pattern})\Z"), list(_first))
 
 
+class Dumper(yaml.SafeDumper):
+    """Quotes what kubectl, but not PyYAML, reads as a number or a boolean: 1e-3, y."""
+
+
+Dumper.add_implicit_resolver(
+    f"{_TAG}float", re.compile(r"([-+._]*\d[\d._eE+-]*|[-+]?0[xXoObB]\w*)$"), list("-+.0123456789")
+)
+Dumper.add_implicit_resolver(f"{_TAG}bool", re.compile(r"[yYnN]$"), list("yYnN"))
+
+
 def _is_empty(node: yaml.Node) -> bool:
     return isinstance(node, yaml.ScalarNode) and node.tag == f"{_TAG}null"
 

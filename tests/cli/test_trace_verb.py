@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from gangctl.api.gangjob import GangJob
+from gangctl.api.yaml_documents import read
 from gangctl.cli.main import main
 from gangctl.cli.printers.output import as_json, as_yaml
 from gangctl.cli.printers.text import clean
@@ -210,6 +211,12 @@ def test_json_and_yaml_keep_every_text_that_they_escape(text: str) -> None:
     if text != "\ud800":  # no YAML can hold half of a character
         assert yaml.safe_load(as_yaml({"a": text})) == {"a": text}
         assert all(clean(line) == line for line in as_yaml({"a": text}).split("\n"))
+
+
+@pytest.mark.parametrize("text", ["1e-3", "-.5", "5.", "018", "0o17", "12:30:00", "y", "N", "no"])
+def test_kubectl_reads_each_string_of_the_yaml_as_a_string(text: str) -> None:
+    (document,) = read(as_yaml({"a": text}))
+    assert document.value == {"a": text}
 
 
 def test_status_prints_the_trace_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

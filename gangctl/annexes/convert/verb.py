@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,21 +15,11 @@ from gangctl.annexes.convert.converter import Converted
 from gangctl.annexes.convert.fields import ConvertError
 from gangctl.api.manifest import ManifestError, load_gangjob
 from gangctl.api.model import escaped
-from gangctl.api.yaml_documents import MAX_BYTES, UnreadableError, read, unpacked
+from gangctl.api.yaml_documents import MAX_BYTES, Dumper, UnreadableError, read, unpacked
 from gangctl.cli.errors import ExitCode, UserError
 
 _SHOWN_KINDS = 5
 _STARTERS = ("torchrun", "python", "python3")
-
-
-class _Dumper(yaml.SafeDumper):
-    """Quotes what kubectl, but not PyYAML, reads as a number or a boolean: 1e-3, y."""
-
-
-_Dumper.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"([-+._]*\d[\d._eE+-]*|[-+]?0[xXoObB]\w*)$"), list("-+.0123456789")
-)
-_Dumper.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"[yYnN]$"), list("yYnN"))
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -116,7 +105,7 @@ def _shown(documents: list[Any], output: str) -> str:
     if output == "json":
         return "".join(f"{json.dumps(one, indent=2)}\n" for one in documents)
     return "---\n".join(
-        yaml.dump(one, Dumper=_Dumper, sort_keys=False, default_flow_style=None, width=120, allow_unicode=True)
+        yaml.dump(one, Dumper=Dumper, sort_keys=False, default_flow_style=None, width=120, allow_unicode=True)
         for one in documents
     )
 

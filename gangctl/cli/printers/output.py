@@ -17,6 +17,7 @@ import yaml
 from rich.console import Console
 
 from gangctl.api.model import escaped
+from gangctl.api.yaml_documents import Dumper
 from gangctl.cli.printers.text import clean
 
 WIDE: Final = 10_000
@@ -62,9 +63,9 @@ def as_json(value: Any) -> str:
 
 def as_yaml(value: Any) -> str:
     """The same as YAML. If there are control characters, all characters beyond ASCII are escaped."""
-    text = yaml.safe_dump(value, sort_keys=False, allow_unicode=True)
+    text = yaml.dump(value, Dumper=Dumper, sort_keys=False, allow_unicode=True)
     if any(escaped(line) != line for line in text.split("\n")):
-        text = yaml.safe_dump(value, sort_keys=False, allow_unicode=False)
+        text = yaml.dump(value, Dumper=Dumper, sort_keys=False, allow_unicode=False)
     return text.rstrip()
 
 
