@@ -256,8 +256,6 @@ class Connections:
         self._by_pod: dict[str, Connection] = {}
         self._by_gang: dict[str, dict[str, Connection]] = {}
         """UID of the gang -> UID of the pod -> its connection."""
-        self.ended = 0
-        """How many have ended so far."""
 
     def __len__(self) -> int:
         """Return how many pods are connected."""
@@ -281,7 +279,6 @@ class Connections:
         who = connection.identity
         if self._by_pod.get(who.pod) is not connection:
             return False
-        self.ended += 1
         del self._by_pod[who.pod], self._by_gang[who.gang][who.pod]
         if not self._by_gang[who.gang]:
             del self._by_gang[who.gang]
@@ -297,7 +294,6 @@ class Connections:
 
     def clear(self) -> None:
         """Forget all."""
-        self.ended += len(self)
         self._by_pod.clear()
         self._by_gang.clear()
 

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import logging
 import resource
+from dataclasses import dataclass
 from typing import Final
 
 log = logging.getLogger(__name__)
@@ -25,20 +26,26 @@ def raise_limit() -> int:
 
 
 STEP_SECONDS: Final = 1.0
-LOOK_STEPS: Final = 10
-"""To count the frozen objects takes milliseconds, where they are a million."""
-GROWTH: Final = 1.25
-MIN_FROZEN: Final = 10_000
-"""So few more are not worth a look at everything."""
+MIN_CONNECTIONS: Final = 256
+"""Garbage of fewer connections is not worth a look at everything."""
+
+
+@dataclass
+class Sockets:
+    """How many sidecars' connections there are, and how many have ended so far."""
+
+    open: int = 0
+    ended: int = 0
 
 
 class Garbage:
     """The garbage of this process. What has ended leaves some among what is frozen, such as each TLS connection."""
 
-    def __init__(self) -> None:
-        self._steps = 0
-        self._most = 0
-        """With so many frozen objects, everything is looked at."""
+    def __init__(self, sockets: Sockets) -> None:
+        """``sockets``: of this process, whether it leads or relays."""
+        self._sockets = sockets
+        self._ended = 0
+        """How many connections had ended when everything was looked at last."""
 
     async def collect(self) -> None:
         """Collect, until cancelled."""
@@ -48,11 +55,8 @@ class Garbage:
 
     def step(self) -> None:
         """Free the garbage among what is new, and all of it if there may be much."""
-        looks = self._steps % LOOK_STEPS == 0 and gc.get_freeze_count() >= self._most
-        self._steps += 1
-        if looks:
+        if self._sockets.ended - self._ended >= max(MIN_CONNECTIONS, self._sockets.open):
+            self._ended = self._sockets.ended
             gc.unfreeze()
         gc.collect()
         gc.freeze()
-        if looks:
-            self._most = max(round(gc.get_freeze_count() * GROWTH), gc.get_freeze_count() + MIN_FROZEN)

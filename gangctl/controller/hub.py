@@ -32,6 +32,7 @@ from gangctl.controller.gate import (
     RefusalLog,
     parse_message,
 )
+from gangctl.controller.housekeeping import Sockets
 from gangctl.controller.intake import Intake
 from gangctl.controller.listener import Handle, listen
 from gangctl.controller.relaying import NO_LINK_LOST, LostLinks
@@ -86,7 +87,8 @@ class Hub:
         self._imports = ImportLists()
         self.connections = Connections()
         self.intake = Intake()
-        self.server = SidecarServer(self.gate, self.refusals, self.intake, self)
+        self.sockets = Sockets()
+        self.server = SidecarServer(self.gate, self.refusals, self.intake, self.sockets, self)
         self._orders: dict[str, tuple[int, float]] = {}
         """UID of a pod whose connection has ended -> the number of that, and when."""
         self._relay_lost: dict[str, LostLinks] = {}

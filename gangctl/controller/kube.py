@@ -131,7 +131,7 @@ class Controller:
         self._companions = {one.name: one.load()(house) for one in companions()}
         self._running = [one for name, one in self._companions.items() if name in options.companions]
         """The companions that are on."""
-        self._garbage = Garbage()
+        self._garbage = Garbage(self._hub.sockets)
         self._relaying = None if options.relay_token is None else self._relays(client, options.relay_token)
         self._tracer = tracer_from_environment()
         self._metrics = Metrics(

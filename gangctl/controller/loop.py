@@ -247,9 +247,9 @@ class Loop:
             job = self._cluster.gang(uid)
             if job is None:
                 return
-            began = time.monotonic()
             now, observed = clock.now(), self.observed(uid)
             self.brake.count(now, job, observed)
+            began = time.monotonic()
             plan = self._decide(now, job, self.brake.apply_brake(now, job.metadata.namespace, observed))
             self._groups.note_decision(now, job, plan)  # In the same turn as the look at the others.
             found.append((now, job, observed, plan, time.monotonic() - began))

@@ -101,7 +101,7 @@ class Relay:
         """Bytes to leaders and from them so far."""
         gate = Gate(authenticate, lambda: None if self.can_serve else "", hub.refusals)
         self._intake = hub.intake
-        self.server = SidecarServer(gate, hub.refusals, hub.intake, self)
+        self.server = SidecarServer(gate, hub.refusals, hub.intake, hub.sockets, self)
 
     @property
     def can_serve(self) -> bool:

@@ -16,6 +16,7 @@ from aiohttp import web
 
 from gangctl.controller.connection import CloseFrame, Connection, SocketOutlet, until_first
 from gangctl.controller.gate import CONTROL, ENDED, ConnectionRefusal, Gate, RefusalLog
+from gangctl.controller.housekeeping import Sockets
 from gangctl.controller.intake import FLOODS, Inbox, Intake
 from gangsidecar import wire
 
@@ -44,8 +45,9 @@ class Sessions(Protocol):
 class SidecarServer:
     """The WebSockets of all sidecars that connect to this process."""
 
-    def __init__(self, gate: Gate, refusals: RefusalLog, intake: Intake, sessions: Sessions) -> None:
+    def __init__(self, gate: Gate, refusals: RefusalLog, intake: Intake, sockets: Sockets, sessions: Sessions) -> None:
         self._gate = gate
+        self._sockets = sockets
         self._refusals = refusals
         self._intake = intake
         self._sessions = sessions
@@ -74,9 +76,12 @@ class SidecarServer:
             return socket
         self._intake.opened(connection)
         self._sessions.opened(connection)
+        self._sockets.open += 1
         try:
             frame = await self._serve(connection, outlet)
         finally:
+            self._sockets.open -= 1
+            self._sockets.ended += 1
             self._sessions.ended(connection)
         await outlet.close(frame)
         return socket

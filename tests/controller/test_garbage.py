@@ -1,4 +1,4 @@
-"""Garbage collection in small steps: what is new is freed at once, what was frozen once there is much of it."""
+"""Garbage collection in small steps: what is new is freed at once, what was frozen when many connections have ended."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gangctl.controller.housekeeping import GROWTH, LOOK_STEPS, MIN_FROZEN, Garbage
+from gangctl.controller.housekeeping import MIN_CONNECTIONS, Garbage, Sockets
 
 
 class Node:
@@ -32,48 +32,41 @@ def cycle() -> tuple[Node, weakref.ref[Node]]:
 def test_a_new_cycle_is_freed_at_once() -> None:
     node, found = cycle()
     del node
-    Garbage().step()
+    Garbage(Sockets()).step()
     assert found() is None
 
 
-def test_an_old_cycle_is_freed_once_much_has_been_frozen_since() -> None:
-    garbage = Garbage()
+def test_an_old_cycle_is_freed_once_many_connections_have_ended() -> None:
+    sockets = Sockets()
+    garbage = Garbage(sockets)
+    node, found = cycle()
+    garbage.step()
+    del node
+    sockets.ended = MIN_CONNECTIONS - 1
+    garbage.step()
+    assert found() is not None
+    sockets.ended = MIN_CONNECTIONS
+    garbage.step()
+    assert found() is None
+
+
+def test_everything_is_looked_at_once_for_so_many_ends() -> None:
+    sockets = Sockets()
+    garbage = Garbage(sockets)
+    sockets.ended = MIN_CONNECTIONS
     garbage.step()
     node, found = cycle()
     garbage.step()
     del node
-    for _ in range(2 * LOOK_STEPS):
-        garbage.step()
-    assert found() is not None, "so little is not worth a look at everything"
-    kept = [Node() for _ in range(gc.get_freeze_count() + MIN_FROZEN)]
-    for _ in range(2 * LOOK_STEPS):
-        garbage.step()
-    assert found() is None
-    assert kept
-
-
-def test_garbage_among_what_is_frozen_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks = 0
-
-    def unfreeze() -> None:
-        nonlocal looks
-        looks += 1
-        thaw()
-
-    thaw, garbage = gc.unfreeze, Garbage()
-    monkeypatch.setattr(gc, "unfreeze", unfreeze)
     garbage.step()
-    most = gc.get_freeze_count()
-    for _ in range(5 * LOOK_STEPS):
-        waiting = [Node() for _ in range(MIN_FROZEN // 4)]
-        garbage.step()  # They are frozen, and are garbage from now on.
-        del waiting
-    assert gc.get_freeze_count() < GROWTH * most + (LOOK_STEPS + 5) * MIN_FROZEN
-    assert 1 < looks < 2 * LOOK_STEPS
+    assert found() is not None
+    sockets.ended = 2 * MIN_CONNECTIONS
+    garbage.step()
+    assert found() is None
 
 
 def test_a_step_looks_only_at_what_is_new() -> None:
-    garbage = Garbage()
+    garbage = Garbage(Sockets())
     kept = [Node() for _ in range(1000)]
     garbage.step()
     assert len(kept) == 1000
