@@ -1,7 +1,5 @@
 """``python -m gangctl`` is ``gangctl``."""
 
-from __future__ import annotations
-
 import sys
 
 from gangctl.cli.main import main

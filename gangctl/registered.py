@@ -1,7 +1,5 @@
 """Find what annexes register: the house lists the packages in ``gangctl/annexes``, and imports none of them by name."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The CustomResourceDefinition and its structural schema, made from the pydantic types."""
 
-from __future__ import annotations
-
 import argparse
 import copy
 import re

@@ -3,8 +3,6 @@
 The rule: a reason is part of the API. It keeps its meaning and its type, because users write alerts on both.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType

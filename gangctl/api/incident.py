@@ -1,7 +1,5 @@
 """Incidents: what failed, what was decided, how long each phase took, and what the ledger keeps."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Annotated, Literal
 

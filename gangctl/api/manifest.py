@@ -4,8 +4,6 @@ The rules are the API server's: types are not converted (``replicas: "4"`` is no
 and null is not a value, because a field that is off is absent.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """The base of all API types: frozen values, camelCase in YAML, no unknown fields, rules, times, and escaped text."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import sys

@@ -1,7 +1,5 @@
 """Names of members and pods, labels, annotations, and the API's group, version and kind."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection
 from dataclasses import dataclass

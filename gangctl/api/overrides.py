@@ -4,8 +4,6 @@ The rule: the schema gives the type, so ``name=8`` is text and ``replicas=8`` a 
 pod templates, a value is what it is in YAML. A path that the schema doesn't have must not be set.
 """
 
-from __future__ import annotations
-
 import copy
 import re
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ doesn't know must not be refused, unless it is nearly the name of one that is kn
 the fields, made from the sources of Kubernetes (``make pod-fields``).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The policies of success and failure: what counts as success, and which action each fault leads to."""
 
-from __future__ import annotations
-
 import re
 from enum import StrEnum
 from typing import Annotated, Final, Literal

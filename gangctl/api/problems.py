@@ -1,7 +1,5 @@
 """Problems of a manifest in words: where, what was found, what is allowed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Every CamelCase reason that a user can see, in incidents, conditions, events, logs and spans."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 

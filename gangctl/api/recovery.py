@@ -1,7 +1,5 @@
 """How a gang recovers: deadlines and the restart budget, checkpoints, progress and hangs, requested restarts."""
 
-from __future__ import annotations
-
 import re
 from enum import StrEnum
 from typing import Annotated, Literal, TypedDict

@@ -1,7 +1,5 @@
 """Where the pods of a gang are placed, whether they are scheduled together, and how a group rolls."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field, Tag

@@ -1,7 +1,5 @@
 """Patterns of what a shell takes as a whole, for all who read a script without running it."""
 
-from __future__ import annotations
-
 from typing import Final
 
 PARENTHESES: Final = r"\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)"

@@ -1,7 +1,5 @@
 """The status of a GangJob: all state that must survive a restart of the controller, and a summary for people."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal
 

@@ -1,7 +1,5 @@
 """Stored GangJobs: read although another release wrote them, and kept small; the kinds of other tools."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import zlib

@@ -5,8 +5,6 @@ that a small text can't become a huge value. libyaml reads the text: PyYAML's ow
 for nested lists a time that grows with the square of the depth.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """Read what users type: numbers, signals, ranks and members. An error says what there is instead."""
 
-from __future__ import annotations
-
 import math
 import re
 from argparse import ArgumentTypeError

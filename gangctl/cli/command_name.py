@@ -5,8 +5,6 @@ printed, it becomes what this user can paste: with the name that the program was
 command line selected. What the environment selects is selected again. No command acts on another target than this one.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 import sys

@@ -1,7 +1,5 @@
 """Errors that the command line prints without a traceback, its exit codes, and hints for names that don't exist."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from difflib import get_close_matches
 from enum import IntEnum

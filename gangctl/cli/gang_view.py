@@ -3,8 +3,6 @@
 The snapshot comes from the controller's live endpoint. Processes always come from the files of the pods.
 """
 
-from __future__ import annotations
-
 import http.client
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

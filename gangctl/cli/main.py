@@ -3,8 +3,6 @@
 Only the module of the requested verb is imported, so that ``--help`` is fast.
 """
 
-from __future__ import annotations
-
 import argparse
 import errno
 import io

@@ -1,7 +1,5 @@
 """Load manifests from files. Errors have the path of the field, what was found and what is allowed."""
 
-from __future__ import annotations
-
 import argparse
 import shlex
 import sys

@@ -5,8 +5,6 @@ with a random code, which works once, gives a browser a cookie; no answer goes t
 another host name than this machine's (DNS rebinding). The cookie is worth nothing after the command has ended.
 """
 
-from __future__ import annotations
-
 import hmac
 import secrets
 import socket

@@ -1,7 +1,5 @@
 """The registry of verbs: those of the house, and those that annexes register. A verb is imported when it is called."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable
 from pkgutil import resolve_name

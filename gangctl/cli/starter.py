@@ -1,7 +1,5 @@
 """Write the commented manifest of a training script."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -5,8 +5,6 @@ sleeps. So a wait that is counted on it is as long as it says. Two terms may hav
 that must be safe may go from one to the other.
 """
 
-from __future__ import annotations
-
 import time
 
 

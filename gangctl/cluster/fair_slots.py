@@ -12,8 +12,6 @@ those that wait, recoveries go before first starts; then the namespaces take tur
 ten thousand pods to create must not delay the replacement of another's pod by more than one request.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter, deque
 from collections.abc import AsyncIterator

@@ -5,8 +5,6 @@ reads of the same process. Every method may raise :class:`~gangctl.cluster.error
 a bug.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum

@@ -13,8 +13,6 @@ A clock that is ahead must delay no deadline. One that is behind must let none p
 may be older than it says, but deadlines count only the time in which this leader listens.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Final
 

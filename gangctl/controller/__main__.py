@@ -1,7 +1,5 @@
 """``python -m gangctl.controller``: the local controller."""
 
-from __future__ import annotations
-
 import sys
 
 from gangctl.controller.local import main

@@ -16,8 +16,6 @@ What workers at fault printed is read in the same way, and neither a restart nor
 newest plan is made once, what can't be read counts as nothing, and an answer to an older query is dropped.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

@@ -5,8 +5,6 @@ no other connection. What waits must not be sent once this process leads no more
 one connection, its newest; what ends late must not remove the connection that has taken its place.
 """
 
-from __future__ import annotations
-
 import asyncio
 import struct
 import time

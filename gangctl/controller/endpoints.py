@@ -9,8 +9,6 @@ The rule of metrics and page: the API server decides for each request whether it
 (``GangAuthorizer``). Without ``--metrics-secure``, each client that reaches the port gets metrics, over plain HTTP.
 """
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 import time

@@ -1,7 +1,5 @@
 """The flags of the cluster's controller. The chart sets them by environment variables, which are their defaults."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -7,8 +7,6 @@ which the gang is decided about. What is decided and not stored yet counts: two 
 neither the same turn nor the last restart of a common budget.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Callable

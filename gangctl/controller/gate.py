@@ -11,8 +11,6 @@ must not even be decoded.
 All refusals are counted, and so few are logged that a flood does not flood the log.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections import Counter

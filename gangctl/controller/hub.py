@@ -6,8 +6,6 @@ sidecars with the leader's address, and when its term ends, it aborts every conn
 Whatever a connection sends, at worst that one connection is closed, and the log gives the reason.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import ssl

@@ -12,8 +12,6 @@ taken is new. A member that works must never be paused. What a pod owes must out
 have to connect again. A pod that goes on all the same reads why in the close frame of its connection.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

@@ -4,8 +4,6 @@ Every replica watches and answers sidecars; the replica that holds the Lease lea
 API server, the CRD, a permission), since a restart would not bring it, and ``/readyz`` lists it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import signal

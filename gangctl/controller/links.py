@@ -6,8 +6,6 @@ and kind only the newest. A link that ends or is silent ends its sessions, and t
 (:meth:`Hub.relay_lost`). A relay has one link, its newest.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator

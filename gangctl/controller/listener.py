@@ -5,8 +5,6 @@ included, and the number of such connections is bounded. Above the bound, the ad
 Unauthenticated clients must not affect a connection that is admitted.
 """
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import logging

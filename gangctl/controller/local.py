@@ -7,8 +7,6 @@ Its live endpoint serves the page, and a snapshot of a gang at ``/v1/gangs/NAME`
 the random token is in a file that only this user can read.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import hmac

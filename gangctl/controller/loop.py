@@ -7,8 +7,6 @@ keep the event loop from all others: its round takes several turns, and a pause 
 Nor must a namespace with many gangs: namespaces take turns in deciding, as they do with messages (``turns.py``).
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

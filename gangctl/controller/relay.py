@@ -5,8 +5,6 @@ does. While no leader answers, sidecars keep their connections by WebSocket ping
 relay that knows a leader and can't reach it for longer than a takeover must not keep them: they dial other relays.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import random

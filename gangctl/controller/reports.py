@@ -9,8 +9,6 @@ leader gets it as sidecars connect again. A gang has one list for each of its ro
 :data:`~gangsidecar.wire.MAX_IMPORTS_BYTES` at most before that.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable, Container
 from collections.abc import Set as AbstractSet

@@ -4,8 +4,6 @@ The rule: whatever a connection sends, at worst that one connection is closed, a
 sends is paid from its share (``intake.py``).
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from functools import partial

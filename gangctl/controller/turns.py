@@ -6,8 +6,6 @@ large gang's members, the first slice is served at once, each further slice in a
 has changed in between is for the work to see.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

@@ -4,8 +4,6 @@ The rule: it says what the controller would send, made by the same functions. Wh
 attempt stands in angle brackets: ``<address of worker-0>``, ``<port>``, ``<uid>``.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ restart as it likes: that must neither be a fault nor keep a deadline from runni
 has terminated when all of its containers have, and the user sees whatever keeps the worker from starting.
 """
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Final
 

@@ -7,8 +7,6 @@ Sources: Kubernetes, resource/v1 types.go (DeviceTaint, DeviceTaintRule), KEP-50
 its driver, a DeviceTaintRule those of an administrator.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple

@@ -4,8 +4,6 @@ The controller, ``gangctl why`` and ``gangctl doctor`` read the same nodes. Of p
 decides by (``gangctl.core.facts.world.Pod``); why and doctor look at whole pods.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace

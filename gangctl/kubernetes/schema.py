@@ -4,8 +4,6 @@ A controller decodes the pods of its gangs all the time, so :class:`RawPod` has 
 has all that a scheduler, a kubelet and device plugins go by.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any

@@ -3,8 +3,6 @@
 All times are seconds since the epoch, on the controllers' clocks.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

@@ -3,8 +3,6 @@
 The rule: a field that is None, an empty text or has its default is absent. Other fields are always there.
 """
 
-from __future__ import annotations
-
 from dataclasses import fields, is_dataclass
 from decimal import Decimal
 from enum import StrEnum

@@ -3,8 +3,6 @@
 There is one for the terminal, the picture, the page and JSON. Everything comes from the status and from the spans.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final

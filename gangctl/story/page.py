@@ -6,8 +6,6 @@ that the rest has left. Of a small gang each member has a cell. Of a large one, 
 state share a cell, and if these are too many, those in the commonest state have none.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

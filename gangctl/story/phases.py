@@ -1,7 +1,5 @@
 """The activities of a gang and its members: the only list of an incident's phases, with order, words and colours."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final

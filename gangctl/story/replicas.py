@@ -3,8 +3,6 @@
 The rule: each gang is as in its own story. Before it was created and after it has ended, it didn't run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise

@@ -9,8 +9,6 @@ outside its parent, whatever the clocks do:
 Every status must be accepted.
 """
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass
 from typing import Any, Final

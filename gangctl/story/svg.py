@@ -6,8 +6,6 @@ The rule: only elements with classes, no script, no style attribute and no id, s
 several times; every text is escaped. A bar that is too short for the scale is a sliver, so that it stays visible.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from typing import Final

@@ -9,8 +9,6 @@ had a rank where the role has spares, or before the gang was resumed (maybe with
 finished must not be shown as running.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The sentences of a gang's story: durations, cause, decision, cost, how processes started, what to do next."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final
 

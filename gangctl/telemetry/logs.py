@@ -1,7 +1,5 @@
 """The controller's log: its format, the gang that an entry is about, and one line for each decision."""
 
-from __future__ import annotations
-
 import json
 import logging
 import sys

@@ -3,8 +3,6 @@
 The rule: no method waits or raises, so no decision depends on telemetry.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 

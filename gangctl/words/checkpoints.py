@@ -1,7 +1,5 @@
 """Say which restore point there should be, what was looked for, and what to do."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

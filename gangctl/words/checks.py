@@ -1,7 +1,5 @@
 """Say what checks found, and what follows."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from gangctl.words.message import message

@@ -1,7 +1,5 @@
 """Say what is decided, and why."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

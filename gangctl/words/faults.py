@@ -1,7 +1,5 @@
 """Say what was seen of a fault."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Say what to do about a pod that can't start."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """Text: lists, counts and times in the sentences that users read."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final

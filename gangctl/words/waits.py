@@ -1,7 +1,5 @@
 """Say what a gang waits for, and what is known of those that it waits for."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """Say what a user should look at though the gang goes on: the condition Degraded."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from gangctl.words.message import message

@@ -1,7 +1,5 @@
 """Convert what other tools submit into GangJobs: `gangctl convert`."""
 
-from __future__ import annotations
-
 from gangctl.cli.registry import VerbRegistration
 
 REGISTERED = (

@@ -7,8 +7,6 @@ gangctl gives torchrun its nodes, processes and rendezvous as ``PET_`` variables
 win over them, so the flags of the rendezvous must go, and everything else stays as it is.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Convert a document or a command line by its kind. Pure: documents or words in, a GangJob and notes out."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final

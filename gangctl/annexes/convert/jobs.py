@@ -1,7 +1,5 @@
 """Convert Jobs of Kubernetes, JobSets, and PyTorchJobs and TrainJobs of Kubeflow."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from gangctl.annexes.convert import commands, pods

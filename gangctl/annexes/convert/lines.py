@@ -5,8 +5,6 @@ container, with those of the script's arrays in their place. Text that only a sh
 pod, as it is, and needs an edit. So does every other line, unless it sets a variable, or only prints.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from typing import Any, Final

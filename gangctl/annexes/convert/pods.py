@@ -1,7 +1,5 @@
 """Convert pod templates: they stay as they are, but for what gangctl does itself or can't have."""
 
-from __future__ import annotations
-
 import copy
 import json
 import re

@@ -1,7 +1,5 @@
 """``gangctl convert``: print the GangJobs for what another tool submits, and what isn't carried over."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

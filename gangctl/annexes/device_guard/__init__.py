@@ -1,7 +1,5 @@
 """Evict pods outside gangs from unhealthy devices, if their label asks for it: ``--device-guard`` of the controller."""
 
-from __future__ import annotations
-
 from gangctl.controller.companions import CompanionRegistration
 
 REGISTERED = (

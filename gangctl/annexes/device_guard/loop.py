@@ -5,8 +5,6 @@ so each follows from a look of its own. Nothing is evicted while the watch is br
 each pod and fault, in an Event of the pod.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from dataclasses import dataclass

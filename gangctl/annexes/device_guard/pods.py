@@ -4,8 +4,6 @@ The rule: a pod of a gang is never among them, since its gang replaces it. A pod
 next pod of this name stays.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from typing import Final

@@ -13,8 +13,6 @@ twice; a plugin that calls all devices unhealthy, or a controller that crashes a
 faster than the rates. A new leader doesn't know what the last one evicted, so it evicts nothing for one window.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Let pods leave tainted devices of their claims at the next restart: ``--device-taints`` of the controller."""
 
-from __future__ import annotations
-
 from gangctl.controller.companions import CompanionRegistration
 
 REGISTERED = (

@@ -5,8 +5,6 @@ watch is broken, what it showed last stays. Each look is at all claims, so a bur
 gang that starts, must not cost a look for each.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Mapping

@@ -6,8 +6,6 @@ when its gang restarts for another reason, unless its claim tolerates the taint.
 taint counts that is newer than the pod.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple

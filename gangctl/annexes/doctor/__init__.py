@@ -5,8 +5,6 @@ missing right is named. A link has failed only if something was seen that keeps 
 vendor's own software calls a failure.
 """
 
-from __future__ import annotations
-
 from gangctl.cli.registry import VerbRegistration
 
 REGISTERED = (

@@ -10,8 +10,6 @@ Whether a DaemonSet selects a node is decided by its node selector, its required
 (Kubernetes, pkg/controller/daemon: predicates, and the tolerations that the controller adds to each pod).
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from gangctl.annexes.doctor.links import Link, LinkName, LinkState, NodeSurroundings, Unread, unread

@@ -1,7 +1,5 @@
 """The links of the chain of devices with their states, and the facts beside nodes and pods that they rest on."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum

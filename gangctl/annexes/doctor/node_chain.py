@@ -8,8 +8,6 @@ While a plugin is gone, a kubelet keeps a resource's capacity and says that none
 after it was restarted, capacity is 0 as well (Kubernetes, pkg/kubelet/cm/devicemanager, GetCapacity).
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from gangctl.annexes.doctor.components import component_link, pods_of

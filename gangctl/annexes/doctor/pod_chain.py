@@ -8,8 +8,6 @@ The CUDA of its image is compared with what the driver of the node supports (NVI
                                         center GPUs only (forward compatibility)
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Final

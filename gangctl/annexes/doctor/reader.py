@@ -3,8 +3,6 @@
 The fleet needs no list of all pods: those that the table of vendors knows are selected by their labels.
 """
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Sequence

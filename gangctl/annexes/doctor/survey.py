@@ -4,8 +4,6 @@ The rule: nodes of one pool, by the labels of their provider, are meant to be al
 values, and neither value counts as right or wrong, because during a rollout most nodes may have the old value.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

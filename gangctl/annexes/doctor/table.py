@@ -1,7 +1,5 @@
 """The table of vendors: what each runs on a node and writes at it. ``vendors.yaml`` has the rows with their sources."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from fnmatch import fnmatchcase

@@ -1,7 +1,5 @@
 """The text of `gangctl doctor`: links as a table, or one below the other on a narrow terminal."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from typing import Final

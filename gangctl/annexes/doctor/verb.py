@@ -1,7 +1,5 @@
 """``gangctl doctor``: the chain of a device pod, of a node, or the pools of the fleet."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from functools import partial

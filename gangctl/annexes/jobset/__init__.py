@@ -3,8 +3,6 @@
 Each JobSet becomes a GangJob that it owns, of the same name. Decision 70 has the reasons.
 """
 
-from __future__ import annotations
-
 from gangctl.annexes.jobset.names import ANNOTATION_PLACE, CONTROLLER
 from gangctl.controller.companions import CompanionRegistration
 from gangctl.registered import PodCompletion

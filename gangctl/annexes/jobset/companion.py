@@ -7,8 +7,6 @@ name gangctl is never touched, and neither is a GangJob, Service or claim of ano
 loop while the process leads, and decides nothing: that is in ``translation.py`` and ``status.py``.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

@@ -1,7 +1,5 @@
 """The names that JobSet gives (v1alpha2, release 0.12): labels, annotations, jobs and host names."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from typing import Any, Final

@@ -8,8 +8,6 @@ A Job that has a topology domain to itself asks for it by affinity, in all of it
 webhook would do that is not on the pod: the webhook would reject each pod until the first of its Job has a node.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any, Final, NamedTuple
 

@@ -8,8 +8,6 @@ never started. What a gang can't run is the condition ``Accepted``,
 which JobSet doesn't have: it is False with the reasons, and there are no pods.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

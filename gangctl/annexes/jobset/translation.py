@@ -19,8 +19,6 @@ worker restarts all. So the budget is the number of failed pods that one Job cou
 Only Jobs whose failure restarts the set have a part in it. Where each failure ends the set, the budget is backoffLimit.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence

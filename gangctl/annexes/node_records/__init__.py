@@ -4,8 +4,6 @@ New pods rather avoid the worst nodes; `gangctl gate` compares nodes with a chan
 the reasons.
 """
 
-from __future__ import annotations
-
 from gangctl.cli.registry import VerbRegistration, WhyRegistration
 from gangctl.controller.companions import CompanionRegistration
 

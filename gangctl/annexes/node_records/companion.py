@@ -5,8 +5,6 @@ counts anew, which counts nothing twice. A fault is stored within seconds, the t
 It only advises: if the records can't be read or written, pods are created and spares are promoted without advice.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections import defaultdict

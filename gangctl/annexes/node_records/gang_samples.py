@@ -4,8 +4,6 @@ A gang is on one of two sides by the nodes of its pods, all of them, or by the i
 this side, and none of the other, so that an image beside the one that changes does no harm.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Mapping
 from fnmatch import fnmatchcase
 from statistics import median

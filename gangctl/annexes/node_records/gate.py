@@ -25,8 +25,6 @@ The stricter level before there is enough data pays for looking again and again 
 must not fail a harmless change in more than LEVEL of all cases. No data must never pass.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence

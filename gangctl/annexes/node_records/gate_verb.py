@@ -1,7 +1,5 @@
 """``gangctl gate``: whether nodes or images with a change do worse than those without it, as an exit code."""
 
-from __future__ import annotations
-
 import argparse
 import math
 import re

@@ -5,8 +5,6 @@ was announced is found in the cluster again, so nothing is announced twice, and 
 While records or objects can't be read, nothing is announced or withdrawn. A node that fails must not delay another.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Mapping

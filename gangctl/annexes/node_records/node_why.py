@@ -1,7 +1,5 @@
 """``gangctl why node/NAME``: whether gangs avoid a node, for which faults, and whether it is suspected."""
 
-from __future__ import annotations
-
 import argparse
 import time
 from functools import partial

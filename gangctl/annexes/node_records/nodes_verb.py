@@ -1,7 +1,5 @@
 """``gangctl nodes``: the faults that gangs met on each node, the worst first."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

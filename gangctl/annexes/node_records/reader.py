@@ -1,7 +1,5 @@
 """Read nodes and their records for `gangctl nodes` and `gangctl gate`, and clear the record of a node."""
 
-from __future__ import annotations
-
 import time
 from collections import defaultdict
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Select nodes by their labels as kubectl does, and by what a node says of itself under pseudo-labels. Pure."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final

@@ -5,8 +5,6 @@ oldest hours of all nodes, and only then the nodes with the lowest scores. An ho
 of minutes of observation, 7 more with a fault, 14 more with a restart; the last digit is the hour of ``hour``.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import replace

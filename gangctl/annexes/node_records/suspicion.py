@@ -12,8 +12,6 @@ after a crash between the two, goes on where the last one stopped. Fewer than NA
 a node taken from others, and a wrong record must not take a cluster out of service.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Collection, Iterable
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Show where gangs are, what that costs when a node fails, and which devices no pod can use: `gangctl placement`."""
 
-from __future__ import annotations
-
 from gangctl.cli.registry import VerbRegistration
 
 REGISTERED = (

@@ -1,7 +1,5 @@
 """Read the nodes, the pods and the gangs of a cluster for `gangctl placement`."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from typing import Final, TypeVar
 

@@ -9,8 +9,6 @@ A fault of a whole host or domain takes all pods there, one of a device takes on
 pod stops as a whole. Placements stay as they are: a pod that was lost comes back to where it was.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -8,8 +8,6 @@ A pod may be on a node if every filter of the scheduler says so but the room, an
 the strategies decide. A stop takes a gang as long as its recorded ones, or as those of all gangs.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

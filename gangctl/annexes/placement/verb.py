@@ -1,7 +1,5 @@
 """``gangctl placement``: stranded devices, gangs by failure domain, and what other placements would have cost."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ The controller's standard input is a pipe from this process: when this process i
 continue without it. At most one `gangctl run` may use a state directory, because each starts a controller.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

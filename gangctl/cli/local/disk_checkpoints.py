@@ -5,8 +5,6 @@ file that marks a folder complete. A link out of the directory isn't a step. Wha
 :func:`checkpoint_folders` looks at is bounded. It takes no number for a step unless a word says so.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator

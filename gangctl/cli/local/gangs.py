@@ -4,8 +4,6 @@ The rule: a gang that has ended is replaced by a new one. A gang that has not en
 the manifest, if its roles are the same. A manifest that does not fit must never change anything that runs.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import shutil

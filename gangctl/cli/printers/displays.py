@@ -4,8 +4,6 @@ Lines are never overwritten or cut. `gangctl status --watch` into a pipe prints 
 --plain`; of all gangs, rows of the table: at first one of each gang, then of those that have changed.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from collections import deque

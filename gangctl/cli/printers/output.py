@@ -1,7 +1,5 @@
 """Output of commands: streams, terminals, colours and JSON."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

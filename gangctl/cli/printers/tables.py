@@ -1,7 +1,5 @@
 """Tables and texts that `gangctl status` and the displays of `gangctl run` share."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """Text for terminals: escapes control characters, so that no name or message can change the terminal."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Final

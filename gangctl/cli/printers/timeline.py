@@ -5,8 +5,6 @@ all. The phases of an incident are letters, so that they need no colour; in the 
 has at least one cell.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Final

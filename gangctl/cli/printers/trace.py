@@ -4,8 +4,6 @@ A span that is too short for the scale is drawn as a sliver, so that every span 
 member of a span, it is printed in a line of its own below the span.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """The answer of `gangctl why` as text: numbered findings, then the last restart. Lines are wrapped, never cut."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime

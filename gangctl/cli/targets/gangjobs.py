@@ -3,8 +3,6 @@
 Each call may raise UserError (it doesn't exist, or this release can't read it) or ClusterError (the request failed).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeVar
 

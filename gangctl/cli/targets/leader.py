@@ -5,8 +5,6 @@ the Lease, as the API server and the kubelet see to; the token of the user goes 
 the leader anew, so the page follows it to another pod.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import ssl

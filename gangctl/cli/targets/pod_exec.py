@@ -5,8 +5,6 @@ URL. Its length is part of the command, so that the end of stdin need not be sig
 that.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from dataclasses import dataclass

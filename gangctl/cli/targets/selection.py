@@ -4,8 +4,6 @@ The first of these that applies is used: the flags; a cluster, if called as ``ku
 $GANGCTL_STATE_DIR; the state directory in the working directory; a cluster, if one is configured; this machine.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 from collections.abc import Iterator

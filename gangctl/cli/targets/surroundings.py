@@ -4,8 +4,6 @@ The rule: a missing right isn't an error. The answer names it with what stays un
 read.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """``gangctl version`` and ``gangctl crd``: print what this release is, and the CustomResourceDefinition it needs."""
 
-from __future__ import annotations
-
 import argparse
 import platform
 import sys

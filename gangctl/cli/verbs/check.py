@@ -1,7 +1,5 @@
 """``gangctl check``: show what a manifest will do, by the core, the folder it would run in, and this machine."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import shlex

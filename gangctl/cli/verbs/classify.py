@@ -1,7 +1,5 @@
 """``gangctl classify``: a dry run of the failure policy."""
 
-from __future__ import annotations
-
 import argparse
 from dataclasses import replace
 from typing import Any, Final

@@ -4,8 +4,6 @@ The shell calls ``gangctl`` itself, with argcomplete's variables in the environm
 answers. Only the module of the verb on the line is imported. What takes longer than a moment is left out.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import os

@@ -1,7 +1,5 @@
 """``gangctl init``: write a commented manifest for a training script."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

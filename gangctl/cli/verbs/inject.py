@@ -1,7 +1,5 @@
 """``gangctl inject``: inject a fault into a member or the controller, to test how the gang recovers."""
 
-from __future__ import annotations
-
 import argparse
 import signal
 from typing import Final

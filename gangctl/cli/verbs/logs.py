@@ -1,7 +1,5 @@
 """``gangctl logs``: print the logs of workers, by member, role or rank."""
 
-from __future__ import annotations
-
 import argparse
 import re
 import sys

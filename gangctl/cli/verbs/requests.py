@@ -1,7 +1,5 @@
 """``gangctl restart``, ``suspend``, ``resume``, ``stop`` and ``delete``: ask for something, and wait until it is so."""
 
-from __future__ import annotations
-
 import argparse
 import time
 from collections.abc import Callable

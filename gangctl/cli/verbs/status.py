@@ -1,7 +1,5 @@
 """``gangctl status``: list gangs as `kubectl get gj` does, or show one with its reasons and next steps."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

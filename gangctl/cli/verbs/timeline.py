@@ -1,7 +1,5 @@
 """``gangctl timeline``: draw a gang against time, from the status alone: in the terminal, or as a picture or a page."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

@@ -1,7 +1,5 @@
 """``gangctl trace``: draw one incident as a tree to scale, from the status alone, with a link to Jaeger."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

@@ -1,7 +1,5 @@
 """``gangctl ui``: the controller's page in a browser."""
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import webbrowser

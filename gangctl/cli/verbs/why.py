@@ -3,8 +3,6 @@
 Annexes register other names that it answers for, such as node/NAME.
 """
 
-from __future__ import annotations
-
 import argparse
 import shutil
 import time

@@ -6,8 +6,6 @@ the gang. A real pod that was rejected counts as rejected until it is admitted o
 a dry run succeeds.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import math

@@ -8,8 +8,6 @@ so a right that was taken away ends within that time. One review runs at once: c
 own requests. The token must never be logged.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -10,8 +10,6 @@ follows its changes, and must never write it. Sidecars must never be shown a cer
 replica may write: of two writes at once, one succeeds, and the other replica uses what is stored.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import ipaddress

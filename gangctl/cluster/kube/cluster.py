@@ -1,7 +1,5 @@
 """Kubernetes as the controller's cluster: it reads from informers and writes to the API server."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final

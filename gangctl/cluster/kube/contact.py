@@ -12,8 +12,6 @@ installation and the Service has a cluster IP. What can't be read now stays as i
 sidecar without it, or with a wrong address, dials by name.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import random

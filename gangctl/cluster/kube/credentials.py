@@ -4,8 +4,6 @@ The generated client, which reads the kubeconfig, takes 50 MB of memory and a se
 files, so it must never import that client.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import ssl

@@ -5,8 +5,6 @@ user can nest a pod template so deeply that no parser takes the answer that it i
 nested as deeply: such a field of the metadata, spec or status is read as :data:`TOO_DEEP`.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import re

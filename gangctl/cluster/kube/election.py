@@ -25,8 +25,6 @@ A candidate can't know the holder of a Lease that was deleted before the candida
 that it has never seen at once: don't delete the Lease of a running deployment while a new controller starts.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

@@ -10,8 +10,6 @@ has a bucket for each object; here each reason of a gang has its own, so that th
 number of restarts.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import json

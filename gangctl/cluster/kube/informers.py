@@ -5,8 +5,6 @@ look like one that has lost all of them. What is refused in one namespace must n
 never count as a gang's because of its labels alone: the GangJob has to own it, in the same namespace.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections import defaultdict

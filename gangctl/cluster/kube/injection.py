@@ -31,8 +31,6 @@ The rule of the worker's container: everything stays as the user wrote it, excep
 * gangctl sets ``restartPolicy`` and ``restartPolicyRules`` of the container.
 """
 
-from __future__ import annotations
-
 import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy

@@ -15,8 +15,6 @@ The rule: an object that has the right name but another owner must never be take
 Kueue's Workload (``queues.py``) is created in the same way.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

@@ -1,7 +1,5 @@
 """URL paths of objects on the API server."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from gangctl.api.names import API_VERSION, PLURAL

@@ -29,8 +29,6 @@ spec that is too large to be compared with all nodes::
                         every schedulable node that the role's pods may land on does, and there is one
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import cache

@@ -4,8 +4,6 @@ The rule: what isn't needed for a decision is not kept, so that a change of it w
 show is read by ``gangctl/kubernetes/containers.py``.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ that run go on, and gangs that wait in a queue go on waiting. A write is refused
 A Workload of another owner is never touched.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

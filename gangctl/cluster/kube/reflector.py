@@ -12,8 +12,6 @@ Each watched namespace has a reflector of its own: a list and a watch of several
 them. What is refused in one namespace (its rights have gone, or the namespace has) must not matter in the others.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import random

@@ -1,7 +1,5 @@
 """Settings of the controller on Kubernetes: names, images and addresses. The defaults suit a first try."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any

@@ -11,8 +11,6 @@ is cached, a minute at most, and only a few reviews run at once: a client that s
 flood the API server. If too many reviews wait, the next ones are refused at once.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import logging

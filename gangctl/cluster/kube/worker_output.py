@@ -5,8 +5,6 @@ attempt, the log of the container before. The kubelet may have the last lines a 
 of the end of the process is read once more. Nothing is requested where the installation says so: logs may hold secrets.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from typing import Final

@@ -8,8 +8,6 @@ changed roles can be taken for it. A change of its status is made of the status 
 has changed.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

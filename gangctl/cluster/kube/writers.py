@@ -6,8 +6,6 @@ never be taken for the gang's pod. A pod that is there must never look gone, wha
 worker may run.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Atomic files: after a crash of the process or the machine, a file has either its old or its new content."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

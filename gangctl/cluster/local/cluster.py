@@ -5,8 +5,6 @@ processes, restarts those that died meanwhile, and must not touch a worker. Chan
 line) are noticed within 200 ms.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

@@ -4,8 +4,6 @@ The file contains the whole object. A writer holds ``gangjob.lock`` while it com
 The controller writes only the status, and the command line only the spec.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import threading

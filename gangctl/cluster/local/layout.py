@@ -1,7 +1,5 @@
 """Paths of local mode below one state directory, and the lock that allows it only one controller."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import re

@@ -5,8 +5,6 @@ container restart and starts a new session. A process that keeps dying soon afte
 back-off. ``run`` may be cancelled at any time: the processes keep running, and the next controller adopts them.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

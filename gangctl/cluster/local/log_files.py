@@ -1,7 +1,5 @@
 """The log files of pods: kept small, read once and in order, and searched for what workers printed last."""
 
-from __future__ import annotations
-
 import asyncio
 import fcntl
 import logging

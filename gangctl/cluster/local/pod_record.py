@@ -1,7 +1,5 @@
 """The stored record of a local pod: its spec, its processes and its state; and its processes that run."""
 
-from __future__ import annotations
-
 import shutil
 from enum import StrEnum
 from typing import TypedDict

@@ -3,8 +3,6 @@
 A pid does not identify a process, because pids are reused: a :class:`LocalProcess` also has its start time and boot ID.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

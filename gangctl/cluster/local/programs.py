@@ -1,7 +1,5 @@
 """A new pod on this machine: the command from its template, its files, and its sidecar and supervisor."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re

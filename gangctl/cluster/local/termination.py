@@ -1,7 +1,5 @@
 """Terminates pods: one pod gracefully, then with SIGKILL; a whole gang without a controller; and stores that."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 from collections.abc import Iterable, Mapping, Sequence

@@ -8,8 +8,6 @@ after it is ten times as long as that took, a second at least:
 A viewer gets the newest document, and only if it has changed. Nothing is queued for one that reads slowly.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

@@ -6,8 +6,6 @@ each request. What only the leader knows is never answered by a standby: it name
 of pictures are bounded, and a viewer that doesn't take an event within ten seconds loses its connection.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

@@ -16,8 +16,6 @@ Evidence: one fault, and how strong it is.
 Among equals the earliest wins. A cause must not be stored as more than was seen.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum

@@ -34,8 +34,6 @@ victims end first. It is known when m is Ready for the next attempt, so that no 
 it must not be told: one of them ended, and the other simply was not done yet.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final

@@ -44,8 +44,6 @@ That devices are missing at the node counts only against a gang that has more of
 That a signal is absent says nothing. A cordon alone is no evidence: what runs there may stay.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence

@@ -10,8 +10,6 @@ Quantities of the Kubernetes API: ``500m`` CPUs, ``16Gi`` of memory, 8 devices.
 Source: Kubernetes, apimachinery, pkg/api/resource/quantity.go.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal

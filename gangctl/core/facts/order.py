@@ -12,8 +12,6 @@ that of the attempt before: workers restart in less time than a kubelet takes fr
 knows no order: who waits here counts there among those that may run a worker.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 

@@ -17,8 +17,6 @@ the secret in part. A tenant writes the lines, so the work is bounded: a word is
 go back), and only the begin of a line is.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -54,8 +54,6 @@ The success policy: a gang has succeeded once every member that the policy count
 shows, whatever its teardown looked like and whatever became of its pods. The roles must be those that ran.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator

@@ -19,8 +19,6 @@ Several steps that one message folds make one gap, which is as long as all of th
 controller has not heard must not count: neither a time without a connection nor one without a controller.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum

@@ -7,8 +7,6 @@ computed wrongly, its checkpoints since the newest verified step aren't trusted.
 charged by itself, and no other checkpoint is blamed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final

@@ -13,8 +13,6 @@ When what a worker printed is stored: with the next write, or else alone.
 The rule: it is told once. The write that settles the incident tells it with the cause; if that is over, an Event does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType

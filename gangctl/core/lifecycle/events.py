@@ -8,8 +8,6 @@ deletes as often as it is created is such a failure.
 Unreadable: what is told of a gang that this release can't read. Nothing else is decided about it.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from gangctl.api.gangjob import GangJob

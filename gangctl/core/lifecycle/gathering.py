@@ -12,8 +12,6 @@ looks into its directories again until the barrier's deadline, says so, and is h
 nothing is on record, it starts anew. What only members know is not looked for twice.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Final
 

@@ -18,8 +18,6 @@ come. It is in a namespace of others, so it must not have what a worker printed 
 wrote.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any

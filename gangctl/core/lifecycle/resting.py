@@ -23,8 +23,6 @@ The rule: supervisors finish by themselves; a pod that hasn't ended after its gr
 ``ttlSecondsAfterFinished``. An end must not be left again, and no pod is created for it.
 """
 
-from __future__ import annotations
-
 from gangctl.api.incident import IncidentLevel, LedgerEntry
 from gangctl.api.model import changed
 from gangctl.api.reasons import Reason

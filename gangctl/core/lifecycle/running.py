@@ -5,8 +5,6 @@ reason. Write 2 settles what the cause was. Roles that wait for others start by 
 Progress must not cost one write per step.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final
 

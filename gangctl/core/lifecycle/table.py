@@ -4,8 +4,6 @@ The rule: a gang changes its phase or its attempt only by a row of ``TRANSITIONS
 row leaves Succeeded or Failed. ``plan.py`` has one function for each row; ``docs/lifecycle.md`` is made from it.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final

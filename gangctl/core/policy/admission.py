@@ -37,8 +37,6 @@ isn't known what its queue says.
 ``recovery.py`` has what was granted, ``facts/faults.py`` when a pod must start and its worker must report.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from enum import StrEnum
 from typing import Final, NamedTuple

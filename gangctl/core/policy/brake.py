@@ -20,8 +20,6 @@ of pods and nodes counts all the same. Its state is that of one term of one lead
 for a wave, and a node's failure must not count. What the gangs of one namespace do must never hold up another's.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence

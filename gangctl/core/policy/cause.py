@@ -14,8 +14,6 @@ ends matching, or the same tie in the next attempt. If all members end alike at 
 budget must not be charged twice for one incident.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final, Literal
 

@@ -42,8 +42,6 @@ step are of one history. Only entries that can still matter are kept: attempts a
 many, the two oldest become one that denies more, never less.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -17,8 +17,6 @@ An attempt that no check concerns must not be delayed. If the check is faulty, n
 concluded from a result that is missing. Where all members are on one node, each counts as one.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -13,8 +13,6 @@ two checkpoints; nor once a rank has finished, which would do its work again. It
 group, as each planned restart does (``rolling``).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 
 from gangctl.api.model import changed

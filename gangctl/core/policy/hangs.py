@@ -34,8 +34,6 @@ where a slow one was called a hang by mistake, it is among them, and the mistake
 gap counts as soon as it is heard; the status has it when it is over 10 % longer than what it has.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Final, NamedTuple
 

@@ -4,8 +4,6 @@ The rule: ranks, master and world size are those of ``api/roles.py``. The table 
 a variable that isn't in it must not be set.
 """
 
-from __future__ import annotations
-
 from gangctl.api.gangjob import GangJob, Launch, Role
 from gangctl.api.roles import Numbering, number_places
 from gangctl.api.status import Master, Status

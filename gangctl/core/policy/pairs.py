@@ -13,8 +13,6 @@ A bad node among three or more is always named if it is the only one. Two bad on
 concluded from what is likely, nor from a result that is missing. After round two, the rest stays unsure.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass

@@ -33,8 +33,6 @@ slow in another pod as well must not be moved again: its work is slow, and not i
 slowest; where no rule matches, a slow rank is only told (``record/degraded.py``).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from itertools import islice

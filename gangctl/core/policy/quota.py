@@ -18,8 +18,6 @@ What must not happen: a pod without quota; quota that is given back while its po
 queue gives quota for it.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import NamedTuple

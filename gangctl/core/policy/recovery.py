@@ -84,8 +84,6 @@ unless that holds another, and any ready spare's. Once an elastic role waits no 
 of one that isn't, whatever that does: the barrier knows that no worker of it runs.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from enum import IntEnum

@@ -22,8 +22,6 @@ stops the others' restarts, which is what maxUnavailable is for: the condition D
 What must not happen: a planned restart begins while maxUnavailable other gangs of the group are unavailable.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 

@@ -26,8 +26,6 @@ pod nor the job, as reported steps do (``recovery.py``). Where most members coul
 nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto

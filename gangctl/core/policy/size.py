@@ -25,8 +25,6 @@ A gang at its least size that loses one more member waits. What must not happen:
 is not allowed; more than ``MAX_STOPS`` stops an hour to grow, however often a node comes and goes.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final

@@ -39,8 +39,6 @@ nodes to avoid. Rejected steps come last, the lowest first: the newest step that
 What the barrier, the budget and the incarnations need is never given up.
 """
 
-from __future__ import annotations
-
 import signal
 from collections import Counter
 from collections.abc import Callable, Mapping

@@ -11,8 +11,6 @@ The rule: it is told from the first start on, as long as the attempt runs that w
 be restarted because of it: a worker that needs the module imports it itself, and fails by itself if it can't.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from functools import lru_cache

@@ -25,8 +25,6 @@ The rule: they go into the incident with the first write after they are heard, a
 newest two are kept. They may tell whose fault it is (``facts/progress.py``), and no restart waits for them.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from typing import Final, Literal, NamedTuple

@@ -3,8 +3,6 @@
 Steps are reported many times a second and stored every half minute; a user who watches wants to see them move.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

@@ -13,8 +13,6 @@ ages, which would change it all the time, and another time alone isn't news. Wha
 may be due: it costs as much as a decision.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple

@@ -3,8 +3,6 @@
 In JSON, amounts of resources are texts, as in Kubernetes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -6,8 +6,6 @@ known here; a field that isn't is named in ``WholePod.unread``. The words are th
 Source: Kubernetes, pkg/scheduler/framework/plugins, in the order of apis/config/v1/default_plugins.go.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal

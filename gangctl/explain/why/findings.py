@@ -1,7 +1,5 @@
 """Findings: what was seen, what happens next, what to do. Also the words for amounts in them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal

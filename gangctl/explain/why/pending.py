@@ -4,8 +4,6 @@ The rule: pods that ask for the same are one finding. Figures are of the nodes t
 Enough in total means enough for all of these pods together; then moving others is a way, and otherwise it is not.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby

@@ -6,8 +6,6 @@ and the policy is asked with the controller's own functions; what would have com
 data nor a checkpoint is blamed where the ledger doesn't know whether a step was made: others may have finished.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -4,8 +4,6 @@ The rule: what the status says comes first, because it is what the controller ac
 cause that keeps everything else from mattering (suspended, held, refused) stands alone. Each finding says the way on.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final

@@ -8,8 +8,6 @@ nodes, it is the node from which the fewest have to move. What must not be named
 DaemonSet), one of the gang itself, or of a higher priority.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """What `gangctl why` looks at beside the gang itself: nodes, the pods on them, volume claims, and missing rights."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any

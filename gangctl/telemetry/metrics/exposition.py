@@ -1,7 +1,5 @@
 """The exposition of metrics: the format, and labels with few values."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable, Iterable

@@ -6,8 +6,6 @@ computed when its stored object changes, so that a scrape takes time by namespac
     spent(namespace, bucket, now) = sum over its gangs of spent(bucket) + growth(bucket) * (now - accounted)
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable

@@ -4,8 +4,6 @@ The rule: the process that stores a value in a status for the first time counts 
 again, and a later correction changes no count.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from itertools import product
 from typing import Final

@@ -1,7 +1,5 @@
 """The metrics of one process, and where their values come from."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial

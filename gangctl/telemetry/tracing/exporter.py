@@ -7,8 +7,6 @@ in a log. The SDK reads all other variables itself.
 Source: opentelemetry.io/docs/specs/otel, "Environment Variable Specification" and "OTLP Exporter Configuration".
 """
 
-from __future__ import annotations
-
 import re
 import ssl
 from collections.abc import Mapping

@@ -5,8 +5,6 @@ wrong costs spans, which are counted, and nothing else; the end of the process m
 :data:`CLOSE_SECONDS`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import re

@@ -7,8 +7,6 @@ the same spans with the same ids. A span must not be exported twice with differe
 wait or fail because of a span.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os
