@@ -8,7 +8,7 @@ from __future__ import annotations
 import pkgutil
 from collections.abc import Iterator
 from importlib import import_module
-from inspect import Parameter, signature
+from inspect import Parameter, formatannotation, signature
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,8 +40,9 @@ def signature_of(function: Any) -> bool:
 
 def example(function: Any, *, whole: bool) -> Any:
     """Call a sentence with what its parameters are named; ``whole``: with those that have a default, too."""
-    parameters = signature(function).parameters.items()
-    return function(**{name: value(name, str(each.annotation)) for name, each in parameters if whole or needed(each)})
+    given = {name: each for name, each in signature(function).parameters.items() if whole or needed(each)}
+    kinds = {name: formatannotation(each.annotation).rpartition("collections.abc.")[2] for name, each in given.items()}
+    return function(**{name: value(name, kind) for name, kind in kinds.items()})
 
 
 def needed(parameter: Parameter) -> bool:
