@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gangctl.api.status import GangPhase
+from gangctl.core.facts.gang import Gang
 from tests.core.scenario import sentence
 from tests.core.world import World
 
@@ -113,6 +114,16 @@ recovery: {replaceAfter: 3, budget: {type: Unlimited}}
         says(made, "everyone runs")
     assert made.job.status.attempt == 5
     assert not [pod.member for pod in made.pods.values() if pod.incarnation > 0]
+
+
+def test_a_spare_that_has_lost_its_place_is_of_the_process_group_of_its_role() -> None:
+    made = World()
+    made.submit("roles: [{name: worker, replicas: 2, spares: 1}, {name: evaluator, replicas: 1}]")
+    says(made, "the gang runs")
+    gang = Gang(made.now, made.job, made.observed())
+    assert gang.world_of("worker-2") == gang.world_of("worker-0") == {"worker-0", "worker-1"}
+    assert gang.world_of("evaluator-0") == {"evaluator-0"}
+    assert gang.world_of("") == frozenset()
 
 
 def test_a_member_that_was_merely_not_done_yet_is_not_suspected() -> None:

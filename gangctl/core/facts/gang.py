@@ -124,8 +124,9 @@ class Gang:
         return {group: frozenset(found[group]) for group in found}
 
     def world_of(self, member: str) -> frozenset[str]:
-        """The members that run the places of its process group, itself included; none for a spare."""
-        return next((members for members in self.worlds.values() if member in members), frozenset())
+        """The members that run the places of its process group; those of a spare are of its role's."""
+        one = self.members.get(member)
+        return frozenset() if one is None else self.worlds.get(one.role.group, frozenset())
 
     @property
     def watching_since(self) -> float:

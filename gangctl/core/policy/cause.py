@@ -357,7 +357,8 @@ def _ended_alike(gang: Gang, cause: Cause, found: tuple[Fault, ...]) -> bool:
         for tie in tied_to(cause, found)
         if how == (tie.reason, tie.exit_code, None if tie.signal is None else signal_name(tie.signal))
     }
-    return bool(same) and gang.world_of(cause.member) <= same | {cause.member}
+    world = gang.world_of(cause.member)
+    return bool(same and world) and world <= same | {cause.member}
 
 
 def _ends_job(gang: Gang, cause: Cause, found: tuple[Fault, ...]) -> Cause | None:
