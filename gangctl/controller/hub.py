@@ -244,7 +244,8 @@ class Hub:
                 others = tuple(self.connections.of(sender.gang))
                 is_due = self._imports.add(sender, message, {one.identity.pod for one in others}, time.monotonic())
                 if is_due and len(others) <= SLICE:  # A long list for many at once would fill the memory.
-                    in_slices(iter(others), self._give_imports)
+                    for one in others:
+                        self._give_imports(one)
 
     def _take_report(self, connection: Connection, report: wire.Report) -> None:
         is_first, connection.has_reported = not connection.has_reported, True

@@ -176,7 +176,7 @@ def _wait(
         deadline,
         timeout,
         due if is_told and not is_due else None,
-        size.waits_to_shrink_until(gang) if gang.is_elastic else None,
+        size.shrinks_at(gang) if gang.is_elastic else None,
         admission.gives_up_at(gang),
         barrier.next_release(gang),
         pods.next_creation(gang, gang.status),

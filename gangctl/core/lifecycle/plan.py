@@ -272,7 +272,8 @@ def plan_write(
         reason, because = Reason.TEMPLATE_REFUSED, refused
     status = with_stacks(gang, update_summary(gang, with_message(status, because)))
     generation = gang.job.metadata.generation
-    warned = degraded(gang if status.size == gang.status.size else gang.with_status(status), status.phase)
+    sized = gang if status.size == gang.status.size else gang.with_status(status)  # Of most, all is known by now.
+    warned = degraded(sized, status.phase)
     status = with_conditions(gang.job, status, gang.now, reason, warned, refused=refused)
     status = changed(status, observed_generation=generation)
     event = Event(reason, because)

@@ -366,8 +366,7 @@ def replacement_timeout(gang: Gang) -> float | None:
     if not since:
         return None
     began = max(min(since), recovery.stopped_by(gang), gang.observed.listening_since, accepted, queue.known_since)
-    began = max(began, _starts_smaller_at(gang))
-    return began + gang.spec.recovery.replacement_timeout_seconds
+    return max(began, _starts_smaller_at(gang)) + gang.spec.recovery.replacement_timeout_seconds
 
 
 def _starts_smaller_at(gang: Gang) -> float:

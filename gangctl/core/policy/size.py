@@ -35,7 +35,7 @@ from gangctl.api.reasons import Reason
 from gangctl.api.roles import ListedSizes
 from gangctl.api.status import ConditionType, GangPhase, RoleSize, Size, Status
 from gangctl.core.facts.fitness import ready
-from gangctl.core.facts.gang import Gang
+from gangctl.core.facts.gang import Gang, once
 from gangctl.words.decisions import starts_smaller
 from gangctl.words.message import Message
 from gangctl.words.waits import starts_smaller_at, too_small
@@ -89,6 +89,7 @@ def with_quota(gang: Gang, role: Role) -> int:
     return role.replicas + role.spares - sum(gang.members[name].role.name == role.name for name in gang.without_quota)
 
 
+@once
 def shrinks_at(gang: Gang) -> float:
     """Until when the attempt that gathers waits for all members of its present size, unless it can't start anyway.
 
@@ -107,12 +108,6 @@ def shrinks_at(gang: Gang) -> float:
     return since + gang.spec.recovery.shrink_after_seconds
 
 
-def waits_to_shrink_until(gang: Gang) -> float | None:
-    """The same, if a smaller size may start then."""
-    at = shrinks_at(gang)
-    return at if gang.now < at else None
-
-
 def could_start(gang: Gang, members: Iterable[str]) -> bool:
     """Whether these members fill an allowed size of each role."""
     there = Counter(gang.members[name].role.name for name in members)
@@ -125,8 +120,8 @@ def outlook(gang: Gang) -> Message | None:
     lacking = next((one for one in elastic_roles(gang.spec) if not largest_fit(one, there[one.name])), None)
     if lacking is not None:
         return too_small(lacking.name, allowed_sizes(lacking)[-1])
-    is_due = gang.now >= shrinks_at(gang) or not could_start(gang, ready(gang))
-    return None if is_due else starts_smaller_at(shrinks_at(gang))
+    at = shrinks_at(gang)
+    return starts_smaller_at(at) if gang.now < at and could_start(gang, ready(gang)) else None
 
 
 def grows_at(gang: Gang) -> float:
