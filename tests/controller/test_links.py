@@ -8,6 +8,7 @@ from itertools import count
 import aiohttp
 import pytest
 
+from gangctl.cluster.kube.election import LeaderAt
 from gangctl.cluster.port import MemberIdentity, Refusal
 from gangctl.controller import relay
 from gangctl.controller.relay import counted
@@ -68,6 +69,21 @@ async def test_reports_that_json_makes_longer_break_no_link(caplog: pytest.LogCa
         assert isinstance(await other.hear_all(), wire.Ping)
         await here.connected(9)
         assert sum("linked to the leader" in text for text in caplog.messages) == 1
+
+
+async def test_no_empty_batch_follows_one_that_took_all_news(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with linked() as here:
+        (own,), batches = here.relays, list[tuple[str, bool]]()
+        batch = own.batch
+
+        def noted(leader: LeaderAt) -> tuple[str, bool]:
+            batches.append(batch(leader))
+            return batches[-1]
+
+        monkeypatch.setattr(own, "batch", noted)
+        await here.member("tenant/worker-0")
+        assert any("Report" in text for text, _ in batches)
+        assert not any(more for _, more in batches)
 
 
 async def test_a_list_of_imports_for_all_members_behind_a_relay_breaks_no_link(

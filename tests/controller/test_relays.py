@@ -118,15 +118,6 @@ def test_a_report_in_which_only_time_has_passed_is_a_beat() -> None:
     assert desk.take(1, news, wire.encode(news), 7.0), "it is younger than time alone would make it"
 
 
-def test_a_batch_takes_all_news_so_no_empty_one_follows() -> None:
-    desk = Desk()
-    desk.open(1, WHO, 1, 1)
-    desk.link("a/1")
-    assert desk.has_news
-    assert encode_batch("a/1", desk.news(1.0))
-    assert not desk.has_news
-
-
 def test_a_step_is_a_beat_and_what_else_is_new_of_progress_is_not() -> None:
     desk, roster = Desk(), Roster()
     desk.open(1, WHO, 1, 1)
