@@ -139,6 +139,8 @@ class PortSearch:
         self._pod = pod
         self._feed = feed
         self._attempt = 0
+        self._claims: list[socket.socket] = []
+        """Until the ports of another attempt are looked for: a worker takes seconds until it listens."""
 
     def begin(self, attempt: int, base: int, count: int) -> None:
         """Look for the ports of this attempt, and no longer for those of another."""
@@ -150,10 +152,25 @@ class PortSearch:
         self._attempt = 0
 
     def _look(self, attempt: int, base: int, count: int) -> tuple[int, ...]:
-        ports = find_free_ports(base, count, self._pod, attempt)
+        for claim in self._claims:
+            claim.close()
+        self._claims = []
+        free = partial(find_free_ports, base, count, self._pod, attempt)
+        ports = free(self._claim) or free()
         if not ports:
             self._loop.at(now_ms() + LOOK_AGAIN_MS, partial(self._again, attempt, base, count))
         return ports
+
+    def _claim(self, port: int) -> bool:
+        """Whether no other supervisor of this network has found the port, which now finds it claimed."""
+        claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            claim.bind(f"\0gangctl-port-{port}")
+        except OSError as error:
+            claim.close()
+            return error.errno != errno.EADDRINUSE
+        self._claims.append(claim)
+        return True
 
     def _again(self, attempt: int, base: int, count: int) -> None:
         if attempt == self._attempt:
@@ -162,11 +179,12 @@ class PortSearch:
                 self._feed(PortsFound(attempt, ports))
 
 
-def find_free_ports(base: int, count: int, pod: str, attempt: int) -> tuple[int, ...]:
-    """Find up to four free ports from ``base .. base + count - 1``.
+def find_free_ports(
+    base: int, count: int, pod: str, attempt: int, claim: Callable[[int], bool] = lambda _port: True
+) -> tuple[int, ...]:
+    """Find up to four free ports from ``base .. base + count - 1`` that ``claim`` accepts.
 
-    The first one tried depends on pod and attempt, so that a late socket of the last attempt, or another gang on the
-    same host, does no harm.
+    The first one tried depends on pod and attempt, so that a late socket of the last attempt does no harm.
     """
     if count < 1:
         return ()
@@ -174,7 +192,7 @@ def find_free_ports(base: int, count: int, pod: str, attempt: int) -> tuple[int,
     found: list[int] = []
     for at in range(count):
         port = base + (first + at) % count
-        if 0 < port < 1 << 16 and _is_free(port):
+        if 0 < port < 1 << 16 and _is_free(port) and claim(port):
             found.append(port)
             if len(found) == WANTED:
                 break
