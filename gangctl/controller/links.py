@@ -231,6 +231,8 @@ class _Link:
                 self._sessions[session] = opened
                 self._hub.opened(opened)
             case Gone(session) if connection is not None:
+                if self._hub.intake.owed(connection) == 0:  # What it said last may have come with this batch.
+                    self._look(session, connection)
                 del self._sessions[session]
                 self._roster.forget(session)
                 self._hub.ended(connection)

@@ -20,7 +20,6 @@ of one, which are passed over here. What no release sends must not be taken: it 
 from __future__ import annotations
 
 import json
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -213,7 +212,8 @@ class Desk:
         self._sessions: dict[int, _Session] = {}
         self._news: dict[int, None] = {}
         """The sessions of which there is news, in the order in which it came."""
-        self._gone: deque[int] = deque()
+        self._closed: dict[int, _Session] = {}
+        """Those that have ended, with what they said last."""
         self._imports: dict[tuple[str, str], dict[int, str]] = {}
         """UID of a gang, role -> the sessions that sent a list of imports first, and the lists. The first one counts,
         as at the hub; if it goes, the next takes its place."""
@@ -230,7 +230,7 @@ class Desk:
         if one is None:
             return
         if one.known:
-            self._gone.append(session)
+            self._closed[session] = one
         if session in (lists := self._imports.get(_role(one), {})):
             del lists[session]
             if not lists:
@@ -253,7 +253,7 @@ class Desk:
     def link(self, term: str) -> None:
         """A leader answers, which knows nothing yet: it gets all sessions, with all that they have said last."""
         self.term = term
-        self._gone.clear()
+        self._closed.clear()
         for number, one in self._sessions.items():
             one.known, one.passed = False, None
             self._news[number] = None
@@ -268,12 +268,15 @@ class Desk:
     @property
     def has_news(self) -> bool:
         """Return whether there is something for the leader, and a link."""
-        return bool(self.term and (self._news or self._gone))
+        return bool(self.term and (self._news or self._closed))
 
     def news(self, now: float) -> Iterator[Entry]:
         """What the leader gets next. What is not taken is there the next time."""
-        while self.term and self._gone:
-            yield Gone(self._gone.popleft())
+        while self.term and self._closed:
+            session, one = next(iter(self._closed.items()))
+            yield from self._said(session, one, now)
+            self._closed.pop(session, None)
+            yield Gone(session)
         while self.term and self._news:
             session = next(iter(self._news))
             yield from self._said(session, self._sessions[session], now)

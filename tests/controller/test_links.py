@@ -56,6 +56,25 @@ def test_what_a_session_says_goes_on_in_the_next_batch() -> None:
     assert kinds == ["Open", "Scanned", "Imports"] * 3
 
 
+async def test_the_leader_hears_what_a_sidecar_said_before_it_closed() -> None:
+    desk = Desk()
+    desk.link("a/1")
+    desk.open(1, identity("g/worker-0"), 1, 1)
+    desk.take(1, said("g/worker-0"), wire.encode(said("g/worker-0")), 1.0)
+    batch = [encode_batch("a/1", desk.news(1.0))]
+    last = said("g/worker-0", seq=2, attempt=1)
+    desk.take(1, last, wire.encode(last), 2.0)
+    desk.close(1)
+    batch.append(encode_batch("a/1", desk.news(2.0)))
+    assert not desk.has_news
+    async with linked(relays=0) as here:
+        link = await here.link("one")
+        for text in batch:
+            await link.send_str(text.replace("a/1", here.leader.term))
+        await until_async("the connection ends", lambda: here.hub.reports.heard("g") and not here.hub.connections)
+        assert [one.report.seq for one in here.hub.reports.heard("g")] == [2]
+
+
 async def test_reports_that_json_makes_longer_break_no_link(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     async with linked() as here:
