@@ -145,6 +145,7 @@ class Client:
 
     def __init__(self, access: Credentials) -> None:
         self._access = access
+        self._proxy = access.proxy_to_use()
         sending = aiohttp.TraceConfig()
         sending.on_connection_create_end.append(self._on_send)
         sending.on_connection_reuseconn.append(self._on_send)
@@ -154,7 +155,6 @@ class Client:
             headers={"User-Agent": USER_AGENT, "Accept": "application/json, */*;q=0.1"},
             timeout=aiohttp.ClientTimeout(total=REQUEST_SECONDS),
             auto_decompress=True,
-            trust_env=True,
             trace_configs=[sending],
         )
         self.guard: Callable[[], None] = lambda: None
@@ -281,7 +281,7 @@ class Client:
             params=query,
             protocols=protocols,
             headers=self._authorization(),
-            proxy=self._access.proxy,
+            proxy=self._proxy,
             server_hostname=self._access.server_name,
         )
         try:
@@ -303,7 +303,7 @@ class Client:
                 self._access.server + path,
                 params=query,
                 headers=self._authorization(),
-                proxy=self._access.proxy,
+                proxy=self._proxy,
                 server_hostname=self._access.server_name,
                 allow_redirects=False,
             ) as answer:
@@ -339,7 +339,7 @@ class Client:
                 headers={**headers, **authorization},
                 data=body,
                 timeout=limits,
-                proxy=self._access.proxy,
+                proxy=self._proxy,
                 server_hostname=self._access.server_name,
                 allow_redirects=False,
                 trace_request_ctx=guarded,

@@ -9,9 +9,13 @@ import os
 import ssl
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Final
+from urllib.parse import SplitResult, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import yaml
 
@@ -38,6 +42,7 @@ class Credentials:
     server_name: str | None = None
     """Host name in the certificate, if it isn't the host of the URL."""
     proxy: str | None = None
+    """That of the kubeconfig; None: that of the environment, if any."""
     authorization: Callable[[], str] = field(default=lambda: "")
     """Returns the header of the same name; empty = none."""
     renew: Callable[[], Awaitable[None]]
@@ -46,6 +51,31 @@ class Credentials:
     Raises:
         Terminal: the token can't be renewed.
     """
+
+    def proxy_to_use(self) -> str | None:
+        """Return the address of the proxy for the API server, by the environment as for kubectl.
+
+        Not by aiohttp's ``trust_env``, which also takes credentials from ``~/.netrc``.
+
+        Raises:
+            Terminal: it isn't an HTTP proxy.
+        """
+        server = urlsplit(self.server)
+        proxy = self.proxy or ("" if _needs_no_proxy(server) else getproxies().get(server.scheme))
+        if proxy and urlsplit(proxy).scheme not in {"http", "https"}:
+            raise Terminal(f"the proxy {proxy} can't be used: gangctl speaks to http:// and https:// proxies only")
+        return proxy or None
+
+
+def _needs_no_proxy(server: SplitResult) -> bool:
+    """As Go has it: a loopback address needs none, and ``NO_PROXY`` may have networks, which Python passes over."""
+    if server.hostname == "localhost" or proxy_bypass(server.netloc):
+        return True
+    with suppress(ValueError):
+        address = ip_address(server.hostname or "")
+        networks = [one.strip() for one in getproxies().get("no", "").split(",") if "/" in one]
+        return address.is_loopback or any(address in ip_network(one, strict=False) for one in networks)
+    return False
 
 
 async def load_credentials(kubeconfig: Path | None, context: str | None) -> Credentials:

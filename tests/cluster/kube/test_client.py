@@ -248,6 +248,49 @@ async def test_the_error_of_an_unusable_kubeconfig_names_it(
     assert (found.server, found.namespace, found.authorization()) == ("http://here:1", "team", "Bearer t")
 
 
+@pytest.mark.parametrize(
+    ("server", "environment", "proxy"),
+    [
+        ("https://api.example:6443", {"HTTPS_PROXY": "http://proxy:1"}, "http://proxy:1"),
+        ("http://api.example:6443", {"HTTPS_PROXY": "http://proxy:1"}, None),
+        ("https://api.example:6443", {"HTTPS_PROXY": "http://proxy:1", "NO_PROXY": "other,.example"}, None),
+        ("https://10.96.0.1:443", {"HTTPS_PROXY": "http://proxy:1", "NO_PROXY": "example, 10.0.0.0/8"}, None),
+        ("https://11.96.0.1:443", {"HTTPS_PROXY": "http://proxy:1", "NO_PROXY": "10.0.0.0/8"}, "http://proxy:1"),
+        ("https://[fd00::1]:443", {"HTTPS_PROXY": "http://proxy:1", "NO_PROXY": "fd00::/16"}, None),
+        ("https://127.0.0.1:6443", {"HTTPS_PROXY": "http://proxy:1"}, None),
+        ("https://localhost:6443", {"HTTPS_PROXY": "http://proxy:1"}, None),
+    ],
+)
+def test_the_proxy_is_the_one_that_kubectl_would_take(
+    server: str, environment: dict[str, str], proxy: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    access = FakeApi().credentials()
+    access.server = server
+    assert access.proxy_to_use() == proxy
+    access.proxy = "socks5://proxy:1"
+    with pytest.raises(Terminal, match=r"socks5://proxy:1 can't be used: .* http:// and https:// proxies only"):
+        access.proxy_to_use()
+
+
+async def test_a_netrc_file_changes_no_request(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    netrc = tmp_path_factory.mktemp("home") / "netrc"
+    netrc.write_text("default login anonymous password x\n")
+    monkeypatch.setenv("NETRC", str(netrc))
+    async with serving() as (api, _):
+        access = api.credentials()
+        access.authorization = lambda: "Bearer t"
+        async with Client(access) as client:
+            with pytest.raises(NotFound):
+                await client.request("GET", POD)
+
+
 def _authority() -> bytes:
     key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "kubernetes")])
