@@ -3,8 +3,9 @@
 A finder that finds nothing sees the name of each module just before it is imported. The one before is imported by then.
 Only modules of the interpreter and of installed packages are recorded, never the user's own files. But what the program
 has found in folders that it has put into ``sys.path`` itself is noted, since a template must not import that: it would
-find an installed package of the same name, or none. So are variables that the program has changed since the last look;
-what an installed module changes as it is imported, it changes in a template as well. Each time follow the milliseconds
+find an installed package of the same name, or none. So are variables that the program has changed since the last look.
+What an installed module changes as it is imported, it changes in a template as well: PyTorch puts a folder into
+``sys.path`` and writes a module there (``torch/distributed/nn/jit/instantiator.py``). Each time follow the milliseconds
 that imports have taken so far: what passed between two looks while a module was being imported.
 """
 
@@ -40,6 +41,8 @@ class Recorder:
         self._seconds = 0.0
         self._places = installed_places()
         self._path = frozenset(sys.path)  # The program has put nothing into it yet: a template has the same.
+        self._seen = list(sys.path)
+        """At the last look."""
         begin()
 
     def find_spec(self, name: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None) -> Any:
@@ -58,6 +61,10 @@ class Recorder:
         self._pending = [one for one in found if one not in done]  # Those that were not found are forgotten.
         looked, self._looked = self._looked, time.monotonic()
         self._seconds += self._looked - looked if self._pending else 0.0
+        if sys.path != self._seen:
+            if self._is_in_installed(found):
+                self._path |= set(sys.path).difference(self._seen)
+            self._seen = list(sys.path)
         self._write([*filter(None, (self._line(one, found[one]) for one in reversed(done))), *self._changed(found)])
         self._pending.append(name)
 
@@ -67,9 +74,13 @@ class Recorder:
             return []
         names = [name for name in {*_environment, *now} if _environment.get(name) != now.get(name) and name.isascii()]
         begin()
-        if any(is_installed(found[one], self._places) for one in self._pending):
+        if self._is_in_installed(found):
             return []
         return [CHANGED + name.decode() for name in sorted(names)]
+
+    def _is_in_installed(self, found: Mapping[str, Any]) -> bool:
+        """Whether an installed module is being imported."""
+        return any(is_installed(found[one], self._places) for one in self._pending)
 
     def _line(self, name: str, module: Any) -> str:
         if is_installed(module, self._places):

@@ -112,6 +112,20 @@ def test_what_a_template_finds_as_the_program_does_is_not_the_programs_own(
     fork(warm)
 
 
+def test_what_an_installed_module_writes_and_imports_is_not_the_programs_own(warm: Warm) -> None:
+    """As PyTorch does in ``torch/distributed/nn``; the program has put a folder into the path before."""
+    vendored(warm, "models")
+    warm.install("writer", "import sys, tempfile\nfolder = tempfile.TemporaryDirectory()\nsys.path.append(folder.name)")
+    body = "import importlib, writer\nopen(writer.folder.name + '/written.py', 'w').close()\n"
+    warm.install("nn", f"{body}importlib.invalidate_caches()\nimportlib.import_module('written')\nimport decimal")
+    warm.script.write_text(reporting(f"{VENDORS}import nn, models, colorsys", "models.found"))
+    modules = learnt(warm).modules
+    assert {name for name in modules if name.startswith("!")} == {"!models"}
+    assert {"nn", "decimal"} <= {*modules}
+    assert "importing nn" not in warm.member.log
+    fork(warm)
+
+
 CHANGES = {
     "sets": ("", "os.environ['CACHE'] = '/data'", ["/data"]),
     "sets another value": ("/cache", "os.environ['CACHE'] = '/data'", ["/data"]),
