@@ -20,6 +20,8 @@ _COMMAND: Final = re.compile(
     r"|trace|ui|why)\b|\bkubectl (?:apply|cordon|create|delete|describe|get|taint|uncordon)\b"
 )
 """The verbs that have a target; group 1 has those of this program."""
+_OF_CLUSTERS: Final = frozenset({None, "doctor", "gate", "nodes", "placement"})
+"""Commands without --state-dir; None: kubectl's."""
 _END: Final = re.compile(r"[;,]| (?:gangctl|kubectl) ")
 """The end of a command in a sentence."""
 _selected: ContextVar[tuple[tuple[str, str], ...]] = ContextVar("_selected", default=())
@@ -47,7 +49,7 @@ def as_typed(text: str) -> str:
 
     def typed(found: re.Match[str]) -> str:
         given = _END.split(text[found.end() :], 1)[0].split()
-        left_out = {*given, "-n" if "-A" in given else "", "" if found[1] else "--state-dir"}
+        left_out = {*given, "-n" if "-A" in given else "", "--state-dir" if found[1] in _OF_CLUSTERS else ""}
         options = "".join(f" {flag} {value}" for flag, value in _selected.get() if flag not in left_out)
         return f"{command_name()} {found[1]}{options}" if found[1] else f"{found[0]}{options}"
 

@@ -33,6 +33,18 @@ async def test_a_kubeconfig_means_its_cluster_unless_this_folder_has_gangs_of_it
     assert "demo" in (await here.gangctl("status", "-n", "research", GANGCTL_STATE_DIR="other")).out
 
 
+@pytest.mark.parametrize("words", ["doctor", "nodes", "placement", "why node/n1"])
+async def test_a_verb_for_nodes_means_the_cluster_also_where_this_folder_has_gangs(here: Shell, words: str) -> None:
+    (here.path / ".gangctl").mkdir()
+    await here.gangctl(*words.split())
+    assert here.api.requests
+
+
+async def test_a_state_directory_has_no_nodes(here: Shell) -> None:
+    done = await here.gangctl("why", "node/n1", "--state-dir", "there")
+    assert "--state-dir selects this machine, which has no nodes" in done.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -51,14 +51,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", choices=["wide", "json", "yaml"], help="wide: also absent links; json, yaml: for programs"
     )
-    selection.configure(parser)
+    selection.configure_cluster(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Look, and show the links."""
     if arguments.execute and not arguments.subject:
         raise UserError("--exec looks into the container of a pod: name the pod")
-    with selection.open_target(arguments) as target:
+    with selection.open_cluster(arguments) as target:
         found = target.ask(partial(survey, subject=arguments.subject, execute=arguments.execute))
     if arguments.execute and not isinstance(found, PodSurvey):
         raise UserError(f"{arguments.subject} is a node: --exec looks into the container of a pod")

@@ -1,5 +1,7 @@
 """``gangctl gate``: whether nodes or images with a change do worse than those without it, as an exit code."""
 
+from __future__ import annotations
+
 import argparse
 import math
 import re
@@ -9,7 +11,7 @@ from argparse import ArgumentTypeError
 from collections.abc import Collection, Mapping
 from functools import partial
 from statistics import median
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rich.text import Text
 
@@ -22,9 +24,11 @@ from gangctl.cli.errors import ExitCode, UserError
 from gangctl.cli.printers.output import console, print_document, print_err, trim_lines
 from gangctl.cli.printers.tables import FittingTable
 from gangctl.cli.targets import selection
-from gangctl.cli.targets.port import Target
 from gangctl.cluster.errors import Retryable
 from gangctl.words.text import counted, listed
+
+if TYPE_CHECKING:
+    from gangctl.cli.targets.kube import ClusterTarget
 
 NOT_ENOUGH: Final = 3
 """The exit code."""
@@ -110,7 +114,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--watch", action="store_true", help="look each minute until the answer is pass or fail")
     parser.add_argument("-o", "--output", choices=["json", "yaml"], help="print for programs")
     selection.configure_controller(parser, "Lease of the controller whose records these are")
-    selection.configure(parser)
+    selection.configure_cluster(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -119,7 +123,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(f"--slo {unknown[0]} is for gangs: select those that do the same work, with --gangs SELECTOR")
     check_sides(arguments)
     since = time.time() - arguments.since
-    with selection.open_target(arguments) as target:
+    with selection.open_cluster(arguments) as target:
         while True:
             try:
                 found = _look(target, arguments, since)
@@ -155,7 +159,7 @@ def check_sides(arguments: argparse.Namespace) -> None:
         )
 
 
-def _look(target: Target, arguments: argparse.Namespace, since: float) -> _Look:
+def _look(target: ClusterTarget, arguments: argparse.Namespace, since: float) -> _Look:
     theirs, other = Sample(), Sample()
     image, usual = arguments.candidate_image, arguments.baseline_image
     if image is None:

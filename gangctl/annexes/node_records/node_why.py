@@ -15,8 +15,7 @@ from gangctl.cli.targets import selection
 
 def run(arguments: argparse.Namespace) -> int:
     name = arguments.name.partition("/")[2]
-    arguments.name = None  # it is no gang's
-    with selection.open_target(arguments) as target:
+    with selection.open_cluster(arguments) as target:
         found = target.ask(partial(reader.read_records, controller=arguments.controller))
         node = next((one for one in target.ask(reader.list_nodes) if one.name == name), None)
     now = time.time()

@@ -44,14 +44,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--clear", action="store_true", help="take the faults off the node's record: it was repaired")
     parser.add_argument("-o", "--output", choices=["json", "yaml"], help="print for programs")
     selection.configure_controller(parser, "Lease of the controller whose records these are")
-    selection.configure(parser)
+    selection.configure_cluster(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Show the records, or clear one."""
     if arguments.clear and not arguments.node:
         raise UserError("--clear is for one node: name it")
-    with selection.open_target(arguments) as target:
+    with selection.open_cluster(arguments) as target:
         if arguments.clear:
             target.ask(partial(reader.clear, controller=arguments.controller, node=arguments.node))
             print_out(clean(f"{arguments.node}: its faults no longer count, from the controller's next write on"))

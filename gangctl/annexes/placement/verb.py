@@ -50,11 +50,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="label of nodes that names their failure domain (default: %(default)s)",
     )
     parser.add_argument("-o", "--output", choices=["json", "yaml"], help="print for programs")
-    selection.configure(parser)
+    selection.configure_cluster(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    with selection.open_target(arguments) as target:
+    with selection.open_cluster(arguments) as target:
         found = target.ask(partial(survey, key=arguments.domain))
     if arguments.output:
         print_document({"kind": "Placement", **document(found)}, arguments.output)

@@ -162,7 +162,7 @@ class ClusterTarget:
         return self._run(self._inject(job, member, fault))
 
     def ask(self, question: Callable[[Client, str], Coroutine[Any, Any, _T]]) -> _T:
-        """Ask the API server, as far as this user may."""
+        """The answer to a question, which is asked with the client and the selected namespace."""
         return self._run(question(self._client, self._gangs.namespace))
 
     def inject_controller(self, fault: InjectedFault, lease: str) -> None:

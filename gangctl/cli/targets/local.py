@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.model import changed
@@ -28,9 +28,6 @@ from gangctl.explain.why.world import GangSurroundings
 
 if TYPE_CHECKING:
     from gangctl.cli.page import Upstream
-    from gangctl.cluster.kube.client import Client
-
-_T = TypeVar("_T")
 
 POLL_SECONDS: Final = 0.1
 """Interval at which a stored gang is read while waiting for a change."""
@@ -161,14 +158,6 @@ class LocalTarget:
     def inject(self, job: GangJob, member: str, fault: InjectedFault) -> Sequence[str]:
         """Use signals and ptrace on this machine."""
         return _inject(self._state.gang(job.metadata.name), member, fault)
-
-    def ask(self, question: Callable[[Client, str], Coroutine[Any, Any, _T]]) -> _T:
-        """There are no nodes on this machine."""
-        del question
-        raise UserError(
-            f"there are no nodes and no pods in {self.location}: this command looks at a cluster; select one with "
-            "--context, --kubeconfig or -n"
-        )
 
     def inject_controller(self, fault: InjectedFault, lease: str) -> None:
         """Send a signal to its process."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.recovery import SpecChanges
@@ -16,11 +16,9 @@ from gangctl.cluster.local.pod_record import PodProcess
 from gangctl.explain.why.world import GangSurroundings
 
 if TYPE_CHECKING:
-    # they import aiohttp, which takes longer than a status
+    # it imports aiohttp, which takes longer than a status
     from gangctl.cli.page import Upstream
-    from gangctl.cluster.kube.client import Client
 
-_T = TypeVar("_T")
 DEFAULT_LEASE: Final = "gangctl-system/gangctl"
 """Lease of the controller on a cluster, with the namespace and release name that the chart's documentation uses."""
 
@@ -153,9 +151,6 @@ class Target(Protocol):
 
     def inject_controller(self, fault: InjectedFault, lease: str) -> None:
         """Inject the fault into the controller and print it. ``lease``: NAMESPACE/NAME on a cluster."""
-
-    def ask(self, question: Callable[[Client, str], Coroutine[Any, Any, _T]]) -> _T:
-        """The answer to a question about a cluster, which is asked with its client and the selected namespace."""
 
     def show_page(self, access: PageAccess, serve: Callable[[Upstream], Coroutine[Any, Any, None]]) -> None:
         """Call ``serve`` with the controller that has the page."""

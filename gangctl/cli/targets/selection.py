@@ -4,12 +4,14 @@ The first of these that applies is used: the flags; a cluster, if called as ``ku
 $GANGCTL_STATE_DIR; the state directory in the working directory; a cluster, if one is configured; this machine.
 """
 
+from __future__ import annotations
+
 import argparse
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import yaml
 
@@ -22,22 +24,34 @@ from gangctl.cli.targets.local import LocalTarget
 from gangctl.cli.targets.port import DEFAULT_LEASE, Target
 from gangctl.cluster.local.layout import DEFAULT_STATE_DIRECTORY
 
+if TYPE_CHECKING:
+    from gangctl.cli.targets.kube import ClusterTarget
+
 _DEFAULT_CONFIG: Final = "~/.kube/config"
 
 
 def configure(parser: argparse.ArgumentParser, *, everywhere: bool = False) -> None:
     """Add the flags that select a target. ``everywhere``: with --all-namespaces."""
-    group = parser.add_argument_group(
-        "target",
+    group = configure_cluster(
+        parser,
         f"Default: ${local_gangs.STATE_VARIABLE}, then {DEFAULT_STATE_DIRECTORY} in the working directory, then the "
         "cluster of\n$KUBECONFIG, ~/.kube/config or the service account. kubectl gang always uses a cluster.",
     )
-    group.add_argument("-n", "--namespace", metavar="NS", help="namespace on the cluster (default: the context's)")
-    group.add_argument("--context", metavar="NAME", help="context of the kubeconfig (default: its current one)")
-    group.add_argument("--kubeconfig", metavar="FILE", type=Path, help="kubeconfig of the cluster")
     if everywhere:
         group.add_argument("-A", "--all-namespaces", action="store_true", help="all namespaces of the cluster")
     group.add_argument("--state-dir", metavar="DIR", type=Path, help="state directory with gangs of this machine")
+
+
+def configure_cluster(
+    parser: argparse.ArgumentParser,
+    default: str = "Default: the cluster of $KUBECONFIG, ~/.kube/config or the service account.",
+) -> argparse._ArgumentGroup:
+    """Add the flags that select a cluster. ``default``: the target without them, in words."""
+    group = parser.add_argument_group("target", default)
+    group.add_argument("-n", "--namespace", metavar="NS", help="namespace on the cluster (default: the context's)")
+    group.add_argument("--context", metavar="NAME", help="context of the kubeconfig (default: its current one)")
+    group.add_argument("--kubeconfig", metavar="FILE", type=Path, help="kubeconfig of the cluster")
+    return group
 
 
 @contextmanager
@@ -52,6 +66,23 @@ def open_target(arguments: argparse.Namespace) -> Iterator[Target]:
     if state is not None:
         yield LocalTarget(local_gangs.absolute(state))
         return
+    with open_cluster(arguments) as one:
+        given: str | None = getattr(arguments, "name", None)
+        if given is not None and "/" in given and given.partition("/")[0].isalpha():
+            arguments.name = one.gang_of(given)
+        yield one
+
+
+@contextmanager
+def open_cluster(arguments: argparse.Namespace) -> Iterator[ClusterTarget]:
+    """Open the cluster, for verbs that look at nodes; it is closed at the end.
+
+    Raises:
+        UserError: --state-dir is given, or there is no such context.
+        ClusterError: the cluster's configuration can't be used.
+    """
+    if getattr(arguments, "state_dir", None) is not None:
+        raise UserError("--state-dir selects this machine, which has no nodes: leave it out")
     _check_context(arguments)
     # imported only here, because local gangs do not need it
     from gangctl.cli.targets.kube import ClusterTarget  # noqa: PLC0415
@@ -60,9 +91,6 @@ def open_target(arguments: argparse.Namespace) -> Iterator[Target]:
     with ClusterTarget.open_cluster(
         arguments.kubeconfig, arguments.context, arguments.namespace, everywhere=everywhere
     ) as one:
-        given: str | None = getattr(arguments, "name", None)
-        if given is not None and "/" in given and given.partition("/")[0].isalpha():
-            arguments.name = one.gang_of(given)
         yield one
 
 
