@@ -116,8 +116,9 @@ def test_every_alert_has_a_summary_a_description_and_a_runbook() -> None:
     for rule in ALERTS:
         assert rule["labels"]["severity"] in ("critical", "warning", "info")
         said = rule["annotations"]
-        assert set(said) == {"summary", "description", "runbook"}
-        assert said["runbook"] == f"docs/reference/metrics.md#{rule['alert'].lower()}"
+        assert set(said) == {"summary", "description", "runbook_url"}
+        page = "https://gangctl.github.io/gangctl/reference/metrics/"
+        assert said["runbook_url"] == f"{page}#{rule['alert'].lower()}"
         assert len(said["description"]) > 100
 
 
