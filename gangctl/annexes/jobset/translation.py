@@ -191,7 +191,7 @@ class _Translation:
     def stages(self) -> tuple[Stage, ...]:
         groups = self._groups()
         self._check(groups)
-        rules = [[*self._added_rules(), *self._rules(jobs)] for jobs in groups]
+        rules = [[*self._added_rules(jobs), *self._rules(jobs)] for jobs in groups]
         if (most := max(map(len, rules))) > MAX_RULES:
             self._refuse(
                 "rules", f"those of the JobSet, its Jobs and its annotation become {most}; at most {MAX_RULES}"
@@ -367,10 +367,17 @@ class _Translation:
         roles = [self._role_names[one["name"]] for one in stage if one["name"] in found]
         return {"dependsOn": [{"name": one, "status": "Ready"} for one in roles]} if roles else {}
 
-    def _added_rules(self) -> Sequence[Any]:
+    def _added_rules(self, jobs: Sequence[Mapping[str, Any]]) -> Iterator[Any]:
+        """The annotation's rules for the gang of these jobs, with its roles in place of replicated jobs."""
         policy = self._added.get("podFailurePolicy")
         found = policy.get("rules") if isinstance(policy, dict) else None
-        return found if isinstance(found, list) else ()
+        others = self._role_names.keys() - {one["name"] for one in jobs}
+        for rule in found if isinstance(found, list) else ():
+            given = rule.get("roles") if isinstance(rule, dict) else None
+            if not given or not isinstance(given, list):
+                yield rule
+            elif roles := [self._role_names.get(str(one), one) for one in given if str(one) not in others]:
+                yield {**rule, "roles": roles}
 
     def _added_role(self, job: str) -> dict[str, Any]:
         found: Mapping[str, Any] = next((one for one in self._added.get("roles") or () if one.get("name") == job), {})

@@ -297,6 +297,25 @@ def test_the_annotation_adds_what_only_a_gang_has() -> None:
     assert (spec["roles"][0]["processesPerPod"], spec["roles"][0]["processGroup"]) == (8, "world")
 
 
+def test_a_rule_of_the_annotation_names_replicated_jobs_and_is_for_the_gang_that_has_them() -> None:
+    text = """
+    podFailurePolicy: {rules: [
+      {name: one, action: Ignore, onReasons: [Hang], roles: [load-data]},
+      {name: two, action: Ignore, onReasons: [Hang], roles: [load-data, train-1]},
+      {name: all, action: Ignore, onReasons: [Hang]}]}
+    """
+    after = replicated("train-1", dependsOn=[{"name": "load-data", "status": "Complete"}])
+    found = stages(jobset(replicated("load-data"), after, annotations={names.ANNOTATION_SPEC: text}))
+    for stage in found:
+        load_gangjob(json.dumps(stage.document), "")
+    rules = [stage.document["spec"]["podFailurePolicy"]["rules"] for stage in found]
+    named = [{one["name"]: one.get("roles") for one in of_stage if "name" in one} for of_stage in rules]
+    assert named == [
+        {"one": ["loaddata"], "two": ["loaddata"], "all": None},
+        {"two": ["train1"], "all": None},
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
