@@ -16,7 +16,7 @@ class Windowed(Model):
     max_restarts: Annotated[int, Field(ge=0, le=200)] = 10
     """Charged restarts within the window. If 0, the first charged fault ends the gang."""
     window_seconds: PositiveSeconds = 3600
-    """Length of the sliding window in seconds. Must exceed maxRestarts attempts that fail at once."""
+    """Length of the sliding window in seconds. Choose more than maxRestarts failing attempts take."""
 
 
 class Unlimited(Model):
@@ -106,8 +106,8 @@ class Recovery(Model):
     stop_grace_period_seconds: Seconds = 3
     """Seconds from SIGTERM to SIGKILL of a worker's process tree after a fault."""
     planned_stop_grace_period_seconds: Seconds = 120
-    """Seconds from SIGTERM to SIGKILL for stops without a failure (suspend, drain, preemption), for a last
-    checkpoint."""
+    """Seconds from SIGTERM to SIGKILL for stops without a failure (suspend, restartToken, drain, preemption), for a
+    last checkpoint."""
     coalesce_seconds: Annotated[int, Field(ge=0, le=600)] = 0
     """Seconds that a gang waits after a disruption, so that further drains join its restart. A restart by hand ends the
     wait."""

@@ -70,8 +70,8 @@ class PodSpec(Model):
             }
         ),
     ] = "Never"
-    """For init containers and containers beside the worker's, as in a Job. With Never, a failed init container ends the
-    pod. On nodes without RestartAllContainers, failed containers are always retried."""
+    """For init containers and containers beside the worker's, as in a Job. With Never, the default, a failed init
+    container ends the pod. On nodes without RestartAllContainers, failed containers are always retried."""
     scheduling_gates: Annotated[tuple[dict[str, Any], ...], Field(max_length=32)] = ()
     """With these, a member's next pod is created when its last one has ended."""
 

@@ -126,5 +126,5 @@ async def _served(client: Client) -> str:
 
 
 def counts(results: Mapping[str, int]) -> Counts:
-    text = "Pods of which it became known that a claimed device is tainted, or that none is any more, by result."
+    text = "Pods whose claimed devices became tainted or untainted, by result."
     return Counts("gangctl_device_taints", text, "result", results)

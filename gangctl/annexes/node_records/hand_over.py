@@ -26,6 +26,7 @@ LOOK_SECONDS: Final = 15.0
 RESULTS: Final = ("announced", "withdrawn", "failed")
 CONDITION_FLAG: Final = "node-condition"
 REQUEST_FLAG: Final = "maintenance-requests"
+_WRITTEN: Final = {CONDITION_FLAG: "the condition GangctlSuspected", REQUEST_FLAG: "MaintenanceRequests"}
 MOST_NAMESPACES: Final = "3"
 _STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 _REQUESTS: Final = f"{suspicion.API}/{suspicion.PLURAL}"
@@ -166,7 +167,7 @@ class HandOver:
 def counts(flag: str, results: Mapping[str, int]) -> Counts:
     """The metric of the writes of one way."""
     name = f"gangctl_{flag.replace('-', '_').removesuffix('s')}_writes"
-    return Counts(name, f"Writes about suspected nodes by {flag}, by result.", "result", results)
+    return Counts(name, f"Writes of {_WRITTEN[flag]}, by result.", "result", results)
 
 
 def condition_companion(house: House) -> HandOver:

@@ -26,8 +26,8 @@ examples:
   gangctl nodes node-7 --clear   the node was repaired: its faults no longer count
 
 A fault counts if gangctl put it down to the node or its device, once a day for each gang. It loses half its weight in a
-week. A namespace counts at most 0.8 for other namespaces; at 2.4, new pods prefer other nodes. Checks that passed or
-failed are shown and never count, since a tenant runs them.
+week. A namespace counts at most 0.8 for other namespaces; at 2.4, new pods prefer other nodes. Checks add nothing to
+a score; one that passes an hour after the last fault clears its namespace's faults.
 
 The controller stores the records within seconds of a fault and every ten minutes, and reads what --clear has changed
 with the next write. Permissions in the controller's namespace: get the ConfigMap NAME-node-records; with --clear, also

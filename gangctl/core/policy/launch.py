@@ -1,7 +1,6 @@
 """Launch modes: which processes a member starts in an attempt, with which variables.
 
-The rule: ranks, master and world size are those of ``api/roles.py``. The table of variables is in docs/reference;
-a variable that isn't in it must not be set.
+The rule: ranks, master and world size are those of ``api/roles.py``. docs/tasks/other-languages.md has the variables.
 """
 
 from gangctl.api.gangjob import GangJob, Launch, Role
