@@ -245,7 +245,10 @@ def test_found_checkpoints_are_named_in_the_manifest(capsys: pytest.CaptureFixtu
 
 def test_a_folder_of_checkpoints_that_does_not_exist_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["init", "train.py", "--framework", "script", *FLAGS, "--checkpoints", "nope"]) == 0
-    assert "there is no folder nope so far: see the comment in gang.yaml" in capsys.readouterr().out
+    assert (
+        "no folder nope so far: uncomment checkpoint in gang.yaml, or each restart begins at step 0"
+        in capsys.readouterr().out
+    )
 
 
 @pytest.mark.parametrize("name", ["state.json", "out/checkpoint.pt", "out/model_latest.txt"])

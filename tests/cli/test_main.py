@@ -61,15 +61,29 @@ def test_the_help_lists_the_verb_of_an_annex_at_its_place(capsys: pytest.Capture
 
 
 @pytest.mark.parametrize("verb", verbs())
-def test_the_reference_has_each_verb_and_the_permissions_of_those_with_a_target(verb: str) -> None:
-    page = (Path(__file__).parents[2] / "docs/reference/cli.md").read_text()
-    table, permissions = page.partition("## What is wrong")[0], page.partition("## Permissions on a cluster")[2]
-    named = rf"^\| (`\w+`, )*`{verb}`"
-    assert re.search(named, table, re.MULTILINE)
+def test_the_reference_has_each_verb_and_the_help_the_permissions_of_those_with_a_target(verb: str) -> None:
+    table = (Path(__file__).parents[2] / "docs/reference/cli.md").read_text().partition("## What is wrong")[0]
+    assert re.search(rf"^\| (`\w+`, )*`{verb}`", table, re.MULTILINE)
     parser = argparse.ArgumentParser()
     verbs()[verb].load().configure(parser)
     if "--context" in parser.format_usage():
-        assert re.search(named, permissions, re.MULTILINE)
+        assert re.search(r"Permissions?\b[^:]*:\s+(get|list)", parser.format_help())
+
+
+@pytest.mark.parametrize(
+    ("verb", "state", "pods"),
+    [
+        ("restart", "until the new attempt runs", False),
+        ("suspend", "until no pod is left", True),
+        ("resume", "until the gang runs", False),
+    ],
+)
+def test_the_help_says_what_a_verb_waits_for_and_whether_it_lists_pods(verb: str, state: str, *, pods: bool) -> None:
+    parser = argparse.ArgumentParser()
+    verbs()[verb].load().configure(parser)
+    text = " ".join(parser.format_help().split())
+    assert state in text
+    assert ("list pods" in text) is pods
 
 
 @pytest.mark.parametrize("verb", verbs())

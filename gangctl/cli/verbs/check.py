@@ -42,7 +42,7 @@ _MORE: Final = (
 _EPILOG: Final = """\
 examples:
   gangctl check job.yaml
-  gangctl check job.yaml --set spec.roles[0].replicas=8
+  gangctl check job.yaml --set 'spec.roles[0].replicas=8'
   gangctl check job.yaml --member worker-3      the variables of another member
   gangctl check job.yaml -o json | jq '.members[0].processes[0].environment'
 

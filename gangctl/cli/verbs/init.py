@@ -258,7 +258,7 @@ def _report(starter: Starter, path: Path, searched: str) -> list[str]:
         )
     elif found is None:
         there = "no checkpoints are found here" if Path(searched).is_dir() else f"there is no folder {searched} so far"
-        where = f"{there}: see the comment in {path}"
+        where = f"{there}: uncomment checkpoint in {path}, or each restart begins at step 0"
     elif found.newest is None:
         where = f"{starter.directory} has {found.pattern}, {found.doubt}: see the comment in {path}"
     else:

@@ -18,8 +18,7 @@ from gangctl.cli.targets import selection
 from gangctl.cli.targets.port import Target
 
 _CODES_OF_CHANGES: Final = """\
-Permissions on a cluster: get and patch gangjobs; with --wait also list and watch,
-and for suspend list pods.
+Permissions on a cluster: get and patch gangjobs; with --wait also list and watch{}.
 
 exit codes: 0 done (with --wait: the gang reached the state), 1 it did not within --wait, 2 bad input or refused
 """
@@ -34,6 +33,8 @@ class _Change:
     examples: str
     request: str
     """The request, in words for the user."""
+    state: str
+    """What --wait waits for, in words."""
     spec: SpecChanges
     arrived: Callable[[GangJob], bool]
     """Return whether the gang has reached the state."""
@@ -42,14 +43,15 @@ class _Change:
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Describe the verb's arguments."""
-        parser.description, parser.epilog = self.description, f"{self.examples}\n{_CODES_OF_CHANGES}"
+        codes = _CODES_OF_CHANGES.format(", and list pods" if self.spec.get("suspend") else "")
+        parser.description, parser.epilog = self.description, f"{self.examples}\n{codes}"
         parser.add_argument("name", metavar="NAME", help="name of the gang")
         parser.add_argument(
             "--wait",
             metavar="SECONDS",
             type=seconds,
             default=0.0,
-            help="wait up to SECONDS for the gang to reach the state (default: 0)",
+            help=f"wait up to SECONDS until {self.state} (default: 0)",
         )
         selection.configure(parser)
 
@@ -143,6 +145,7 @@ examples:
   gangctl restart demo --from-beginning
 """,
     "a new attempt",
+    "the new attempt runs",
     {},
     lambda job: job.status.phase is GangPhase.RUNNING,
 )
@@ -193,6 +196,7 @@ examples:
   gangctl resume demo
 """,
     "suspension",
+    "no pod is left",
     {"suspend": True},
     lambda job: job.status.phase is GangPhase.SUSPENDED,
 )
@@ -205,6 +209,7 @@ example:
   gangctl resume demo --wait 60
 """,
     "resume",
+    "the gang runs",
     {"suspend": False},
     lambda job: not job.spec.suspend and job.status.phase is GangPhase.RUNNING,
 )

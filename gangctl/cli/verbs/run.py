@@ -40,7 +40,7 @@ examples:
   gangctl run examples/demo.yaml              watch it on the terminal
   gangctl run job.yaml --plain | tee run.log  one line for each change
   gangctl run job.yaml --logs                 with the workers' output: worker-0 | step 12
-  gangctl run job.yaml --set spec.roles[0].replicas=2
+  gangctl run job.yaml --set 'spec.roles[0].replicas=2'
   gangctl run job.yaml --ui                   with its live page for a browser of this machine
   gangctl run job.yaml -o json 2>/dev/null    one JSON object at the end: {"status": ..., "members": [...]}
 

@@ -53,8 +53,8 @@ example output:
                  1.06 s, from step 140, 16 steps lost, worker-2 (rank 2): exit code 75
 
 The whole is to scale; a short incident still has a cell. Members that the incidents name have a row, the others share
-one. Everything comes from the status, which keeps the last 10 incidents, and in each at most 8 members: what it doesn't
-tell is drawn as dots. gangctl trace draws one incident to scale. Permission on a cluster: get gangjobs.
+one. Everything comes from the status, which keeps the last 10 incidents, and in each at most 11 members: what it
+doesn't tell is drawn as dots. gangctl trace draws one incident to scale. Permission on a cluster: get gangjobs.
 
 exit codes: 0 shown, 2 bad input
 """

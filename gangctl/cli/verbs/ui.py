@@ -25,9 +25,10 @@ there as often as you like. On this machine a controller must run (gangctl run).
 
 On a cluster, a connection is forwarded to the pod of the leading controller. The page is for users who may get the
 non-resource URL /ui (ClusterRole gangctl-page-reader), and shows the gangs of the namespaces in which they may list
-gangjobs. Permissions in the controller's namespace: get leases and pods, get and create pods/portforward. The page can
-check tokens only: if your kubeconfig has a client certificate, --service-account sends a token of that account, which
-takes the permission to create serviceaccounts/token. The page then shows what that account may list.
+gangjobs. Permissions in the controller's namespace: get leases and pods, get and create pods/portforward; for GANG also
+get gangjobs. The page can check tokens only: if your kubeconfig has a client certificate, --service-account sends a
+token of that account, which takes the permission to create serviceaccounts/token. The page then shows what that account
+may list.
 
 exit codes: 2 bad input, no controller, or not permitted; 130 after Ctrl-C
 """
