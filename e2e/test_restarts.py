@@ -13,6 +13,9 @@ import pytest
 
 from e2e import process_faults
 from e2e.gangs import Gang, has_stepped, plain, sleepers
+from gangctl.cluster.kube.injection import STATE_DIRECTORY
+from gangsidecar.start import OWN
+from gangsidecar.supervisor.workers import IMPORTS
 from tests.wait import until
 
 Submit = Callable[[dict[str, Any]], Gang]
@@ -141,7 +144,7 @@ def test_ten_restarts_in_a_row_restart_no_container_and_wait_for_no_backoff(subm
     assert "BackOff" not in gang.kubectl("get", "pods", "-n", gang.namespace)
 
 
-@pytest.mark.timeout(900)  # it starts 16 processes with PyTorch, from an image of 1.6 GB
+@pytest.mark.timeout(1800)  # it starts 16 processes with PyTorch, from an image of 1.6 GB
 @pytest.mark.usefixtures("torch")
 def test_torchrun_and_env_reach_the_same_loss_after_a_restart(submit: Submit, shared_dir: Path) -> None:
     losses = {}
@@ -150,9 +153,13 @@ def test_torchrun_and_env_reach_the_same_loss_after_a_restart(submit: Submit, sh
         gang = submit(pytorch(launch.lower(), launch, str(directory)))
         gang.runs(1, 300)
         uids = gang.uids()
-        until("a checkpoint", partial(progressed, directory, 40), 120)
+        until("a checkpoint", partial(progressed, directory, 40), 300)
+        state = Path(f"/proc/{process_faults.supervisor(uids['worker-0']).pid}/root{STATE_DIRECTORY}")
+        modules = [name for file in state.glob(f"{IMPORTS}-*") for name in file.read_text().split()]
+        assert "torch.optim" in modules
+        assert not [one for one in modules if one.startswith(OWN)], "a template can't have them, nor what imports them"
         process_faults.kill(process_faults.worker(uids["worker-3"]))
-        gang.ends("Succeeded", 240)
+        gang.ends("Succeeded", 600)
         assert gang.status["attempt"] == 2
         assert gang.uids() in (uids, {})
         losses[launch] = json.loads((directory / "result.json").read_text())["loss_hex"]

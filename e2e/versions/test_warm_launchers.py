@@ -153,6 +153,7 @@ class Trains:
             return all("the template is ready" in log.read_text().rpartition("the template ends")[2] for log in logs)
 
         until("templates", are_ready, SECONDS)
+        assert all("the program has its own" not in log.read_text() for log in logs)
 
 
 @contextmanager
