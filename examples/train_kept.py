@@ -3,7 +3,7 @@
 The GangJob has a tier with scope Process beside that of the checkpoints. The failed rank is
 started anew and gets the state from a survivor. The final loss is the same to the last bit, whatever fails.
 
-1. What changes the state is within ``kept.step``, after all collectives of the step.
+1. What changes the state is within ``kept.step``, after all collectives whose result it uses.
 2. The batch follows from the step.
 """
 
@@ -50,9 +50,9 @@ def train(gang: gangclient.Client) -> None:
         for parameter in model.parameters():
             dist.all_reduce(parameter.grad, op=dist.ReduceOp.SUM)
             parameter.grad /= dist.get_world_size()
-        dist.all_reduce(loss.detach())
         with kept.step(step):  # (1)
             optimizer.step()
+        dist.all_reduce(loss.detach())
         gang.progress(step)
         if rank == 0 and (step % flags.save_every == 0 or step == flags.steps):
             save(flags.directory, step, {name: one.state_dict() for name, one in kept.state.items()})
