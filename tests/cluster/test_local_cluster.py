@@ -1,18 +1,25 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import fcntl
 import os
 import signal
+import subprocess
+import sys
 import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gangctl.cluster.errors import Conflict, Terminal
+from gangctl.cluster.errors import Conflict, Retryable, Terminal
 from gangctl.cluster.local import cluster as cluster_module
 from gangctl.cluster.local import pod_record, process, programs
-from gangctl.cluster.local.layout import only_controller
+from gangctl.cluster.local.atomic_files import lock_file
+from gangctl.cluster.local.layout import only_controller, only_process
 from gangctl.cluster.local.pod_record import PodRecord
 from gangctl.cluster.local.termination import teardown
 from gangctl.core.lifecycle.plan import Event
@@ -167,3 +174,33 @@ async def test_teardown_leaves_no_process_not_even_orphans(tmp_path: Path) -> No
         async with here.controlled():
             assert [(pod.terminated, pod.reason) for pod in here.pods] == [(True, "TornDown")] * 2
             assert not left(here.state), "what was torn down stays so"
+
+
+def test_the_lock_is_held_on_a_full_disk(tmp_path: Path) -> None:
+    """The limit of a file's size is the full disk."""
+    program = (
+        "import resource, sys; from pathlib import Path; from gangctl.cluster.local.layout import only_process\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))\n"
+        "with only_process(Path(sys.argv[1]), str): print('held')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, tmp_path / "lock"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("held\n", "")
+
+
+@pytest.mark.parametrize("how", [only_process, lambda path, _: lock_file(path)])
+def test_a_file_system_without_locks_is_named_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: Callable[[Path, Any], AbstractContextManager[None]]
+) -> None:
+    def refused(_descriptor: int, _how: int) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(fcntl, "flock", refused)
+    said = r"lock can't be written: Function not implemented; .*\(choose a --state-dir on a local file system\)"
+    with pytest.raises(Retryable, match=said), how(tmp_path / "lock", str):
+        pass

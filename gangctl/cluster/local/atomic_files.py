@@ -4,7 +4,7 @@ import errno
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -18,6 +18,9 @@ _ADVICE: Final = {
     errno.EACCES: "make the folder writable for this user",
     errno.EPERM: "make the folder writable for this user",
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
+    errno.ENOSYS: "choose a --state-dir on a local file system",  # Lustre that is mounted without flock
+    errno.EOPNOTSUPP: "choose a --state-dir on a local file system",
+    errno.ENOLCK: "choose a --state-dir on a local file system",
 }
 
 
@@ -92,15 +95,31 @@ def unwritable(path: Path, error: OSError) -> Retryable:
 @contextmanager
 def lock_file(path: Path) -> Iterator[None]:
     """Hold the lock of a file; it is released at the end of the process at the latest."""
+    descriptor = open_locked(path, fcntl.LOCK_EX)
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise unwritable(path, error) from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         os.close(descriptor)
+
+
+def open_locked(path: Path, how: int) -> int:
+    """Open a lock file and lock it with flock; return its descriptor.
+
+    Raises:
+        BlockingIOError: ``how`` has LOCK_NB, and another process holds the lock.
+        Retryable: the file can't be opened or locked.
+    """
+    try:
+        with ExitStack() as failed:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            failed.callback(os.close, descriptor)
+            fcntl.flock(descriptor, how)
+            failed.pop_all()
+    except BlockingIOError:
+        raise
+    except OSError as error:
+        raise unwritable(path, error) from error
+    return descriptor
 
 
 def _stamp(found: os.stat_result) -> Stamp:

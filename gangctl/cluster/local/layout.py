@@ -6,13 +6,13 @@ import re
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
 from gangctl.cluster.errors import Terminal
-from gangctl.cluster.local.atomic_files import unwritable
+from gangctl.cluster.local.atomic_files import open_locked
 from gangsidecar.wire import CACHES_FOLDER, CLIENT_FOLDER, SUPERVISOR_ARCHIVE, WORKERS_FILE
 
 # Paths of local mode below one state directory (default: ``.gangctl`` in the working directory).
@@ -162,21 +162,19 @@ def only_process(lock: Path, busy: Callable[[str], str]) -> Iterator[None]:
 
     Raises:
         Terminal: another process holds it; ``busy`` is the message, given that process.
-        Retryable: the lock can't be written.
+        Retryable: the lock can't be opened or locked.
     """
     try:
-        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise unwritable(lock, error) from error
+        descriptor = open_locked(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = lock.read_text(errors="replace").strip() or "unknown"
+        raise Terminal(busy(holder)) from None
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.read(descriptor, 64).decode(errors="replace").strip() or "unknown"
-            raise Terminal(busy(holder)) from None
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, f"{os.getpid()}\n".encode())
+        with suppress(OSError):  # The disk is full: the pid is only for messages.
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, f"{os.getpid()}\n".encode())
         yield
-        os.ftruncate(descriptor, 0)
+        with suppress(OSError):
+            os.ftruncate(descriptor, 0)
     finally:
         os.close(descriptor)
