@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -19,7 +20,7 @@ from gangctl.cluster.errors import Conflict, Retryable, Terminal
 from gangctl.cluster.local import cluster as cluster_module
 from gangctl.cluster.local import pod_record, process, programs
 from gangctl.cluster.local.atomic_files import lock_file
-from gangctl.cluster.local.layout import only_controller, only_process
+from gangctl.cluster.local.layout import only_controller, only_process, runtime_directory
 from gangctl.cluster.local.pod_record import PodRecord
 from gangctl.cluster.local.termination import teardown
 from gangctl.core.lifecycle.plan import Event
@@ -204,3 +205,10 @@ def test_a_file_system_without_locks_is_named_with_what_to_do(
     said = r"lock can't be written: Function not implemented; .*\(choose a --state-dir on a local file system\)"
     with pytest.raises(Retryable, match=said), how(tmp_path / "lock", str):
         pass
+
+
+def test_sockets_are_not_where_a_session_or_a_job_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    assert runtime_directory() == Path("/tmp") / f"gangctl-{os.getuid()}"

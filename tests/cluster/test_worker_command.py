@@ -7,6 +7,7 @@ import pytest
 
 from gangctl.api.gangjob import GangJob
 from gangctl.cluster.errors import Terminal
+from gangctl.cluster.local import layout
 from gangctl.cluster.local.gang_store import ANNOTATION_DIRECTORY
 from gangctl.cluster.local.programs import command, ignored_fields, run_obstacles
 from gangsidecar.wire import PRELOAD_VARIABLE
@@ -69,6 +70,13 @@ def test_a_template_that_cannot_run_here_is_rejected_with_the_path(container: di
     assert said in sentence
     with pytest.raises(Terminal, match=r"template\.spec\.containers\[0\]"):
         command(job, "worker-0", {})
+
+
+def test_a_gang_without_a_folder_for_its_sockets_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run_obstacles(manifest(), tmp_path) == ()
+    monkeypatch.setattr(layout, "_SHARED", tmp_path / "none")
+    (sentence,) = run_obstacles(manifest(), tmp_path)
+    assert "can't be created for the sockets of local mode: No such file or directory" in sentence
 
 
 def test_parts_of_a_template_without_effect_are_listed() -> None:

@@ -4,7 +4,6 @@ import fcntl
 import os
 import re
 import stat
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
@@ -133,16 +132,19 @@ class StateDirectory:
         return GangFolder(self.gangs / name)
 
 
+_SHARED: Final = Path("/tmp")  # noqa: S108 - only the owner can enter the folder in it
+"""Not $TMPDIR, which may be too long, or $XDG_RUNTIME_DIR: a gang outlives the session that both may end with."""
+
+
 def runtime_directory() -> Path:
     """The folder for sockets: with a short path, owned by this user, closed to others.
 
     Raises:
         Terminal: the folder can't be created, or is open to other users.
     """
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    path = Path(runtime) / "gangctl" if runtime else Path(tempfile.gettempdir()) / f"gangctl-{os.getuid()}"
+    path = _SHARED / f"gangctl-{os.getuid()}"
     try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.mkdir(mode=0o700, exist_ok=True)
         found = path.lstat()
     except OSError as error:
         raise Terminal(f"{path} can't be created for the sockets of local mode: {error.strerror}") from error

@@ -92,6 +92,11 @@ def run_obstacles(job: GangJob, here: Path | None = None) -> tuple[str, ...]:
         if not wrong and here is not None:
             wrong = _of_system(_of_role(role, here, os.environ), path)
         found += wrong
+    if here is not None:
+        try:
+            runtime_directory()
+        except Terminal as error:
+            found.append(str(error))
     return tuple(found)
 
 
