@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -278,3 +279,15 @@ def test_what_local_mode_ignores_is_noted_once_on_standard_error(folder: Here) -
     assert "the resources memory, nvidia.com/gpu have no effect in local mode" in run.err.read_text()
     assert "note: " not in run.out.read_text()
     assert sorted(folder.attempts()) == ["worker-0", "worker-1"]
+
+
+def test_a_run_whose_state_directory_is_removed_ends_every_process(folder: Here) -> None:
+    folder.write(manifest())
+    run = folder.run()
+    folder.runs_attempt(1)
+    while folder.state.path.exists():
+        shutil.rmtree(folder.state.path, ignore_errors=True)
+    assert run.wait() == 1
+    assert "g was deleted" in run.said
+    assert "controller.lock can't be written: No such file or directory" in run.said
+    assert folder.left() == []

@@ -147,6 +147,19 @@ def test_an_interrupt_ends_all_gangs(tmp_path: Path) -> None:
         assert all(f"no process of g-{at} is left" in run.said for at in range(2))
 
 
+def test_an_error_with_one_gang_does_not_leave_the_others_running(tmp_path: Path) -> None:
+    with here(tmp_path) as one:
+        one.write(replicas(2))
+        run = one.run("--plain")
+        until("both run", lambda: all((tmp_path / f"g-{at}").exists() for at in range(2)))
+        one.state.gang("g-0").job.write_text("{")
+        until("it is seen", lambda: "isn't a stored GangJob" in run.said)
+        run.signal(signal.SIGINT)
+        assert run.wait() == 2
+        assert "no process of g-1 is left" in run.said
+        assert one.left() == []
+
+
 def test_if_one_gang_of_a_file_cannot_run_here_none_is_stored(tmp_path: Path) -> None:
     with here(tmp_path) as one:
         first, second = yaml.safe_load_all(replicas(2))

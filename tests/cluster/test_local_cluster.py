@@ -177,6 +177,18 @@ async def test_teardown_leaves_no_process_not_even_orphans(tmp_path: Path) -> No
             assert not left(here.state), "what was torn down stays so"
 
 
+async def test_teardown_ends_known_pods_whose_records_and_lock_are_gone(tmp_path: Path) -> None:
+    async with machine(tmp_path) as here:
+        async with here.controlled():
+            pod = await here.create()
+        away = here.state.path.rename(tmp_path / "away")
+        with pytest.raises(Retryable, match=r"controller\.lock can't be written: No such file"):
+            await teardown(here.state, "g", 0.0, [pod])
+        assert not left(here.state)
+        assert not Path(pod.sockets).exists()  # noqa: ASYNC240 - a test may block
+        away.rename(here.state.path)
+
+
 def test_the_lock_is_held_on_a_full_disk(tmp_path: Path) -> None:
     """The limit of a file's size is the full disk."""
     program = (

@@ -26,6 +26,7 @@ from gangctl.cluster.errors import ClusterError, Retryable
 from gangctl.cluster.local.gang_store import GangStore
 from gangctl.cluster.local.layout import GangFolder, PodFolder, StateDirectory
 from gangctl.cluster.local.log_files import LogReader
+from gangctl.cluster.local.pod_record import PodRecord
 from gangctl.cluster.local.termination import teardown
 from gangctl.core.facts.printed import TRACEBACK
 from gangctl.core.policy.recovery import failed_alike
@@ -55,7 +56,13 @@ async def run_gangs(state: StateDirectory, page: PageProxy | None, runs: Sequenc
         failure = controller.result() if controller.done() else ""
         controller.cancel()
         watcher.cancel()
-    return max([await one.end(failure) for one in runs])
+    ends: list[int | BaseException] = []
+    for one in runs:  # An error of one must not leave the others running.
+        ends += await asyncio.gather(one.end(failure), return_exceptions=True)
+    for error in ends:
+        if isinstance(error, BaseException):
+            raise error
+    return max(code for code in ends if isinstance(code, int))
 
 
 async def _watch(runs: Sequence[LocalRun]) -> None:
@@ -114,6 +121,8 @@ class LocalRun:
         self._is_output_gone = False
         """The terminal or the reader of the pipe is gone: nothing can be displayed."""
         self._last: GangView | None = None
+        self._pods: tuple[PodRecord, ...] = ()
+        """Its pods when it last had some: their records may be removed while they run."""
         self._members: dict[str, dict[str, Any]] = {}
         """Newest entry of each member, because records of ended pods are removed."""
 
@@ -230,7 +239,7 @@ class LocalRun:
     async def _end_processes(self, grace: float) -> None:
         """End the processes gracefully; a second signal kills them at once. That they have ended need not be stored."""
         name = self._store.folder.path.name
-        graceful = asyncio.ensure_future(teardown(self._state, name, grace))
+        graceful = asyncio.ensure_future(teardown(self._state, name, grace, self._pods))
         kill_now = asyncio.ensure_future(self._kill_now.wait())
         try:
             await asyncio.wait((graceful, kill_now), return_when=asyncio.FIRST_COMPLETED)
@@ -238,7 +247,7 @@ class LocalRun:
                 self.note("killing what is left")
                 graceful.cancel()
                 await asyncio.wait((graceful,))
-                await teardown(self._state, name, 0)
+                await teardown(self._state, name, 0, self._pods)
             elif not graceful.cancelled():
                 graceful.result()
         except Retryable as error:
@@ -287,6 +296,7 @@ class LocalRun:
 
     def _remember(self, found: GangView) -> None:
         self._last = found
+        self._pods = found.pods or self._pods
         for entry in found.processes():
             before = self._members.get(entry["member"], {})
             self._members[entry["member"]] = entry if "supervisor" in entry else {**before, **entry}

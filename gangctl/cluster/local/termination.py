@@ -3,11 +3,12 @@
 import asyncio
 import signal
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Final
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.model import changed
+from gangctl.cluster.errors import ClusterError, Retryable
 from gangctl.cluster.local import pod_record, process
 from gangctl.cluster.local.gang_store import GangStore
 from gangctl.cluster.local.layout import GangFolder, StateDirectory, only_controller
@@ -110,34 +111,54 @@ def _tree(pod: str, supervisor: LocalProcess | None) -> tuple[LocalProcess, ...]
 # Ends all processes of a gang without a controller, as Ctrl-C does.
 
 
-async def teardown(state: StateDirectory, gang: str, grace: float) -> None:
+async def teardown(state: StateDirectory, gang: str, grace: float, known: Iterable[PodRecord] = ()) -> None:
     """End all processes of the gang of this name, and store that its pods have terminated.
 
     Workers get SIGTERM and, after ``grace`` seconds, SIGKILL. The status is unchanged, so a controller that starts
     later continues from it with new pods. The call returns when no process is left. If a record can't be read or
     written, all other pods have been ended when the error is raised.
 
+    Args:
+        state: the state directory.
+        gang: the name of the gang.
+        grace: in seconds.
+        known: pods whose processes are ended even if their records are gone by now.
+
     Raises:
         Terminal: a controller runs, which would restart everything; or the record of a pod can't be read.
-        Retryable: the record of a pod can't be written, of which no process is left either.
+        Retryable: the lock or the record of a pod can't be written; of these pods, no process is left either.
     """
     folder = state.gang(gang)
-    with only_controller(state):
+    unlocked: list[ClusterError] = []
+    with ExitStack() as lock:
+        try:
+            lock.enter_context(only_controller(state))
+        except Retryable as error:
+            unlocked.append(error)
         records, wrong = pod_record.load_readable(folder)
+        stored = {one.uid for one in records}
         living = await asyncio.to_thread(find_processes)
-        results = await asyncio.gather(*(_end(folder, one, living, grace) for one in records), return_exceptions=True)
-    for error in (*wrong, *results):
-        if error is not None:
-            raise error
+        results = await asyncio.gather(
+            *(_end_and_store(folder, one, living, grace) for one in records),
+            *(_end(one, living, grace) for one in known if one.uid not in stored),
+            return_exceptions=True,
+        )
+    for failure in (*wrong, *results, *unlocked):
+        if failure is not None:
+            raise failure
 
 
-async def _end(folder: GangFolder, pod: PodRecord, living: Mapping[str, LocalProcess], grace: float) -> None:
+async def _end(pod: PodRecord, living: Mapping[str, LocalProcess], grace: float) -> None:
     sidecar, supervisor = pod_processes(pod, living)
     # The supervisor gets no SIGTERM: it would kill the worker after the grace of a fault. It starts none by itself.
     await end_worker(pod.uid, supervisor, grace)
     await kill_tree(pod.uid, supervisor)
     await end_sidecar(sidecar)
     await asyncio.to_thread(pod_record.remove_what_lived, pod)
+
+
+async def _end_and_store(folder: GangFolder, pod: PodRecord, living: Mapping[str, LocalProcess], grace: float) -> None:
+    await _end(pod, living, grace)
     over = changed(pod, terminated=True, started=None, reason=pod.reason or "TornDown")
     await asyncio.to_thread(pod_record.save_pod, folder.pod(pod.name), over, durable=True)
 
