@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from gangctl.cli.targets.logs import in_order, own_part, workers_part
-from gangctl.cluster.local.layout import PodFolder
+from gangctl.api.gangjob import GangJob
+from gangctl.cli.targets.logs import in_order, own_part, stream_files, workers_part
+from gangctl.cli.targets.port import LogOptions
+from gangctl.cluster.local.gang_store import GangStore
+from gangctl.cluster.local.layout import GangFolder, PodFolder
 from gangctl.cluster.local.log_files import ROTATE_BYTES, rotated_path
 from tests.cli.here import Here, manifest
 from tests.wait import SECONDS, until
@@ -163,3 +166,30 @@ def test_every_line_that_gangctl_writes_has_the_form_that_is_looked_for(folder: 
     assert all(
         re.match(rb"\S+Z \w+ gangctl-sidecar: ", line) for line in _pod(folder).sidecar_log.read_bytes().splitlines()
     )
+
+
+def test_a_followed_log_goes_on_in_the_pod_that_replaces_the_first_or_comes_later(tmp_path: Path) -> None:
+    store = GangStore(GangFolder(tmp_path / "g"))
+    store.create(GangJob.model_validate(manifest(replicas=2)), tmp_path)
+    seen: list[tuple[str, bytes]] = []
+
+    def write(pod: str, content: str) -> None:
+        store.folder.pod(pod).path.mkdir(parents=True)
+        store.folder.pod(pod).worker_log.write_text(content)
+
+    def sink(member: str, line: bytes) -> None:
+        seen.append((member, line))
+        if line == b"first":
+            write("g-worker-0-1", "second\n")
+            write("g-worker-1-0", "late")
+        elif line == b"second":
+            store.folder.job.unlink()
+
+    write("g-worker-0-0", "first\nno newline")
+    stream_files(store, LogOptions(members=("worker-0", "worker-1"), follow=True), sink)
+    assert seen == [
+        ("worker-0", b"first"),
+        ("worker-0", b"no newline"),
+        ("worker-0", b"second"),
+        ("worker-1", b"late"),
+    ]

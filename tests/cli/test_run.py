@@ -291,3 +291,11 @@ def test_a_run_whose_state_directory_is_removed_ends_every_process(folder: Here)
     assert "g was deleted" in run.said
     assert "controller.lock can't be written: No such file or directory" in run.said
     assert folder.left() == []
+
+
+def test_the_output_of_workers_that_print_faster_than_it_is_shown_is_complete(folder: Here) -> None:
+    folder.write(manifest((sys.executable, "-c", "print(*range(60_000), sep='\\n', end='')"), 1))
+    run = folder.run("--logs")
+    assert run.wait() == 0
+    shown = [line.rpartition(" | ")[2] for line in run.out.read_text().splitlines() if "worker-0 | " in line]
+    assert shown == list(map(str, range(60_000)))

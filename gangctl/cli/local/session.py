@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from gangctl.api.gangjob import GangJob
 from gangctl.api.model import changed
-from gangctl.api.names import parse_pod_name, pod_name
+from gangctl.api.names import pod_name
 from gangctl.api.status import ENDED, GangPhase
 from gangctl.cli.errors import ExitCode
 from gangctl.cli.gang_view import GangView, as_stopped, view_gang
@@ -22,10 +22,10 @@ from gangctl.cli.local.controller_process import ControllerFailedError, Controll
 from gangctl.cli.local.gangs import remove_gang
 from gangctl.cli.printers.displays import Display
 from gangctl.cli.printers.output import print_err
-from gangctl.cluster.errors import ClusterError, Retryable
+from gangctl.cluster.errors import ClusterError, Retryable, Terminal
 from gangctl.cluster.local.gang_store import GangStore
-from gangctl.cluster.local.layout import GangFolder, PodFolder, StateDirectory
-from gangctl.cluster.local.log_files import LogReader
+from gangctl.cluster.local.layout import GangFolder, StateDirectory, pods_by_member
+from gangctl.cluster.local.log_files import LineReader
 from gangctl.cluster.local.pod_record import PodRecord
 from gangctl.cluster.local.termination import teardown
 from gangctl.core.facts.printed import TRACEBACK
@@ -254,6 +254,7 @@ class LocalRun:
             self.note(f"{error}; every process has ended all the same")
         finally:
             kill_now.cancel()
+            self._show_output(to_end=True)
 
     async def _last_look(self, stopped: str = "") -> None:
         """View the gang once more, for the document and the final display. ``stopped``: why it doesn't run any more.
@@ -306,7 +307,15 @@ class LocalRun:
             return
         try:
             self._display.update(found, now)
-            for member, line in () if self._worker_output is None else self._worker_output.lines():
+        except OSError:
+            self._output_is_gone()
+        self._show_output()
+
+    def _show_output(self, *, to_end: bool = False) -> None:
+        if self._is_output_gone or self._worker_output is None:
+            return
+        try:
+            for member, line in self._worker_output.lines(to_end=to_end):
                 self._display.output(member, line)
         except OSError:
             self._output_is_gone()
@@ -346,43 +355,21 @@ class LogFollower:
     """Follows all logs of a gang, from their end at the time of creation."""
 
     folder: GangFolder
-    _readers: dict[Path, LogReader] = field(default_factory=dict, init=False)
-    _rest: dict[Path, bytes] = field(default_factory=dict, init=False)
-    """The part of an incomplete line that was read."""
+    _readers: dict[Path, LineReader] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        self._readers = {path: LogReader(path, from_end=True) for path in self._logs()}
+        self._readers = {log: LineReader(log, from_end=True) for _, log in self._logs()}
 
-    def lines(self) -> Iterator[tuple[str, str]]:
-        """New lines, as (member, line)."""
-        for path in self._logs():
-            pod = parse_pod_name(path.parent.name)
-            for line in self._new(path):
-                yield pod.member, line.decode(errors="replace")
+    def lines(self, *, to_end: bool = False) -> Iterator[tuple[str, str]]:
+        """New lines, as (member, line); with ``to_end`` all that are left, also one without a newline."""
+        for member, log in self._logs():
+            reader = self._readers.setdefault(log, LineReader(log))
+            with suppress(Terminal):
+                for line in reader.new(None if to_end else READ_BYTES):
+                    yield member, line.decode(errors="replace")
+            for line in reader.rest(0 if to_end else LONGEST_LINE):
+                yield member, line.decode(errors="replace")
 
-    def _logs(self) -> list[Path]:
-        try:
-            pods = sorted(self.folder.pods.iterdir())
-        except OSError:
-            return []
-        return [PodFolder(path).worker_log for path in pods if _is_pod(path.name)]
-
-    def _new(self, path: Path) -> list[bytes]:
-        try:
-            content = self._readers.setdefault(path, LogReader(path)).read(READ_BYTES)
-        except OSError:
-            return []
-        *lines, rest = (self._rest.get(path, b"") + content).split(b"\n")
-        if len(rest) > LONGEST_LINE:
-            lines.append(rest)
-            rest = b""
-        self._rest[path] = rest
-        return lines
-
-
-def _is_pod(name: str) -> bool:
-    try:
-        parse_pod_name(name)
-    except ValueError:
-        return False
-    return True
+    def _logs(self) -> list[tuple[str, Path]]:
+        found = pods_by_member(self.folder.pods)
+        return [(member, pod.worker_log) for member, pods in found.items() for pod in pods]

@@ -13,11 +13,12 @@ import heapq
 import re
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from itertools import chain
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from gangctl.api.names import SIDECAR, pod_name
+from gangctl.api.names import SIDECAR
 from gangctl.api.status import ENDED
 from gangctl.cli.errors import UserError
 from gangctl.cli.printers.output import check_reader, print_err
@@ -25,8 +26,8 @@ from gangctl.cli.targets.port import LogOptions, LogSource, Sink
 from gangctl.cluster.errors import ClusterError, Retryable
 from gangctl.cluster.local import pod_record
 from gangctl.cluster.local.gang_store import GangStore
-from gangctl.cluster.local.layout import GangFolder, PodFolder
-from gangctl.cluster.local.log_files import LogReader
+from gangctl.cluster.local.layout import GangFolder, PodFolder, pods_by_member
+from gangctl.cluster.local.log_files import LineReader
 from gangsidecar.wire import SUPERVISOR_LOG_NAME
 
 if TYPE_CHECKING:
@@ -58,21 +59,22 @@ def stream_files(store: GangStore, options: LogOptions, sink: Sink) -> None:
     """Pass the logs of this machine to the sink, member by member; with ``follow`` until nothing can be written."""
     if options.since is not None:
         raise UserError("logs of this machine have no timestamps: use --tail LINES instead of --since")
-    pods = {member: _pod(store.folder, member, previous=options.previous) for member in options.members}
-    if not any(pods.values()):
+    pods = _chosen(store.folder, options)
+    if not pods:
         which = "no earlier pod" if options.previous else "no pod yet"
         raise UserError(f"there is no log: {', '.join(options.members[:8])} had {which}")
-    logs = [_FileLog(member, _files(pod, options.source), sink) for member, pod in pods.items() if pod is not None]
-    for log in logs:
+    logs = {member: _FileLog(member, options.source, sink, pods.get(member)) for member in options.members}
+    for log in logs.values():
         log.begin(options.tail)
     while options.follow:
         is_last = not _may_grow(store)
-        for log in logs:
-            log.poll()
+        pods = _chosen(store.folder, options)
+        for member, log in logs.items():
+            log.poll(pods.get(member))
         if is_last:
             break
         check_reader(_POLL_SECONDS)
-    for log in logs:
+    for log in logs.values():
         log.end()
 
 
@@ -86,51 +88,41 @@ def _may_grow(store: GangStore) -> bool:
 
 
 class _FileLog:
-    """The log of one member, of one file or of several whose lines have times."""
+    """The log of one member, of one file or of several whose lines have times. Its pod may be replaced."""
 
-    def __init__(self, member: str, paths: Iterable[Path], sink: Sink) -> None:
+    def __init__(self, member: str, source: LogSource, sink: Sink, pod: PodFolder | None) -> None:
         self._member = member
+        self._source = source
         self._sink = sink
-        self._files = [_Lines(path) for path in paths]
+        self._open(pod)
 
     def begin(self, tail: int | None) -> None:
         """Pass the existing lines, or the last ones."""
         self._pass(self._new() if tail is None else deque(self._new(), tail))
 
-    def poll(self) -> None:
-        """Pass the lines that were added since."""
+    def poll(self, newest: PodFolder | None) -> None:
+        """Pass the lines that were added since. If the member has another pod, the one before has ended."""
         self._pass(self._new())
+        if newest not in {None, self._pod}:
+            self.end()
+            self._open(newest)
+            self._pass(self._new())
 
     def end(self) -> None:
         """Pass a last line without a newline."""
-        self._pass(one.rest for one in self._files if one.rest)
+        self._pass(line for one in self._files for line in one.rest())
+
+    def _open(self, pod: PodFolder | None) -> None:
+        self._pod = pod
+        self._files = [] if pod is None else [LineReader(path) for path in _files(pod, self._source)]
 
     def _new(self) -> Iterator[bytes]:
-        first, *others = (one.new() for one in self._files)
-        return in_order([first, *others]) if others else first
+        logs = [one.new() for one in self._files]
+        return in_order(logs) if len(logs) > 1 else chain.from_iterable(logs)
 
     def _pass(self, lines: Iterable[bytes]) -> None:
         for line in lines:
             self._sink(self._member, line)
-
-
-class _Lines:
-    """Reads one file line by line."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._reader = LogReader(path)
-        self.rest = b""
-        """The part of an incomplete line that was read."""
-
-    def new(self) -> Iterator[bytes]:
-        """The lines that were added since."""
-        try:
-            while piece := self._reader.read():
-                *lines, self.rest = (self.rest + piece).split(b"\n")
-                yield from lines
-        except OSError as error:
-            raise UserError(f"{self._path} can't be read: {error.strerror}") from None
 
 
 def _files(pod: PodFolder, source: LogSource) -> tuple[Path, ...]:
@@ -143,24 +135,13 @@ def _files(pod: PodFolder, source: LogSource) -> tuple[Path, ...]:
             return pod.supervisor_log, pod.sidecar_log
 
 
-def _pod(folder: GangFolder, member: str, *, previous: bool) -> PodFolder | None:
-    """The member's newest pod, or the one before; if it had only one, the newest of the gang before."""
-    found = _incarnations(folder.pods, member)
-    if previous:
-        found = [*_incarnations(folder.before, member), *found[:-1]]
-    return found[-1] if found else None
-
-
-def _incarnations(pods: Path, member: str) -> list[PodFolder]:
-    """The pods of a member in this folder, oldest first."""
-    try:
-        names = [path.name for path in pods.iterdir()]
-    except OSError:
-        return []
-    prefix = f"{pods.parent.name}-{member}-"
-    numbers = (name[len(prefix) :] for name in names if name.startswith(prefix))
-    found = sorted(int(number) for number in numbers if number.isdecimal())
-    return [PodFolder(pods / pod_name(pods.parent.name, member, number)) for number in found]
+def _chosen(folder: GangFolder, options: LogOptions) -> dict[str, PodFolder]:
+    """By member, the newest pod, or the one before; if it had only one, the newest of the gang before."""
+    found = pods_by_member(folder.pods)
+    if options.previous:
+        before = pods_by_member(folder.before)
+        found = {one: [*before.get(one, ()), *found.get(one, ())[:-1]] for one in options.members}
+    return {one: found[one][-1] for one in options.members if found.get(one)}
 
 
 async def stream_pods(

@@ -7,9 +7,11 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Final, Protocol
 
+from gangctl.api.names import parse_pod_name
 from gangctl.cluster.errors import Terminal
 from gangctl.cluster.local.atomic_files import open_locked
 from gangsidecar.wire import CACHES_FOLDER, CLIENT_FOLDER, SUPERVISOR_ARCHIVE, WORKERS_FILE
@@ -95,6 +97,23 @@ class GangFolder:
 
     def pod(self, name: str) -> PodFolder:
         return PodFolder(self.pods / name)
+
+
+def pods_by_member(folder: Path) -> dict[str, list[PodFolder]]:
+    """The pods in a folder such as that of a gang, by member, oldest first."""
+    try:
+        names = os.listdir(folder)  # noqa: PTH208 - names are all that is needed
+    except OSError:
+        return {}
+    found = []
+    for name in names:
+        with suppress(ValueError):
+            pod = parse_pod_name(name)
+            found.append((pod.member, pod.incarnation, PodFolder(folder / name)))
+    members: dict[str, list[PodFolder]] = {}
+    for member, _, one in sorted(found, key=itemgetter(0, 1)):
+        members.setdefault(member, []).append(one)
+    return members
 
 
 @dataclass(frozen=True, slots=True)

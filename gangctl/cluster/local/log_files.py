@@ -4,10 +4,11 @@ import asyncio
 import fcntl
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
+from gangctl.cluster.errors import Terminal
 from gangctl.cluster.local.atomic_files import Stamp, stamp
 from gangctl.cluster.local.layout import GangFolder, PodFolder, StateDirectory
 from gangctl.core.facts.printed import Printed, last_lines
@@ -173,6 +174,38 @@ class LogReader:
         piece = newer.read(most)
         self._at += len(piece)
         return piece
+
+
+class LineReader:
+    """Reads one log line by line."""
+
+    def __init__(self, path: Path, *, from_end: bool = False) -> None:
+        """``from_end``: pass over what is there now."""
+        self._path = path
+        self._reader = LogReader(path, from_end=from_end)
+        self._rest = b""
+        """The part of an incomplete line that was read."""
+
+    def new(self, most: int | None = None) -> Iterator[bytes]:
+        """The lines that were added since: all, or those that end in the next ``most`` bytes.
+
+        Raises:
+            Terminal: the log can't be read.
+        """
+        try:
+            while piece := self._reader.read(most or READ_BYTES):
+                *lines, self._rest = (self._rest + piece).split(b"\n")
+                yield from lines
+                if most is not None:
+                    break
+        except OSError as error:
+            raise Terminal(f"{self._path} can't be read: {error.strerror}") from None
+
+    def rest(self, longer_than: int = 0) -> Iterator[bytes]:
+        """What was read of a line that has no end yet, if it is longer than that; the next line begins after it."""
+        if len(self._rest) > longer_than:
+            yield self._rest
+            self._rest = b""
 
 
 def _read(path: Path, at: int, most: int) -> bytes:
