@@ -47,6 +47,30 @@ async def test_delete_deletes_the_object_and_waits_until_it_is_gone(here: Shell)
     assert (await here.gangctl("delete", "demo")).code == 2
 
 
+@pytest.mark.parametrize("verb", ["stop", "delete"])
+async def test_a_short_outage_of_the_api_server_does_not_end_the_wait(here: Shell, verb: str) -> None:
+    await with_gang(here)
+    refusals = iter([503, 500])
+
+    async def outage(request: web.Request) -> web.Response | None:
+        del request
+        asked = here.api.count("PATCH", "gangjobs") + here.api.count("DELETE", "gangjobs")
+        if asked and (code := next(refusals, 0)):
+            return fakeapi.status(code, "InternalError", "leader changed")
+        return None
+
+    async def suspended(request: web.Request) -> web.Response:
+        del request
+        for name in ("demo-worker-0-0", "demo-worker-1-0"):
+            await here.api.remove("pods", "research", name)
+        return web.json_response(await here.api.put("gangjobs", {**job(phase="Suspended"), "spec": job()["spec"]}))
+
+    here.api.faults += [on("/gangjobs/demo", outage), on("/gangjobs/demo", suspended, "PATCH")]
+    done = await here.gangctl(verb, "demo")
+    assert (done.code, done.err) == (0, "")
+    assert next(refusals, None) is None
+
+
 async def test_a_gang_that_a_finalizer_keeps_is_said_to_be_there_still(here: Shell) -> None:
     await with_gang(here)
 

@@ -15,6 +15,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from gangctl.api.gangjob import GangJob, Spec
@@ -199,7 +200,8 @@ async def stop_gangjob(
         async with asyncio.timeout(grace + _MARGIN_SECONDS if seconds is None else seconds):
             while job.status.phase not in {GangPhase.SUSPENDED, *ENDED} or left:
                 await asyncio.sleep(_POLL_SECONDS)
-                job, left = await gangs.read(name), await pods(job)
+                with suppress(Retryable):
+                    job, left = await gangs.read(name), await pods(job)
     except TimeoutError:
         return False
     say(
@@ -246,11 +248,13 @@ async def rerun_gangjob(gangs: GangJobs, name: str, say: Say) -> None:
 async def _is_gone(gangs: GangJobs, name: str, uid: str, seconds: float) -> bool:
     try:
         async with asyncio.timeout(seconds):
-            while await gangs.uid(name) == uid:  # noqa: ASYNC110 - a user who may delete need not be allowed to watch
+            while True:  # A user who may delete need not be allowed to watch.
+                with suppress(Retryable):
+                    if await gangs.uid(name) != uid:
+                        return True
                 await asyncio.sleep(_POLL_SECONDS)
     except TimeoutError:
         return False
-    return True
 
 
 def _saved(name: str, document: dict[str, Any]) -> str:
