@@ -207,7 +207,9 @@ def test_a_gang_whose_controller_can_store_nothing_can_be_deleted(folder: Here) 
     folder.write(manifest())
     run = folder.run()
     folder.runs_attempt(1)
-    resource.prlimit(controller_pid(folder.state), resource.RLIMIT_FSIZE, (16, resource.RLIM_INFINITY))
+    controller = controller_pid(folder.state)
+    assert controller is not None
+    resource.prlimit(controller, resource.RLIMIT_FSIZE, (16, resource.RLIM_INFINITY))
     stopped = folder.gangctl("stop", "g")
     assert stopped.returncode == 2
     assert "File too large" in stopped.stderr

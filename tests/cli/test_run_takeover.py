@@ -23,7 +23,7 @@ def test_a_killed_controller_restarts_while_workers_continue(folder: Here) -> No
     folder.runs_attempt(1)
     workers, old = folder.workers(), controller_pid(folder.state)
     assert folder.gangctl("inject", "g", "--kill-controller").returncode == 0
-    until("another controller runs", lambda: _controller(folder) not in {None, old})
+    until("another controller runs", lambda: controller_pid(folder.state) not in {None, old})
     assert "the controller died by SIGKILL; workers continue to train" in run.said
     folder.gangctl("inject", "g", "worker-0", "--exit-code", "9")
     folder.runs_attempt(2)
@@ -59,7 +59,7 @@ def test_with_keep_an_interrupted_run_leaves_the_workers_running(folder: Here) -
     run.signal(signal.SIGINT)
     assert run.wait() == 130
     assert all(process.is_alive(worker) for worker in workers.values())
-    assert _controller(folder) is None
+    assert controller_pid(folder.state) is None
 
 
 @pytest.mark.nightly
@@ -96,11 +96,3 @@ def test_a_new_gang_replaces_one_that_has_ended(folder: Here) -> None:
 
 
 ONCE = ("sh", "-c", 'echo "$GANG_ATTEMPT" >> "$GANG_MEMBER.attempts"; echo "hello of $RANK"; sleep 0.3')
-
-
-def _controller(folder: Here) -> int | None:
-    try:
-        pid = controller_pid(folder.state)
-    except Exception:  # noqa: BLE001 - whatever is wrong, none runs as far as can be told
-        return None
-    return pid if process.process_of(pid) else None

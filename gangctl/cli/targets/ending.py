@@ -64,7 +64,7 @@ def stop_local(state: StateDirectory, store: GangStore, seconds: float | None, s
     if status.phase in ENDED:
         say(f"{name} has ended ({status.phase}); no process of it is left")
         return True
-    then = " and then gangctl run FILE continue it" if _controller(state) is None else " continues it"
+    then = " and then gangctl run FILE continue it" if controller_pid(state) is None else " continues it"
     point = "" if job.spec.checkpoint is None else " from the newest checkpoint that all ranks have"
     say(f"{name} is stopped: no process of it is left; gangctl resume {name}{then}{point}")
     return True
@@ -83,7 +83,7 @@ def delete_local(state: StateDirectory, store: GangStore, seconds: float | None,
     except ClusterError as error:
         if store.removed_at() is None:
             say(f"{name}: {error}")
-        if _controller(state) is None:
+        if controller_pid(state) is None:
             asyncio.run(teardown(state, name, _DEFAULT_GRACE_SECONDS))
     else:
         try:
@@ -94,7 +94,7 @@ def delete_local(state: StateDirectory, store: GangStore, seconds: float | None,
             say(f"{name}: {error}; it is removed without a stop before")
             deadline += job.spec.recovery.planned_stop_grace_period_seconds + _LOCAL_MARGIN_SECONDS
     remove_gang(store)
-    while _controller(state) is not None and time.monotonic() < deadline:
+    while controller_pid(state) is not None and time.monotonic() < deadline:
         if not (pod_record.load_readable(store.folder)[0] or _living(store)):
             break
         time.sleep(_LOCAL_POLL_SECONDS)
@@ -123,7 +123,7 @@ def _suspend_and_end(state: StateDirectory, store: GangStore, seconds: float | N
     deadline = time.monotonic() + (grace + _LOCAL_MARGIN_SECONDS if seconds is None else seconds)
     is_first = True
     while True:
-        living, controller = _living(store), _controller(state)
+        living, controller = _living(store), controller_pid(state)
         if controller is None:
             return _end(state, store, living, grace, deadline, say)
         job = store.read()
@@ -175,13 +175,6 @@ def _living(store: GangStore) -> list[str]:
     records, _ = pod_record.load_readable(store.folder)
     found = find_processes() if records else {}
     return sorted({one.member for one in records if any(pod_processes(one, found)) or process.find_marked(one.uid)})
-
-
-def _controller(state: StateDirectory) -> int | None:
-    try:
-        return controller_pid(state)
-    except ClusterError:
-        return None
 
 
 async def stop_gangjob(

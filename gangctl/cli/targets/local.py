@@ -17,7 +17,7 @@ from gangctl.cli.local import gangs as local_gangs
 from gangctl.cli.printers.output import print_err, print_out
 from gangctl.cli.targets import ending, logs
 from gangctl.cli.targets.port import InjectedFault, LogOptions, PageAccess, RunHere, Say, Sink
-from gangctl.cluster.errors import ClusterError, Terminal
+from gangctl.cluster.errors import Terminal
 from gangctl.cluster.local import process
 from gangctl.cluster.local.gang_store import ANNOTATION_DIRECTORY, GangStore
 from gangctl.cluster.local.layout import GangFolder, PodFolder, StateDirectory
@@ -118,9 +118,7 @@ class LocalTarget:
 
     def warn_without_controller(self) -> None:
         """Warn if no controller process runs."""
-        try:
-            controller_pid(self._state)
-        except ClusterError:
+        if controller_pid(self._state) is None:
             print_err(f"no controller runs for {self._state.path}: the gang reacts with the next gangctl run FILE")
 
     @property
@@ -167,7 +165,8 @@ class LocalTarget:
                 "only a signal can be sent to the controller: use --kill-controller, --hang, --unhang or --signal"
             )
         name, number = fault.signal
-        found = process.process_of(controller_pid(self._state))
+        pid = controller_pid(self._state)
+        found = None if pid is None else process.process_of(pid)
         if found is None or not process.signal_process(found, number):
             raise UserError(f"no controller runs for {self._state.path}")
         print_out(f"controller: process {found.pid} was sent {name}")

@@ -1,6 +1,8 @@
 """The stored record of a local pod: its spec, its processes and its state; and its processes that run."""
 
+import fcntl
 import shutil
+from contextlib import suppress
 from enum import StrEnum
 from typing import TypedDict
 
@@ -185,12 +187,13 @@ def live_processes(pod: PodRecord, files: PodFolder, target: PodProcess) -> dict
     return {child: ranks[child.pid] for child in process.children(one) if child.pid in ranks}
 
 
-def controller_pid(state: StateDirectory) -> int:
-    try:
-        text = state.lock.read_text().strip()
-    except OSError:
-        text = ""
-    # the file outlives a killed controller, and pids are reused
-    if not text.isdecimal() or not any("gangctl" in word for word in process.command_line(int(text))):
-        raise Terminal(f"no controller runs for {state.path}")
-    return int(text)
+def controller_pid(state: StateDirectory) -> int | None:
+    """The process that holds the controller lock; None if no process does."""
+    with suppress(OSError), state.lock.open() as file:
+        text = file.read().strip()  # It outlives a killed controller.
+        try:
+            if text:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return int(text)
+    return None
