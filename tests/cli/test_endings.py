@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from gangctl.cli.gang_view import live_snapshot
 from gangctl.cli.main import main
@@ -172,6 +173,23 @@ def test_a_gang_whose_file_is_damaged_can_be_deleted(folder: Here) -> None:
     assert done.returncode == 0, done.stderr
     assert "isn't a stored GangJob" in done.stdout
     assert folder.left() == []
+    assert not folder.state.gang("g").path.exists()
+
+
+def test_a_damaged_gang_is_deleted_once_its_controller_has_given_its_workers_their_grace(
+    folder: Here, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saves = ("sh", "-c", SAYS_TERM.replace(": > asked", "sleep 4; : > saved; exit"))
+    other = manifest(("sleep", "1000000"), 1)
+    other["metadata"]["name"] = "other"  # Its run goes on, and so does the controller.
+    folder.write(yaml.safe_dump_all([manifest(saves, 1, recovery={"stopGracePeriodSeconds": 600}), other]))
+    folder.run()
+    folder.runs_attempt(1, 1)
+    folder.state.gang("g").job.write_text("{")
+    monkeypatch.chdir(folder.path)
+    monkeypatch.setattr(ending, "_RECORDS_SECONDS", 1)
+    assert main(["delete", "g"]) == 0, capsys.readouterr()
+    assert (folder.path / "saved").exists()
     assert not folder.state.gang("g").path.exists()
 
 

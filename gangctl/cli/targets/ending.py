@@ -85,6 +85,8 @@ def delete_local(state: StateDirectory, store: GangStore, seconds: float | None,
             say(f"{name}: {error}")
         if controller_pid(state) is None:
             asyncio.run(teardown(state, name, _DEFAULT_GRACE_SECONDS))
+        else:
+            deadline += max((one.grace_seconds for one in pod_record.load_readable(store.folder)[0]), default=0)
     else:
         try:
             if _suspend_and_end(state, store, seconds, say) is None:
