@@ -213,3 +213,12 @@ def test_arguments_that_are_too_many_or_unknown_are_refused(
         main(words)
     assert ended.value.code == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_home_that_is_not_known_is_no_bug(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KUBECONFIG", "~nosuchuser/config")
+    assert main(["status", "g", "-n", "research"]) == 2
+    assert "there is no kubeconfig at ~nosuchuser/config" in capsys.readouterr().err

@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import yaml
 
@@ -22,12 +22,11 @@ from gangctl.cli.errors import UserError, hint
 from gangctl.cli.local import gangs as local_gangs
 from gangctl.cli.targets.local import LocalTarget
 from gangctl.cli.targets.port import DEFAULT_LEASE, Target
+from gangctl.cluster.kube.credentials import kubeconfigs
 from gangctl.cluster.local.layout import DEFAULT_STATE_DIRECTORY
 
 if TYPE_CHECKING:
     from gangctl.cli.targets.kube import ClusterTarget
-
-_DEFAULT_CONFIG: Final = "~/.kube/config"
 
 
 def configure(parser: argparse.ArgumentParser, *, everywhere: bool = False) -> None:
@@ -177,12 +176,7 @@ def _cluster_flags(arguments: argparse.Namespace) -> dict[str, object]:
 
 
 def _is_configured() -> bool:
-    return any(path.exists() for path in _configs(None)) or "KUBERNETES_SERVICE_HOST" in os.environ
-
-
-def _configs(given: Path | None) -> list[Path]:
-    names = str(given) if given is not None else os.environ.get("KUBECONFIG") or _DEFAULT_CONFIG
-    return [Path(name).expanduser() for name in names.split(os.pathsep) if name]
+    return any(path.exists() for path in kubeconfigs(None)) or "KUBERNETES_SERVICE_HOST" in os.environ
 
 
 def _check_context(arguments: argparse.Namespace) -> None:
@@ -190,7 +184,7 @@ def _check_context(arguments: argparse.Namespace) -> None:
     name: str | None = arguments.context
     if name is None:
         return
-    paths = _configs(arguments.kubeconfig)
+    paths = kubeconfigs(arguments.kubeconfig)
     names = sorted({context for path in paths for context in _contexts(path)})
     if names and name not in names:
         raise UserError(f"there is no context {name!r} in {', '.join(map(str, paths))}: {hint(name, names)}")

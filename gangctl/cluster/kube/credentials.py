@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Final
-from urllib.parse import SplitResult, urlsplit
-from urllib.request import getproxies, proxy_bypass
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -60,21 +59,24 @@ class Credentials:
         Raises:
             Terminal: it isn't an HTTP proxy.
         """
-        server = urlsplit(self.server)
-        proxy = self.proxy or ("" if _needs_no_proxy(server) else getproxies().get(server.scheme))
+        from urllib.request import getproxies, proxy_bypass  # noqa: PLC0415 - slow, and local mode has no API server
+
+        server, found = urlsplit(self.server), getproxies()
+        needs_none = proxy_bypass(server.netloc) or _needs_no_proxy(server.hostname or "", found.get("no", ""))
+        proxy = self.proxy or ("" if needs_none else found.get(server.scheme))
         if proxy and urlsplit(proxy).scheme not in {"http", "https"}:
             raise Terminal(f"the proxy {proxy} can't be used: gangctl speaks to http:// and https:// proxies only")
         return proxy or None
 
 
-def _needs_no_proxy(server: SplitResult) -> bool:
+def _needs_no_proxy(host: str, networks: str) -> bool:
     """As Go has it: a loopback address needs none, and ``NO_PROXY`` may have networks, which Python passes over."""
-    if server.hostname == "localhost" or proxy_bypass(server.netloc):
+    if host == "localhost":
         return True
     with suppress(ValueError):
-        address = ip_address(server.hostname or "")
-        networks = [one.strip() for one in getproxies().get("no", "").split(",") if "/" in one]
-        return address.is_loopback or any(address in ip_network(one, strict=False) for one in networks)
+        address = ip_address(host)
+        excluded = [one.strip() for one in networks.split(",") if "/" in one]
+        return address.is_loopback or any(address in ip_network(one, strict=False) for one in excluded)
     return False
 
 
@@ -84,19 +86,20 @@ async def load_credentials(kubeconfig: Path | None, context: str | None) -> Cred
     Raises:
         Terminal: none of them exists, or it can't be used; the text says which and why.
     """
-    paths = os.environ.get("KUBECONFIG") or "~/.kube/config" if kubeconfig is None else str(kubeconfig)
-    found = _existing(paths)
+    paths = kubeconfigs(kubeconfig)
+    found = [path for path in paths if path.exists()]
     if found:
         return await _of_kubeconfig(os.pathsep.join(map(str, found)), context)
     if kubeconfig is None and context is None and "KUBERNETES_SERVICE_HOST" in os.environ:
         return _of_account(ACCOUNT, os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"])
-    raise Terminal(f"no cluster is configured: there is no kubeconfig at {paths}; name one with --kubeconfig")
+    looked = os.pathsep.join(map(str, paths))
+    raise Terminal(f"no cluster is configured: there is no kubeconfig at {looked}; name one with --kubeconfig")
 
 
-def _existing(paths: str) -> list[Path]:
-    """The files of ``KUBECONFIG`` that exist; they are merged."""
-    named = (Path(path).expanduser() for path in paths.split(os.pathsep) if path)
-    return [path for path in named if path.exists()]
+def kubeconfigs(given: Path | None) -> list[Path]:
+    """The kubeconfigs that are merged, of which some may not exist. ``given``: instead of those of ``KUBECONFIG``."""
+    names = str(given) if given is not None else os.environ.get("KUBECONFIG") or "~/.kube/config"
+    return [Path(os.path.expanduser(name)) for name in names.split(os.pathsep) if name]  # noqa: PTH111 - HOME may be unknown
 
 
 def _of_account(account: Path, host: str, port: str) -> Credentials:
