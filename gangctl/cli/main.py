@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from contextvars import copy_context
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Final
 
 from gangctl import __version__
@@ -60,6 +61,9 @@ def _main(arguments: Sequence[str] | None) -> int:
         from gangctl.cli.verbs.completion import complete  # noqa: PLC0415 - only a shell asks for it
 
         complete(verbs())
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # It was closed, as by >&-.
+            setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115 - until the process ends
     given = list(sys.argv[1:] if arguments is None else arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a character that the terminal can't show isn't an error

@@ -222,3 +222,11 @@ def test_a_home_that_is_not_known_is_no_bug(
     monkeypatch.setenv("KUBECONFIG", "~nosuchuser/config")
     assert main(["status", "g", "-n", "research"]) == 2
     assert "there is no kubeconfig at ~nosuchuser/config" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_stream_that_is_closed_is_no_bug(closed: str) -> None:
+    done = subprocess.run(
+        ["sh", "-c", f"exec '{sys.executable}' -m gangctl version {closed}"], capture_output=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
