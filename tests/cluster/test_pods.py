@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from gangctl.cluster import clock
 from gangctl.cluster.errors import Terminal
 from gangctl.cluster.local import pod_record, process
 from gangctl.cluster.local.layout import runtime_directory
@@ -109,6 +110,18 @@ async def test_a_supervisor_that_ends_with_zero_ends_its_pod(tmp_path: Path) -> 
         assert not alive(pod.supervisor)
         assert not alive(pod.sidecar)
         assert pod_record.load_pod(here.folder.pod(pod.name)) is not None, "the object stays until it is deleted"
+
+
+async def test_the_end_of_a_pod_is_later_than_its_start_after_the_wall_clock_was_set_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clock._TERM, "offset", clock._TERM.offset + 3600)  # noqa: SLF001
+    async with machine(tmp_path) as here, here.controlled() as cluster:
+        pod = await here.create()
+        await cluster.delete_pod(here.job, DeletePod(pod.name, pod.uid))
+        over = await until_async("it has ended", lambda: one if (one := here.pod(pod.name)).terminated else None)
+        assert over.ended_at is not None
+        assert over.ended_at > over.created_at
 
 
 def test_the_back_off_grows_while_a_process_keeps_dying_soon_after_its_start() -> None:

@@ -83,7 +83,7 @@ class LocalPod:
             await asyncio.to_thread(pod_record.remove_what_lived, self.record)
             message = await asyncio.to_thread(self._termination_message)
             await self._record(
-                durable=True, terminated=True, started=None, ended=time.time(), message=message, reason=reason
+                durable=True, terminated=True, started=None, ended=clock.now(), message=message, reason=reason
             )
         await self._deleting.wait()
         await asyncio.sleep(LINGER_SECONDS)
