@@ -333,3 +333,15 @@ def test_on_a_terminal_three_questions_are_asked_with_proposals(here: Path) -> N
     job = load_gangjob((here / "gang.yaml").read_text(), "gang.yaml")
     assert (job.spec.roles[0].launch, job.spec.roles[0].replicas) == ("Torchrun", 4)
     assert job.spec.checkpoint is not None
+
+
+def test_a_file_that_cannot_be_overwritten_stays_as_it_was() -> None:
+    """The limit of a file's size is the full disk."""
+    Path("gang.yaml").write_text("mine")
+    words = f"-m gangctl init train.py --framework script {' '.join(FLAGS)} --force"
+    done = subprocess.run(
+        ["sh", "-c", f"ulimit -f 0; exec '{sys.executable}' {words}"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (2, "error: gang.yaml can't be written: File too large\n")
+    assert Path("gang.yaml").read_text() == "mine"
+    assert not list(Path().glob(".*.tmp"))

@@ -235,12 +235,18 @@ def _unnumbered(found: CheckpointFolder | None, folder: Path) -> str:
 
 
 def _write(path: Path, text: str, *, force: bool) -> None:
+    target = path.resolve()
+    beside = target.with_name(f".{target.name}.tmp") if force and target.is_file() else None
     try:
-        with path.open("w" if force else "x", encoding="utf-8") as file:
+        with (beside or path).open("w" if force else "x", encoding="utf-8") as file:
             file.write(text)
+        if beside is not None:
+            beside.replace(target)
     except FileExistsError:
         raise UserError(f"{path} exists: --force overwrites it, --file writes another one") from None
     except OSError as error:
+        if beside is not None:
+            beside.unlink(missing_ok=True)
         raise UserError(f"{path} can't be written: {error.strerror}") from None
 
 
