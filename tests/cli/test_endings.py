@@ -239,6 +239,15 @@ def test_a_gang_whose_controller_can_store_nothing_can_be_deleted(folder: Here) 
     assert not folder.state.gang("g").path.exists()
 
 
+def test_a_gang_without_a_controller_can_be_deleted_on_a_full_disk(folder: Here) -> None:
+    without_a_controller(folder)
+    command = f"ulimit -f 0; exec '{sys.executable}' -m gangctl delete g"
+    done = subprocess.run(["sh", "-c", command], cwd=folder.path, env=folder.env(), capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert folder.left() == []
+    assert not folder.state.gang("g").path.exists()
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can mount a small file system")
 def test_ctrl_c_on_a_full_disk_ends_a_gang_whose_workers_are_seen_to_be_dead(folder: Here) -> None:
     folder.state.path.mkdir()

@@ -84,7 +84,7 @@ def delete_local(state: StateDirectory, store: GangStore, seconds: float | None,
         if store.removed_at() is None:
             say(f"{name}: {error}")
         if controller_pid(state) is None:
-            asyncio.run(teardown(state, name, _DEFAULT_GRACE_SECONDS))
+            _tear_down(state, name, _DEFAULT_GRACE_SECONDS)
         else:
             deadline += max((one.grace_seconds for one in pod_record.load_readable(store.folder)[0]), default=0)
     else:
@@ -101,7 +101,7 @@ def delete_local(state: StateDirectory, store: GangStore, seconds: float | None,
             break
         time.sleep(_LOCAL_POLL_SECONDS)
     if _living(store):
-        asyncio.run(teardown(state, name, 0))
+        _tear_down(state, name, 0)
     deadline = time.monotonic() + _RECORDS_SECONDS
     while store.folder.path.exists():
         try:
@@ -113,6 +113,11 @@ def delete_local(state: StateDirectory, store: GangStore, seconds: float | None,
                 raise UserError(f"{error.filename} can't be removed: {error.strerror}") from None
     say(f"{name} is deleted: {store.folder.path} is removed with its logs; checkpoints are not touched")
     return True
+
+
+def _tear_down(state: StateDirectory, name: str, grace: float) -> None:
+    with suppress(Retryable):  # The disk is full: every process has ended, and the records are removed with the gang.
+        asyncio.run(teardown(state, name, grace))
 
 
 def _suspend_and_end(state: StateDirectory, store: GangStore, seconds: float | None, say: Say) -> GangJob | None:
