@@ -177,6 +177,17 @@ async def test_teardown_leaves_no_process_not_even_orphans(tmp_path: Path) -> No
             assert not left(here.state), "what was torn down stays so"
 
 
+def test_a_process_that_asks_for_the_controller_keeps_none_from_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "controller.lock"
+    with path.open("w+") as asking:
+        fcntl.flock(asking, fcntl.LOCK_SH)
+        monkeypatch.setattr("gangctl.cluster.local.layout.time.sleep", lambda _: asking.close())
+        with only_process(path, str):
+            assert path.read_text() == f"{os.getpid()}\n"
+
+
 async def test_teardown_ends_known_pods_whose_records_and_lock_are_gone(tmp_path: Path) -> None:
     async with machine(tmp_path) as here:
         async with here.controlled():

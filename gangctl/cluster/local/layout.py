@@ -4,6 +4,7 @@ import fcntl
 import os
 import re
 import stat
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
@@ -151,6 +152,8 @@ class StateDirectory:
         return GangFolder(self.gangs / name)
 
 
+ASKING_SECONDS: Final = 0.05
+"""A process that asks which one holds a lock has it for a moment."""
 _SHARED: Final = Path("/tmp")  # noqa: S108 - only the owner can enter the folder in it
 """Not $TMPDIR, which may be too long, or $XDG_RUNTIME_DIR: a gang outlives the session that both may end with."""
 
@@ -186,7 +189,11 @@ def only_process(lock: Path, busy: Callable[[str], str]) -> Iterator[None]:
         Retryable: the lock can't be opened or locked.
     """
     try:
-        descriptor = open_locked(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            descriptor = open_locked(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(ASKING_SECONDS)
+            descriptor = open_locked(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         holder = lock.read_text(errors="replace").strip() or "unknown"
         raise Terminal(busy(holder)) from None
