@@ -9,7 +9,7 @@ DaemonSet), one of the gang itself, or of a higher priority.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Final
@@ -76,10 +76,9 @@ def walk(pod: WholePod, cluster: Inventory) -> tuple[NodeFit, ...]:
     return tuple(NodeFit(node, tuple(refusals(pod, node, cluster, around))) for node in nodes)
 
 
-def first_fit(pod: WholePod, cluster: Inventory, but: str) -> str | None:
-    """The first node, other than ``but``, on which the pod fits; None if it fits nowhere."""
+def first_fit(pod: WholePod, cluster: Inventory, nodes: Sequence[Node]) -> str | None:
+    """The first of these nodes on which the pod fits; None if it fits on none."""
     around = neighbours(pod, cluster)
-    nodes = (node for node in cluster.nodes if node.name != but)
     return next((node.name for node in nodes if not refusals(pod, node, cluster, around)), None)
 
 
@@ -162,6 +161,10 @@ MOST_MOVES: Final = 8
 """More moves than this aren't worth advising."""
 MOST_NODES: Final = 20
 """So many nodes are tried, those that lack least first: the answer has to come within seconds."""
+MOST_TRIES: Final = 20
+"""So many pods of a node are tried, of those that ask for the same only the first if it fits nowhere else."""
+_Free = Mapping[str, Mapping[str, Decimal]]
+"""Node -> resource -> what is free."""
 _STAY: Final = frozenset({"Node", "DaemonSet"})
 
 
@@ -197,7 +200,11 @@ def moves(pod: WholePod, answers: Sequence[NodeFit], cluster: Inventory, own: fr
         own: UIDs of the gang's pods, which stay.
     """
     lacking = sorted((one for one in answers if one.refusals and one.is_open), key=_lack)
-    tried = (_on(pod, one, cluster, own) for one in lacking[:MOST_NODES])
+    free = {
+        node.name: {name: free_resources(node, cluster.pods.get(node.name, ()), name) for name in node.allocatable}
+        for node in cluster.nodes
+    }
+    tried = (_on(pod, one, cluster, own, free) for one in lacking[:MOST_NODES])
     found = [one for one in tried if one is not None]
     return min(found, key=lambda one: (len(one.moves), sum(move.frees for move in one.moves), one.node), default=None)
 
@@ -206,29 +213,26 @@ def _lack(answer: NodeFit) -> Decimal:
     return max(one.shortage.needs - one.shortage.free for one in answer.refusals if one.shortage is not None)
 
 
-def _on(pod: WholePod, answer: NodeFit, cluster: Inventory, own: frozenset[str]) -> Moves | None:
-    """The moves that make room on one node."""
-    node, made = answer.node, list[Move]()
+def _on(pod: WholePod, answer: NodeFit, cluster: Inventory, own: frozenset[str], free: _Free) -> Moves | None:
+    """The moves that make room on one node. ``free``: before any move, which only takes from other nodes."""
+    node, made, stuck = answer.node, list[Move](), list[WholePod]()
     first = next(one.shortage.resource for one in answer.refusals if one.shortage is not None)
-    stuck = set[str]()
-    while len(made) < MOST_MOVES:
-        short = _short(pod, node, cluster)
-        if short is None:
-            return None
-        if not short:
-            return Moves(node.name, first, tuple(made))
-        resource, lack = short
-        chosen = _chosen(_movable(pod, node, cluster, own, stuck), resource, lack)
-        if chosen is None:
-            return None
-        emptied = without_pod(cluster, chosen)
-        to = first_fit(chosen, emptied, node.name)
+    short = _short(pod, node, cluster)
+    for _ in range(MOST_TRIES):
+        chosen = _chosen(_movable(pod, node, cluster, own, stuck), *short) if short else None
+        if chosen is None or len(made) == MOST_MOVES:
+            break
+        emptied, needs = without_pod(cluster, chosen), chosen.requests.items()
+        others = [one for one in cluster.nodes if one is not node]
+        roomy = [one for one in others if all(free[one.name].get(name, 0) >= least for name, least in needs)]
+        to = first_fit(chosen, emptied, roomy) if roomy else None
         if to is None:
-            stuck.add(chosen.full_name)
+            stuck.append(_asks_for(chosen))
             continue
-        made.append(Move(chosen.full_name, chosen.owner, to, chosen.requests[resource]))
+        made.append(Move(chosen.full_name, chosen.owner, to, chosen.requests[short[0]]))
         cluster = with_pod(emptied, chosen, to)
-    return None
+        short = _short(pod, node, cluster)
+    return Moves(node.name, first, tuple(made)) if short == () else None
 
 
 def _short(pod: WholePod, node: Node, cluster: Inventory) -> tuple[str, Decimal] | tuple[()] | None:
@@ -240,10 +244,10 @@ def _short(pod: WholePod, node: Node, cluster: Inventory) -> tuple[str, Decimal]
     return () if short is None else (short.resource, short.needs - short.free)
 
 
-def _movable(pod: WholePod, node: Node, cluster: Inventory, own: frozenset[str], stuck: set[str]) -> Iterator[WholePod]:
+def _movable(pod: WholePod, node: Node, cluster: Inventory, own: frozenset[str], stuck: list[WholePod]) -> Iterator[WholePod]:
     for one in cluster.pods.get(node.name, ()):
         is_fixed = one.owner in _STAY or one.uid in own or one.priority > pod.priority or one.deleting
-        if not is_fixed and one.full_name not in stuck:
+        if not is_fixed and _asks_for(one) not in stuck:
             yield one
 
 

@@ -13,6 +13,7 @@ from gangctl.explain.why.pending import find_unscheduled
 from gangctl.explain.why.walk import Moves
 from gangctl.explain.why.world import GangSurroundings, Inventory
 from gangctl.kubernetes.objects import Node, WholePod
+from tests.core.test_linear import counted
 from tests.explain.why.clusters import GPU, cluster, node, pod
 
 SAID: dict[str, Any] = {
@@ -100,6 +101,21 @@ def test_of_several_pods_the_largest_move_first_and_each_needs_a_place() -> None
     )
     finding = found(waiting(1, 7), there)
     assert moved(finding.moves) == [("lab/two-0", "node-b"), ("lab/two-1", "node-c")]
+
+
+def work_of(pods: int) -> int:
+    """The instructions of an answer for nodes with so many pods, of which none fits on another node."""
+    nodes = [f"node-{at}" for at in range(5)]
+    there = [pod(f"{name}-{at}", 2, on=name) for name in nodes for at in range(pods)]
+    full = cluster([node(name, 2 * pods + 1) for name in nodes], *there)
+    with counted() as work:
+        finding = found(waiting(1, 4), full)
+    assert (finding.kind, finding.moves) == (FindingKind.FRAGMENTED, None)
+    return work.done
+
+
+def test_of_pods_that_ask_for_the_same_one_is_tried_on_each_node() -> None:
+    assert work_of(40) < 2.5 * work_of(20)
 
 
 @pytest.mark.parametrize(
