@@ -39,8 +39,9 @@ def group_story(group: str, found: Sequence[Story]) -> Story:
 
 def _row(one: Story, begin: float, end: float) -> Row:
     gang = one.rows[0]
-    bars = [Bar(Activity.WAITING, begin, one.begin), *gang.bars, Bar(Activity.UNKNOWN, one.end, end)]
-    return replace(gang, name=one.name, bars=merged(tuple(bar for bar in bars if bar.seconds > 0)))
+    after = Bar(Activity.UNKNOWN, one.end, end)
+    bars = [bar for bar in (Bar(Activity.WAITING, begin, one.begin), *gang.bars, after) if bar.seconds > 0]
+    return replace(gang, name=one.name, bars=merged(tuple(bars or [after])))
 
 
 def _ran(rows: Sequence[Row]) -> str:

@@ -13,9 +13,9 @@ from gangctl.api.status import Spent
 from gangctl.cli.verbs.timeline import print_timeline
 from gangctl.core.record.conditions import goodput
 from gangctl.story.replicas import group_story
-from gangctl.story.timeline import story
+from gangctl.story.timeline import Story, story
 from tests.cli.tracecases import BEGAN
-from tests.explain.timelinecases import CASES
+from tests.explain.timelinecases import CASES, fault, gang
 
 FOLDER = Path(__file__).parent / "golden_timelines"
 FILES = {
@@ -35,11 +35,17 @@ class Terminal(io.TextIOWrapper):
 
 
 def drawn(case: str, encoding: str = "utf-8", kind: type[io.TextIOWrapper] = io.TextIOWrapper) -> str:
-    gang, seconds = CASES[case]
+    made, seconds = CASES[case]
     raw = io.BytesIO()
     stream = kind(raw, encoding)
-    print_timeline(story(gang, BEGAN + seconds), stream)
+    print_timeline(story(made, BEGAN + seconds), stream)
     return raw.getvalue().decode(encoding)
+
+
+def drawn_lines(told: Story) -> list[str]:
+    out = io.StringIO()
+    print_timeline(told, out)
+    return out.getvalue().splitlines()
 
 
 @pytest.fixture(autouse=True)
@@ -84,6 +90,14 @@ def test_every_phase_of_an_incident_that_took_time_has_a_letter() -> None:
     assert len(bar) == 100 - len("restored step") - 2
 
 
+def test_what_took_no_time_has_no_bar() -> None:
+    at_once = {"outcome": "Suspended", "milliseconds": {"detect": 0, "stop": 0, "barrier": 0}}
+    lines = drawn_lines(story(gang(fault(2, 100, **at_once), phase="Suspended"), BEGAN + 200))
+    assert "to attempt 2" in [line.rstrip() for line in lines]
+    created = story(gang(phase="", startTime=None), BEGAN)
+    assert "No replica has run." in drawn_lines(group_story("g", [created, created]))
+
+
 def test_a_short_incident_and_its_fault_have_a_cell_in_nine_hours() -> None:
     rows = {line.split()[0]: line for line in drawn("night").splitlines() if line.startswith(("gang ", "worker-1 "))}
     at = rows["worker-1"].index("✗")
@@ -98,9 +112,9 @@ def test_a_terminal_has_colours_unless_the_user_wants_none(monkeypatch: pytest.M
 
 
 def test_a_replica_group_spent_what_its_gangs_spent() -> None:
-    gang, seconds = CASES["night"]
+    made, seconds = CASES["night"]
     spent = Spent(**dict.fromkeys(Spent.model_fields, 1.0))
-    one = replace(story(gang, BEGAN + seconds), spent=spent)
+    one = replace(story(made, BEGAN + seconds), spent=spent)
     both = group_story("g", [one, one])
     assert both.spent == Spent(**dict.fromkeys(Spent.model_fields, 2.0))
     assert both.goodput == goodput(spent)

@@ -212,6 +212,16 @@ def test_of_restarts_before_the_kept_incidents_only_the_begin_is_known() -> None
     assert told.sentences[-1].startswith("What the status doesn't tell is drawn as unknown: it keeps the last 10")
 
 
+def test_the_steps_that_were_lost_are_those_of_the_incidents_that_are_kept() -> None:
+    def told(counted: int) -> str:
+        restarts = {"counted": counted, "uncounted": 1}
+        found = gang(fault(6, 2000, lostSteps=7), fault(5, 100, lostSteps=5), restarts=restarts)
+        return story(found, BEGAN + HOUR).sentences[2]
+
+    assert told(1) == "1 restart charged to the budget, 1 not charged; 12 steps lost."
+    assert told(4) == "4 restarts charged to the budget, 1 not charged; 12 steps lost in the last 2."
+
+
 def test_a_clock_that_jumps_back_makes_no_negative_times() -> None:
     told = story(gang(fault(3, 50), fault(2, 100)), BEGAN + 40)
     assert (told.begin - BEGAN, round(told.end - BEGAN, 3)) == (0, 102.46)

@@ -133,6 +133,8 @@ def _glyph(kind: Activity, *, blocks: bool) -> _Cell:
 def _shares(phases: Sequence[Bar], width: int) -> Iterator[_Cell]:
     """The phases side by side in this width: each has at least one cell if it took time."""
     there = [bar for bar in phases if bar.seconds > 0][:width]
+    if not there:
+        return
     whole = sum(bar.seconds for bar in there)
     many = [max(1, round(width * bar.seconds / whole)) for bar in there]
     while (over := sum(many) - width) != 0:
