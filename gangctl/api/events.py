@@ -137,6 +137,12 @@ def action(reason: str) -> str:
     return reason if told is None else told.action
 
 
+def todo(reason: str) -> str:
+    """What a user should do, in sentences; empty for a reason that no Event has."""
+    told = _NAMED.get(reason)
+    return "" if told is None else told.todo
+
+
 def is_warning(reason: str) -> bool:
     told = _NAMED.get(reason)
     return told is not None and told.is_warning

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import groupby
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import ConfigDict, Field
 
@@ -227,6 +228,11 @@ class Metadata(Model):
     """Time at which the gang was created."""
     deletion_timestamp: Timestamp | None = None
     """Time at which deletion was requested; absent if it was not."""
+
+
+def controllers(metadata: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Kind and name of the object that the GangJob was made from, if any."""
+    return [(one["kind"], one["name"]) for one in metadata.get("ownerReferences") or () if one.get("controller")]
 
 
 class GangJob(Model):

@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 from typing import Final
 
-from gangctl.api.gangjob import GangJob, Windowed
+from gangctl.api.events import todo
+from gangctl.api.gangjob import GangJob, Windowed, controllers
 from gangctl.api.incident import CheckResult, Incident, IncidentLevel
 from gangctl.api.names import LOCAL_NODE
 from gangctl.api.reasons import Reason
-from gangctl.api.status import GangPhase, MemberSnapshot, Status
+from gangctl.api.status import ConditionType, GangPhase, MemberSnapshot, Status
 from gangctl.core.policy.cause import describe
 from gangctl.core.policy.recovery import TRIES, failed_alike
 from gangctl.core.record.conditions import hangs, warned_of
@@ -202,12 +203,8 @@ def advice(job: GangJob) -> str:
     member = incident.cause.member if incident is not None else ""
     logs = f"gangctl logs {name} {member} shows why" if member else "the logs of the workers show why"
     match status.phase:
-        case GangPhase.HELD:
-            return f"inspect the pods ({logs}); gangctl restart {name} continues"
-        case GangPhase.SUSPENDED if job.spec.suspend:
-            return f"gangctl resume {name} continues from the restore point"
-        case GangPhase.SUSPENDED:
-            return "it resumes automatically"
+        case GangPhase.HELD | GangPhase.SUSPENDED:
+            return way_on(job) or "it resumes automatically"
         case GangPhase.FAILED:
             return f"{logs}; then submit the manifest again"
         case _ if warned_of(status) in {Reason.MEMBERS_SILENT, Reason.NO_MEMBER_CONNECTS, Reason.BRAKED}:
@@ -219,10 +216,35 @@ def advice(job: GangJob) -> str:
                 f"find out what the workers wait for, then gangctl restart {name}; progress.onHang: Restart "
                 "does so by itself, and takes their stacks"
             )
-        case GangPhase.RUNNING if warned_of(status):
-            return f"check the workers; gangctl restart {name} restarts them"
+        case GangPhase.RUNNING:
+            text = todo(warned_of(status)).replace("`", "").rstrip(".")
+            return text[:1].lower() + text[1:]
         case _:
             return ""
+
+
+def way_on(job: GangJob) -> str:
+    """Return what a person can do for a gang that is held or suspended; empty if it resumes by itself."""
+    name, status = job.metadata.name, job.status
+    reasons = {one.reason for one in status.conditions if one.type in {ConditionType.READY, ConditionType.SUSPENDED}}
+    if status.phase is GangPhase.HELD:
+        if Reason.NO_RESTORE_POINT in reasons:
+            return (
+                f"make the step available and run gangctl restart {name}, or choose: --from-step N or --from-beginning"
+            )
+        logs = f"gangctl logs {name} {status.incidents[0].cause.member if status.incidents else ''}".rstrip()
+        return f"look at the pods ({logs}); then gangctl restart {name} goes on from the restore point"
+    if job.spec.suspend:
+        owner = next(iter(controllers(job.metadata.model_extra or {})), None)
+        return f"set spec.suspend of {' '.join(owner)} to false" if owner else f"gangctl resume {name} goes on"
+    if status.given_back:
+        return f"gangctl restart {name} goes on"
+    if Reason.QUEUED in reasons:
+        return (
+            f"kubectl describe workloads -n {job.metadata.namespace} shows quota and checks; free quota, raise it, or "
+            "name another queue (label kueue.x-k8s.io/queue-name)"
+        )
+    return ""
 
 
 def _repeats(job: GangJob, logs: str) -> str:

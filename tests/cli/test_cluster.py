@@ -351,4 +351,4 @@ async def test_as_a_plugin_it_calls_itself_as_the_user_does(here: Shell) -> None
     assert "\n  run " not in (await here.gangctl("--help", plugin=True)).out
     assert "kubectl apply -f FILE" in (await here.gangctl("run", "x.yaml", plugin=True)).err
     await with_gang(here, phase="Held")
-    assert "kubectl gang restart demo continues" in (await here.gangctl("status", "demo", plugin=True)).out
+    assert "kubectl gang restart demo goes on" in (await here.gangctl("status", "demo", plugin=True)).out

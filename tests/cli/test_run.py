@@ -215,7 +215,7 @@ def test_a_gang_with_an_exhausted_budget_is_held_and_a_restart_releases_it(folde
     folder.runs_attempt(1)
     folder.gangctl("inject", "g", "worker-1", "--signal", "KILL")
     until("it is held", lambda: folder.job.status.phase == "Held")
-    assert "gangctl restart g continues" in folder.gangctl("status", "g").stdout
+    assert "gangctl restart g goes on" in folder.gangctl("status", "g").stdout
     folder.gangctl("restart", "g")
     until("it runs again", lambda: folder.job.status.phase == "Running")
     folder.gangctl("inject", "g", "worker-1", "--signal", "KILL")

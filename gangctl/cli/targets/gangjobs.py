@@ -6,7 +6,7 @@ Each call may raise UserError (it doesn't exist, or this release can't read it) 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeVar
 
-from gangctl.api.gangjob import GangJob, Spec
+from gangctl.api.gangjob import GangJob, Spec, controllers
 from gangctl.api.model import Model
 from gangctl.api.names import API_VERSION, KIND, PLURAL
 from gangctl.api.recovery import SpecChanges
@@ -97,7 +97,9 @@ class GangJobs:
             raise UserError(f"{kind} is no kind that gangctl runs: name a gang, or {', '.join(_EXAMPLES)}")
         if known == KIND:
             return name
-        found = [one["metadata"] for one in await self._list(_DOCUMENTS) if (known, name) in _owners(one["metadata"])]
+        found = [
+            one["metadata"] for one in await self._list(_DOCUMENTS) if (known, name) in controllers(one["metadata"])
+        ]
         if not found:
             raise UserError(
                 f"no gang runs {named} in namespace {self.namespace}: {NOT_OURS}; "
@@ -107,7 +109,7 @@ class GangJobs:
 
     async def refuse_owned(self, name: str) -> None:
         """Refuse to end a gang that another object would have again."""
-        for kind, owner in _owners((await self._get(name)).get("metadata", {})):
+        for kind, owner in controllers((await self._get(name)).get("metadata", {})):
             raise UserError(
                 f"gang {name} follows {kind} {owner}, which would make it again: use kubectl delete {kind.lower()} "
                 f"{owner}, or set its spec.suspend; if a TrainJob made it, do so with the TrainJob"
@@ -156,11 +158,6 @@ class GangJobs:
             ) from None
         except ClusterError:
             return  # most users may not read namespaces
-
-
-def _owners(metadata: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Kind and name of the object that the GangJob was made from, if any."""
-    return [(one["kind"], one["name"]) for one in metadata.get("ownerReferences") or () if one.get("controller")]
 
 
 def unreadable_text(name: str, why: str) -> str:

@@ -24,7 +24,7 @@ from gangctl.core.record.conditions import spent_until, total, warning
 from gangctl.explain.why.findings import Finding, FindingKind, many
 from gangctl.explain.why.pending import find_unscheduled
 from gangctl.explain.why.world import GangSurroundings
-from gangctl.story.words import interrupted, took
+from gangctl.story.words import interrupted, took, way_on
 from gangctl.words.text import clock_time, counted
 from gangctl.words.waits import roles_wait
 
@@ -347,42 +347,28 @@ def _not_stored(job: GangJob, why: str) -> Finding:
 
 
 def _suspended(gang: Gang) -> Finding:
-    job, status, name = gang.job, gang.status, gang.job.metadata.name
+    job, status, kind = gang.job, gang.status, FindingKind.SUSPENDED
     left = sum(not pod.terminated for pod in gang.observed.pods)
     still = f"; {counted(left, 'old pod')} still {'ends' if left == 1 else 'end'}" if left else ""
-    condition = job.status.condition(ConditionType.SUSPENDED)
-    if job.spec.suspend:
-        seen, do, kind = f"spec.suspend is true{still}", f"gangctl resume {name} goes on", FindingKind.SUSPENDED
+    seen, condition = status.message, status.condition(ConditionType.SUSPENDED)
+    if job.spec.suspend or status.given_back:
+        seen = "spec.suspend is true" if job.spec.suspend else seen
         then = "the gang has no pods until that changes; attempt and restore point are kept"
-    elif status.given_back:
-        seen, do, kind = f"{status.message}{still}", f"gangctl restart {name} goes on", FindingKind.SUSPENDED
-        then = "the gang has no pods until then; attempt and restore point are kept"
     elif condition is not None and condition.reason == Reason.QUEUED:
-        seen, kind = f"{status.message}{still}", FindingKind.QUEUED
-        then = "its pods are created when the queue admits it; nothing is charged"
-        do = (
-            f"kubectl describe workloads -n {job.metadata.namespace} shows quota and checks; free quota, raise it, or "
-            "name another queue (label kueue.x-k8s.io/queue-name)"
-        )
+        kind, then = FindingKind.QUEUED, "its pods are created when the queue admits it; nothing is charged"
     else:
-        seen, kind, do = f"{status.message}{still}", FindingKind.SUSPENDED, ""
         then = "the gang resumes by itself when its old pods are gone"
-    return Finding(kind=kind, seen=seen, next=then, do=do, since=status.phase_time)
+    return Finding(kind=kind, seen=f"{seen}{still}", next=then, do=way_on(job), since=status.phase_time)
 
 
 def _held(gang: Gang) -> Finding:
-    status, name = gang.status, gang.job.metadata.name
-    condition = gang.job.status.condition(ConditionType.READY)
-    end = hold_timeout(gang)
+    status, end = gang.status, hold_timeout(gang)
+    condition = status.condition(ConditionType.READY)
     then = "nothing" if end is None else f"at {clock_time(end)} the gang fails (recovery.holdTimeoutSeconds)"
     then = f"the pods stay, without workers; {then}" + (" happens until a person goes on" if end is None else "")
-    if condition is not None and condition.reason == Reason.NO_RESTORE_POINT:
-        do = f"make the step available and run gangctl restart {name}, or choose: --from-step N or --from-beginning"
-        return Finding(kind=FindingKind.RESTORE_POINT, seen=status.message, next=then, do=do, since=status.phase_time)
-    member = status.incidents[0].cause.member if status.incidents else ""
-    look = f"gangctl logs {name} {member}" if member else f"gangctl logs {name}"
-    do = f"look at the pods ({look}); then gangctl restart {name} goes on from the restore point"
-    return Finding(kind=FindingKind.HELD, seen=status.message, next=then, do=do, since=status.phase_time)
+    lacks_point = condition is not None and condition.reason == Reason.NO_RESTORE_POINT
+    kind = FindingKind.RESTORE_POINT if lacks_point else FindingKind.HELD
+    return Finding(kind=kind, seen=status.message, next=then, do=way_on(gang.job), since=status.phase_time)
 
 
 def _refused(job: GangJob) -> Finding | None:

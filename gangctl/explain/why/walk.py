@@ -244,7 +244,9 @@ def _short(pod: WholePod, node: Node, cluster: Inventory) -> tuple[str, Decimal]
     return () if short is None else (short.resource, short.needs - short.free)
 
 
-def _movable(pod: WholePod, node: Node, cluster: Inventory, own: frozenset[str], stuck: list[WholePod]) -> Iterator[WholePod]:
+def _movable(
+    pod: WholePod, node: Node, cluster: Inventory, own: frozenset[str], stuck: list[WholePod]
+) -> Iterator[WholePod]:
     for one in cluster.pods.get(node.name, ()):
         is_fixed = one.owner in _STAY or one.uid in own or one.priority > pod.priority or one.deleting
         if not is_fixed and _asks_for(one) not in stuck:

@@ -14,6 +14,7 @@ from gangctl.explain.why.answer import answer
 from gangctl.explain.why.findings import Finding, FindingKind
 from gangctl.explain.why.waiting import findings
 from gangctl.explain.why.world import GangSurroundings
+from gangctl.story.words import advice
 from gangctl.words import warnings
 from tests.cli.here import manifest
 from tests.cli.tracecases import cause, incident
@@ -97,6 +98,32 @@ def test_a_suspended_gang_says_who_suspended_it_and_the_way_on(
     gang, over = job("Suspended", spec, **status), pod(2, terminated=True)
     assert "2 old pods still end" in one(gang, running(pod(0), pod(1), over)).seen
     assert "old pod" not in one(gang, running(over)).seen
+
+
+@pytest.mark.parametrize(
+    ("phase", "status", "told"),
+    [
+        ("Suspended", {"givenBack": True}, "gangctl restart demo goes on"),
+        ("Suspended", {}, "it resumes automatically"),
+        ("Running", {}, ""),
+        (
+            "Running",
+            {"conditions": [condition("Degraded", "True", "Smaller", "it runs with 3 of 4")]},
+            "gangctl why shows what is missing. The gang grows by itself",
+        ),
+    ],
+)
+def test_status_says_the_way_on_and_advises_no_restart_that_does_not_help(
+    phase: str, status: dict[str, Any], told: str
+) -> None:
+    assert advice(job(phase, **status)) == told
+
+
+def test_a_gang_that_was_made_from_another_object_is_resumed_there() -> None:
+    gang = job("Suspended", {"suspend": True})
+    owner = {"ownerReferences": [{"kind": "JobSet", "name": "llama", "controller": True}]}
+    made = GangJob.model_validate({**gang.model_dump(by_alias=True), "metadata": {"name": "demo", **owner}})
+    assert advice(made) == "set spec.suspend of JobSet llama to false" == one(made).do
 
 
 def test_a_held_gang_says_why_and_the_way_out_and_when_it_fails() -> None:
