@@ -419,8 +419,8 @@ def _sentences(status: Status, gang: Row, spent: Spent) -> Iterator[str]:
         lost = sum(one.lost_steps or 0 for one in status.incidents)
         most = sum(one.lost_steps_at_most or one.lost_steps or 0 for one in status.incidents)
         unknown = any(one.lost_steps is None and one.outcome == "Restarted" for one in status.incidents)
-        known, kept = " as far as steps are known" * unknown, len(status.incidents)
-        last = f" in the last {kept}" if restarts.counted + restarts.uncounted > kept else ""
+        known, of = " as far as steps are known" * unknown, len(status.incidents)
+        last = f" in the last {of}" if restarts.counted + restarts.uncounted > of else ""
         yield f"{charged}; {words.lost_steps(lost, most)} lost{last}{known}."
     if point := status.completed_step:
         yield f"The newest checkpoint that every rank has registered is step {point.step} ({point.tier})."

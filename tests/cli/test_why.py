@@ -359,6 +359,10 @@ def test_the_cost_of_a_night_names_first_steps_only_where_they_came(
         ((incident(3, **when), incident(2, **when)), "cost: 4.92 s from fault to first step, 10 steps lost, 2.50 s of"),
         ((incident(3, **when), incident(2, **when, **without)), "in restarts, of which 1 of 2 came to a first step"),
         ((incident(3, **when, **without), incident(2, **when, **without)), "300 ms in restarts, of which none came to"),
+        (
+            (incident(3, **when, lostStepsAtMost=9), incident(2, **when, lostSteps=None, lostSeconds=None)),
+            "from fault to first step, 5 to 9 steps lost as far as known, at least 1.25 s of training",
+        ),
     ):
         folder = tmp_path / str(hash(told))
         assert main(["why", "demo", *stored(folder, stored_job(*found))]) == 0

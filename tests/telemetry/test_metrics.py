@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from gangctl.api.incident import Incident, IncidentLevel, LedgerEntry, PhaseMilliseconds, WarmStart
-from gangctl.api.status import FirstStep, GangPhase, Spent
+from gangctl.api.model import changed
+from gangctl.api.scheduling import ReplicaGroup
+from gangctl.api.status import FirstStep, GangPhase, RoleSize, RoleStatus, Size, Spent
 from gangctl.core.facts.world import Brake
 from gangctl.core.policy.brake import BrakeState
 from gangctl.telemetry.metrics.exposition import NAMESPACES
@@ -209,6 +211,23 @@ def test_gauges_grow_between_writes_and_end_with_the_gang_and_the_term() -> None
     assert value(registry, "gangctl_spent_seconds_total") == 0
 
 
+def test_members_that_lack_cost_their_share_between_writes(metrics: Metrics) -> None:
+    now = time.time()
+    smaller = gang(
+        attempt=2,
+        phase=GangPhase.RUNNING,
+        spent=Spent(training=1000.0, missing_members=250.0),
+        accounted_time=now - 1000,
+        first_step=FirstStep(attempt=2, step=1, time=now - 2000),
+        roles=(RoleStatus(name="worker", desired=4),),
+        size=Size(attempt=2, time=now - 2000, roles=(RoleSize(name="worker", members=3),)),
+    )
+    metrics.round_began(smaller)
+    bucket = value(metrics.registry, "gangctl_gangs_spent_seconds", bucket="missing_members")
+    assert bucket == pytest.approx(500, abs=5)
+    assert value(metrics.registry, "gangctl_goodput_ratio") == pytest.approx(0.75, abs=0.01)
+
+
 def test_ages_are_never_negative_and_ended_gangs_have_none(metrics: Metrics) -> None:
     metrics.round_began(gang("a", phase=GangPhase.SUCCEEDED, phase_time=1.0))
     metrics.round_began(
@@ -237,12 +256,17 @@ def test_a_budget_is_low_from_four_fifths_until_charges_leave_its_window(metrics
     charged("three", 10, 20, 30)
     charged("four", 10, 20, 30, 40)
     charged("older", 10, 20, 30, 1001)
+    limits = {"type": "Windowed", "maxRestarts": 5, "windowSeconds": 10}
+    shared = ReplicaGroup.model_validate({"name": "group", "budget": {**limits, "windowSeconds": 1000}})
+    ledger = tuple(LedgerEntry(time=now - 20, attempt=at, charged=True) for at in range(4))
+    grouped = gang("group", "of-group", limits, phase=GangPhase.RUNNING, ledger=ledger)
+    metrics.round_began(changed(grouped, spec=changed(grouped.spec, replica_group=shared)))
     metrics.round_began(gang("none", "of-none", {"type": "Windowed", "maxRestarts": 0}, phase=GangPhase.RUNNING))
     low = {
         one: value(metrics.registry, "gangctl_gangs_budget_low", namespace=f"of-{one}")
-        for one in ("three", "four", "older", "none")
+        for one in ("three", "four", "older", "group", "none")
     }
-    assert low == {"three": 0, "four": 1, "older": 0, "none": 0}
+    assert low == {"three": 0, "four": 1, "older": 0, "group": 1, "none": 0}
 
 
 def test_labels_are_bounded_whatever_the_cluster_holds(metrics: Metrics) -> None:

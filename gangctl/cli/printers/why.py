@@ -12,8 +12,7 @@ from gangctl.explain.why.findings import Finding, NodeRow
 from gangctl.explain.why.restarts import LastRestart, RestartHistory
 from gangctl.explain.why.world import MissingRight
 from gangctl.story.phases import LOOKS
-from gangctl.story.words import STOPPED, level_words, took
-from gangctl.words.text import counted
+from gangctl.story.words import STOPPED, level_words, lost_steps, took
 
 MOST_NODES: Final = 12
 """Nodes that are listed one by one; of the others it is said how many they are."""
@@ -190,10 +189,16 @@ def _night(page: _Page, found: RestartHistory, before: str) -> Iterator[str]:
     if found.count < _REPEATED:
         return
     yield ""
-    yield f"The last 12 hours{before}: {found.count} restarts, {found.charged} charged"
-    steps = "" if found.lost_steps is None else f", {counted(found.lost_steps, 'step')} lost"
-    seconds = f", {took(found.lost_seconds)} of training" if found.lost_seconds else ""
-    yield from page.text(f"cost: {took(found.milliseconds / 1000)} {_until(found)}{steps}{seconds}", 2, 2)
+    least = "" if found.complete else "at least "
+    yield f"The last 12 hours{before}: {least}{found.count} restarts, {least}{found.charged} charged"
+    cost, most = f"{took(found.milliseconds / 1000)} {_until(found)}", found.lost_steps_at_most
+    if found.lost_steps is not None:
+        known = " as far as known" * found.lost_unknown
+        least = "at least " * (found.lost_unknown or most != found.lost_steps)
+        seconds = f", {least}{took(found.lost_seconds)} of training" if found.lost_seconds else ""
+        cost += f", {lost_steps(found.lost_steps, most)} lost{known}{seconds}"
+    last = f" of the last {found.detailed}" if found.detailed < found.count else ""
+    yield from page.text(f"cost{last}: {cost}", 2, 2)
     for one in found.patterns:
         common = f"same {one.what}: {one.value}, {one.count} of {one.of}" if one.value else _DIFFERENT[one.what]
         yield from page.text(f"{common}: {one.means}", 2, 2)
@@ -203,7 +208,7 @@ def _night(page: _Page, found: RestartHistory, before: str) -> Iterator[str]:
 
 def _until(found: RestartHistory) -> str:
     """Until when the time of the restarts counts."""
-    if found.first_steps == found.count:
+    if found.first_steps == found.detailed:
         return "from fault to first step"
-    came = f"{found.first_steps} of {found.count} came" if found.first_steps else "none came"
+    came = f"{found.first_steps} of {found.detailed} came" if found.first_steps else "none came"
     return f"in restarts, of which {came} to a first step"

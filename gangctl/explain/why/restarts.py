@@ -100,14 +100,22 @@ class RestartHistory:
 
     last: LastRestart
     count: int
-    """Incidents of the last twelve hours, as far as the status has them."""
+    """Incidents of the last twelve hours, as far as the status or its ledger has them."""
+    complete: bool
+    """False if there may have been more."""
+    detailed: int
+    """Those of them that the status has in detail: what follows but the budget is of them."""
     charged: int
+    """Of all."""
     budget: str
     milliseconds: int
     """The sum of all phases: from faults to first steps, where these came."""
     first_steps: int
     """Incidents that led to a first step."""
     lost_steps: int | None = None
+    lost_steps_at_most: int | None = None
+    lost_unknown: bool
+    """Whether there is a restart of which it isn't known."""
     lost_seconds: float | None = None
     compared: int
     """Those of them that no user asked for: what they have in common is in ``patterns``."""
@@ -119,18 +127,25 @@ def gang_restarts(job: GangJob, now: float) -> RestartHistory | None:
     found = job.status.incidents
     if not found:
         return None
-    night = [one for one in found if one.time > now - NIGHT_SECONDS] or [found[0]]
-    steps = [one.lost_steps for one in night if one.lost_steps is not None]
+    restarts, since = job.status.restarts, now - NIGHT_SECONDS
+    night = [one for one in found if one.time > since] or [found[0]]
+    charged = {entry.attempt: entry.charged for entry in job.status.ledger if entry.time > since}
+    charged |= {one.attempt: one.charged for one in night}
+    steps = [one for one in night if one.lost_steps is not None]
     faults = [one for one in night if one.cause.reason != Reason.RESTART_REQUESTED]
     lost = [one.lost_seconds for one in night if one.lost_seconds is not None]
     return RestartHistory(
         last=_last(job, found[0], now),
-        count=len(night),
-        charged=sum(one.charged for one in night),
-        budget=_budget(job),
+        count=len(charged),
+        complete=len(night) < len(found) or len(charged) >= restarts.counted + restarts.uncounted,
+        detailed=len(night),
+        charged=sum(charged.values()),
+        budget=_budget(job, now),
         milliseconds=sum(each for one in night for _, each in one.milliseconds if each is not None),
         first_steps=sum(one.milliseconds.first_step is not None for one in night),
-        lost_steps=sum(steps) if steps else None,
+        lost_steps=sum(one.lost_steps or 0 for one in steps) if steps else None,
+        lost_steps_at_most=sum(one.lost_steps_at_most or one.lost_steps or 0 for one in steps) if steps else None,
+        lost_unknown=any(one.lost_steps is None and one.outcome == "Restarted" for one in night),
         lost_seconds=sum(lost) if lost else None,
         compared=len(faults),
         patterns=tuple(_patterns(job, faults)),
@@ -149,11 +164,17 @@ def _last(job: GangJob, incident: Incident, now: float) -> LastRestart:
     )
 
 
-def _budget(job: GangJob) -> str:
-    budget, used = job.spec.recovery.budget, job.status.restarts.in_window
-    if not isinstance(budget, Windowed):
-        return f"{counted(job.status.restarts.counted, 'restart')} charged, the budget is unlimited"
-    return f"{used} of {budget.max_restarts} charged restarts in {budget.window_seconds} s"
+def _budget(job: GangJob, now: float) -> str:
+    own, group = job.spec.recovery.budget, job.spec.replica_group
+
+    def used(budget: Windowed) -> str:
+        count = sum(entry.charged and entry.time > now - budget.window_seconds for entry in job.status.ledger)
+        return f"{count} of {budget.max_restarts} charged restarts in {budget.window_seconds} s"
+
+    text = f"{counted(job.status.restarts.counted, 'restart')} charged, the budget is unlimited"
+    text = used(own) if isinstance(own, Windowed) else text
+    shared = None if group is None else group.budget
+    return text if shared is None else f"{text}; of its replica group's budget, it has used {used(shared)}"
 
 
 def _patterns(job: GangJob, night: Sequence[Incident]) -> Iterator[Pattern]:
@@ -220,7 +241,7 @@ def _level_because(job: GangJob, incident: Incident) -> str:
     """The reason for the level, as the end of a sentence after ``because``.
 
     The fault's own level, the default of its reason and the rule that matched ask first; more than that comes of
-    repetition (``core/policy/ladder.py``) or of a barrier that could not be reached.
+    repetition (``core/policy/recovery.py``) or of a barrier that could not be reached.
     """
     cause, level, least = incident.cause, incident.level, default(incident.cause.reason).level
     if level is not highest_level(level, cause.level, least):

@@ -219,9 +219,12 @@ def _on(pod: WholePod, answer: NodeFit, cluster: Inventory, own: frozenset[str],
     first = next(one.shortage.resource for one in answer.refusals if one.shortage is not None)
     short = _short(pod, node, cluster)
     for _ in range(MOST_TRIES):
-        chosen = _chosen(_movable(pod, node, cluster, own, stuck), *short) if short else None
-        if chosen is None or len(made) == MOST_MOVES:
+        if not short or len(made) == MOST_MOVES:
             break
+        resource, lack = short
+        chosen = _chosen(_movable(pod, node, cluster, own, stuck), resource, lack)
+        if chosen is None:
+            return None
         emptied, needs = without_pod(cluster, chosen), chosen.requests.items()
         others = [one for one in cluster.nodes if one is not node]
         roomy = [one for one in others if all(free[one.name].get(name, 0) >= least for name, least in needs)]
@@ -229,7 +232,7 @@ def _on(pod: WholePod, answer: NodeFit, cluster: Inventory, own: frozenset[str],
         if to is None:
             stuck.append(_asks_for(chosen))
             continue
-        made.append(Move(chosen.full_name, chosen.owner, to, chosen.requests[short[0]]))
+        made.append(Move(chosen.full_name, chosen.owner, to, chosen.requests[resource]))
         cluster = with_pod(emptied, chosen, to)
         short = _short(pod, node, cluster)
     return Moves(node.name, first, tuple(made)) if short == () else None

@@ -25,6 +25,8 @@ BUCKETS: Final = tuple(Spent.model_fields)
 LOW: Final = 0.8
 """A budget is low when this part of it is used."""
 _MILLISECONDS: Final = 1000
+_AHEAD: Final = 1000
+"""Seconds over which growth is measured, so that one member of many is not rounded to nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,7 @@ class GangShare:
     spent: tuple[int, ...]
     """Milliseconds by bucket, up to ``accounted``."""
     growth: tuple[int, ...]
-    """By bucket: 1 if the time after ``accounted`` goes to it until the status changes, else 0."""
+    """By bucket: milliseconds in 1000 s after ``accounted``, until the status changes."""
     accounted: int
     """Milliseconds since the epoch."""
     low_until: float
@@ -51,14 +53,14 @@ class GangShare:
 def share(namespace: str, job: GangJob) -> GangShare:
     status = job.status
     since = status.accounted_time or clock.now()
-    here, later = (_milliseconds(spent_until(status, since + more)) for more in (0.0, 1.0))
+    here, later = (_milliseconds(spent_until(status, since + more)) for more in (0, _AHEAD))
     return GangShare(
         namespace=namespace,
         phase=status.phase,
         phase_time=status.phase_time,
         has_stepped=status.first_step is not None,
         spent=here,
-        growth=tuple(int(after > before) for before, after in zip(here, later, strict=True)),
+        growth=tuple(after - before for before, after in zip(here, later, strict=True)),
         accounted=round(since * _MILLISECONDS),
         low_until=_low_until(job),
         degraded=known_reason(reason) if (reason := warned_of(status)) else "",
@@ -70,13 +72,17 @@ def _milliseconds(spent: Spent) -> tuple[int, ...]:
 
 
 def _low_until(job: GangJob) -> float:
-    """When the budget stops being low, because a charge leaves its window; 0 if it is not low."""
-    budget = job.spec.recovery.budget
-    if not isinstance(budget, Windowed) or not budget.max_restarts or job.status.phase in ENDED:
-        return 0.0
-    much = math.ceil(budget.max_restarts * LOW)
+    """When no budget is low any more, because a charge leaves its window; 0 if none is.
+
+    Of the budget of a replica group, only what this gang has used counts.
+    """
+    group, found = job.spec.replica_group, [0.0]
     charges = sorted((entry.time for entry in job.status.ledger if entry.charged), reverse=True)
-    return charges[much - 1] + budget.window_seconds if len(charges) >= much else 0.0
+    for budget in (job.spec.recovery.budget, None if group is None else group.budget):
+        if isinstance(budget, Windowed) and budget.max_restarts and job.status.phase not in ENDED:
+            much = math.ceil(budget.max_restarts * LOW)
+            found += [time + budget.window_seconds for time in charges[much - 1 : much]]
+    return max(found)
 
 
 class _Tally:
@@ -86,7 +92,7 @@ class _Tally:
         self._spent = [0] * len(BUCKETS)
         self._growth = [0] * len(BUCKETS)
         self._since = [0] * len(BUCKETS)
-        """By bucket: the sum of ``accounted`` of the gangs whose time goes to it."""
+        """By bucket: the sum of growth * accounted of the gangs."""
 
     def add(self, one: GangShare, times: int) -> None:
         """Add a gang, or take it away (-1)."""
@@ -100,7 +106,7 @@ class _Tally:
         more = (
             max(0, round(now * _MILLISECONDS) * n - since) for n, since in zip(self._growth, self._since, strict=True)
         )
-        sums = (had + grown for had, grown in zip(self._spent, more, strict=True))
+        sums = (had + grown // (_AHEAD * _MILLISECONDS) for had, grown in zip(self._spent, more, strict=True))
         return Spent(
             **{bucket: milliseconds / _MILLISECONDS for bucket, milliseconds in zip(BUCKETS, sums, strict=True)}
         )

@@ -177,7 +177,7 @@ def _by_label(
 # All metrics of one controller process. docs/reference/metrics.md lists them.
 #
 # The rule: a counter belongs to the process that did the work and goes on over all its terms, so that sums over all
-# controllers are right. Only the leader exports which gangs exist (gangs.py). Labels are bounded (labels.py).
+# controllers are right. Only the leader exports which gangs exist (gangs.py). Labels are bounded (exposition.py).
 
 
 ACTIONS: Final = tuple(action.__name__ for action in get_args(PlannedAction))

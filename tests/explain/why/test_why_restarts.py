@@ -7,6 +7,10 @@ from typing import Any
 import pytest
 
 from gangctl.api.gangjob import GangJob
+from gangctl.api.incident import LedgerEntry
+from gangctl.api.model import changed
+from gangctl.api.scheduling import ReplicaGroup
+from gangctl.api.status import RestartCounts
 from gangctl.explain.why.restarts import Pattern, gang_restarts
 from tests.cli.here import manifest
 from tests.cli.tracecases import BEGAN, cause, incident
@@ -17,8 +21,16 @@ NOW = BEGAN + 3600
 def gang(*incidents: dict[str, Any], rules: list[dict[str, Any]] | None = None) -> GangJob:
     made = manifest(podFailurePolicy={"rules": rules or []})
     made["metadata"] = {"name": "demo", "namespace": "research", "uid": "u"}
-    status = {"phase": "Running", "attempt": 9, "incidents": list(incidents), "restarts": {"inWindow": 3}}
+    status = {"phase": "Running", "attempt": 9, "incidents": list(incidents)}
     return GangJob.model_validate({**made, "status": status})
+
+
+def charged(*minutes: int, attempt: int = 2) -> tuple[LedgerEntry, ...]:
+    """Entries of the ledger, for attempts in a row from this one."""
+    return tuple(
+        LedgerEntry(time=BEGAN + 60 * at, attempt=attempt + number, charged=True, progressed=True)
+        for number, at in enumerate(minutes)
+    )
 
 
 def failure(at: int, **more: Any) -> dict[str, Any]:
@@ -47,7 +59,33 @@ def test_the_last_restart_is_told_with_cause_decision_phases_and_cost() -> None:
     assert [(one.kind, round(1000 * one.seconds)) for one in last.phases][1:3] == [("stop", 111), ("barrier", 8)]
     assert last.milliseconds == 2460
     assert (last.restored_step, last.lost_steps, last.lost_seconds) == (50, 5, 1.25)
-    assert told.budget == "3 of 10 charged restarts in 3600 s"
+
+
+def test_the_budget_is_that_of_now_and_a_replica_group_s_is_told_beside_it() -> None:
+    made = gang(incident())
+    made = changed(made, status=changed(made.status, ledger=charged(-30, 10, 20)))
+    told = gang_restarts(made, NOW)
+    assert told is not None
+    assert told.budget == "2 of 10 charged restarts in 3600 s"
+    group = ReplicaGroup.model_validate({"name": "g", "budget": {"maxRestarts": 2, "windowSeconds": 7200}})
+    told = gang_restarts(changed(made, spec=changed(made.spec, replica_group=group)), NOW)
+    assert told is not None
+    assert told.budget == (
+        "2 of 10 charged restarts in 3600 s; of its replica group's budget, it has used 3 of 2 charged restarts in "
+        "7200 s"
+    )
+
+
+def test_restarts_of_which_only_the_ledger_knows_count_and_the_cost_is_of_the_others() -> None:
+    made = gang({**failure(12), "lostStepsAtMost": 9}, {**failure(11), "lostSteps": None})
+    status = changed(made.status, ledger=charged(*range(13)), restarts=RestartCounts(counted=13))
+    told = gang_restarts(changed(made, status=status), NOW)
+    assert told is not None
+    assert (told.count, told.charged, told.detailed, told.complete) == (13, 13, 2, True)
+    assert (told.lost_steps, told.lost_steps_at_most, told.lost_unknown) == (5, 9, True)
+    told = gang_restarts(changed(made, status=changed(status, restarts=RestartCounts(counted=14))), NOW)
+    assert told is not None
+    assert not told.complete
 
 
 def test_where_a_member_hung_and_which_checkpoints_were_given_up_are_told() -> None:
