@@ -288,7 +288,7 @@ def _attributes(job: GangJob, incident: Incident) -> Attributes:
             ("gang.outcome", incident.outcome),
             ("gang.charged", incident.charged),
             ("gang.planned", incident.planned),
-            ("gang.restored_step", incident.restored_step),
+            ("gang.restored_step", incident.restored_step if incident.outcome == "Restarted" else None),
             ("gang.lost_steps", incident.lost_steps),
             ("gang.lost_steps_at_most", incident.lost_steps_at_most),
             ("gang.lost_seconds", incident.lost_seconds),

@@ -13,7 +13,7 @@ from gangctl.core.policy.cause import describe
 from gangctl.core.policy.recovery import TRIES, failed_alike
 from gangctl.core.record.conditions import hangs, warned_of
 from gangctl.core.record.incidents import innermost
-from gangctl.words.text import clock_time, counted
+from gangctl.words.text import counted, moment
 
 FAILED_ALIKE: Final = f"{TRIES} attempts failed alike before a step was reported"
 _MINUTE: Final = 60
@@ -189,7 +189,7 @@ def interrupted(job: GangJob, at: float) -> tuple[str, str]:
     reached = "" if step is None else f", at step {step} or later"
     point = "" if job.spec.checkpoint is None else ", from the newest checkpoint that all ranks have"
     who = f"{FAILED_ALIKE}, which" if failed_alike(job) else "Ctrl-C, or a signal,"
-    end = f"ended the run and every process of the gang at {clock_time(at)}"
+    end = f"ended the run and every process of the gang at {moment(at)}"
     return (
         f"{who} {end}: attempt {status.attempt} was {status.phase or 'New'}{reached}",
         f"gangctl rerun {name} runs it again{point}; gangctl logs {name} has its logs",

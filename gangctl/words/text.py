@@ -30,6 +30,11 @@ def clock_time(seconds: float) -> str:
     return f"{datetime.fromtimestamp(tenths // 10, UTC):%H:%M:%S}.{tenths % 10} UTC"
 
 
+def time_ahead(seconds: float, now: float) -> str:
+    """A time to come, with its date where it is more than half a day ahead. Both are in seconds since the epoch."""
+    return moment(seconds) if seconds - now > 12 * 3600 else clock_time(seconds)
+
+
 def quoted(words: str) -> str:
     """The words of others in brackets, behind what they are about."""
     return f" ({words.rstrip('.')})" if words else ""

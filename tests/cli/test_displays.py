@@ -80,6 +80,25 @@ def test_an_incident_is_printed_when_it_is_settled_and_when_its_timings_are_know
     ]
 
 
+def test_an_incident_that_led_to_no_attempt_restored_nothing() -> None:
+    failed = incident(settled=True, outcome="Failed", charged=True, restoredStep=100)
+    assert said(look(), look(incidents=[failed]))[1:] == [f"incident to attempt 2: {KILLED} [Process, charged, failed]"]
+    out = console(io.StringIO())
+    out.print(tables.incidents([Incident.model_validate(failed)]))
+    assert isinstance(out.file, io.StringIO)
+    assert "100" not in out.file.getvalue()
+
+
+def test_on_a_cluster_the_message_says_who_is_awaited() -> None:
+    waits = {"phase": "Gathering", "message": "attempt 1 waits for worker-1"}
+    pods = [member(at, connected=False, phase="", pod_status="Running") for at in (0, 1)]
+    stream = io.StringIO()
+    lines = PlainOutput(stream, lambda: NOW)
+    for after in (0, 11):
+        lines.update(look(pods, **waits), NOW + after)
+    assert stream.getvalue().splitlines()[-1].endswith("g: Gathering for 11 s: attempt 1 waits for worker-1")
+
+
 def test_a_check_before_the_first_attempt_is_printed_once_and_drawn() -> None:
     one = {"name": "disk", "result": "Passed", "members": 2, "time": NOW, "milliseconds": 1500}
     failed = {**one, "result": "Failed", "failures": 1, "failed": [{"member": "worker-1", "detail": "read error"}]}

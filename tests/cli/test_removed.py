@@ -68,7 +68,7 @@ def test_what_happened_to_an_interrupted_gang_is_told_and_it_runs_again(folder: 
         assert "exit code 3" in told.stdout
         assert "gang g was interrupted" in told.stderr
     assert folder.gangctl("logs", *name).stdout == "again\n"
-    ended = r"ended the run and every process of the gang at \d\d:\d\d:\d\d.\d UTC: attempt 2 was Running"
+    ended = r"ended the run and every process of the gang at \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ: attempt 2 was Running"
     why = " ".join(folder.gangctl("why", *name).stdout.split())
     assert why.startswith("g: Stopped, attempt 2 How it ended 1. Ctrl-C, or a signal, ")
     answered = json.loads(folder.gangctl("why", "g", "-o", "json").stdout)

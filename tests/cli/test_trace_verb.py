@@ -16,6 +16,8 @@ import pytest
 import yaml
 
 from gangctl.api.gangjob import GangJob
+from gangctl.api.model import changed
+from gangctl.api.recovery import CheckpointSpec
 from gangctl.api.yaml_documents import read
 from gangctl.cli.main import main
 from gangctl.cli.printers.output import as_json, as_yaml
@@ -223,6 +225,23 @@ def test_status_prints_the_trace_command(tmp_path: Path, capsys: pytest.CaptureF
     place = stored(tmp_path, linked())
     assert main(["status", "demo", *place]) == 0
     assert f"gangctl trace {' '.join(place)} demo --incident 3 shows" in capsys.readouterr().out
+
+
+def test_status_says_where_an_attempt_began_and_which_checkpoint_there_is_by_now(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tier = {"name": "shared", "scope": "Shared", "source": {"type": "API"}}
+    spec = changed(job().spec, checkpoint=CheckpointSpec.model_validate({"tiers": [tier]}))
+    begun: dict[str, Any] = {"startedAttempt": 1, "completedStep": {"tier": "shared", "step": 5000}}
+    for number, (known, told) in enumerate(
+        (
+            ({}, "none yet; an attempt starts at the beginning"),
+            (begun, "none, attempt 1 began at the beginning; step 5000 of tier shared is complete now"),
+        )
+    ):
+        place = stored(tmp_path / str(number), changed(job(**known), spec=spec))
+        assert main(["status", "demo", *place]) == 0
+        assert f"restore point: {told}\n" in capsys.readouterr().out
 
 
 def test_a_missing_gang_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

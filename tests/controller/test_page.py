@@ -162,6 +162,25 @@ async def test_a_replica_group_has_a_list_of_its_gangs_and_one_timeline_with_a_r
             assert found.status == 404
 
 
+async def test_a_group_is_looked_for_once_for_its_picture() -> None:
+    class Counting(FakeCluster):
+        scans = 0
+
+        def uids(self) -> tuple[str, ...]:
+            self.scans += 1
+            return super().uids()
+
+    made = job(phase=GangPhase.RUNNING)
+    spec = changed(made.spec, replica_group=ReplicaGroup(name="train"))
+    metadata = [changed(made.metadata, name=f"r-{at}", uid=f"u-{at}") for at in range(20)]
+    cluster = Counting({one.uid: changed(made, spec=spec, metadata=one) for one in metadata})
+    async with page_of(cluster) as page:
+        before = cluster.scans
+        async with page.session.get(f"{page.url}groups/default/train/timeline.svg") as found:
+            assert found.status == 200
+        assert cluster.scans - before < 20
+
+
 async def test_a_standby_answers_nothing_that_only_the_leader_knows_and_names_it() -> None:
     leader = "https://10.0.0.7:8445/ui/"
     for known, said in ((leader, f"the page of the leader is {leader}"), ("", "no leader is known now")):

@@ -103,6 +103,13 @@ def test_the_root_has_the_words_of_the_framework_with_what_was_seen() -> None:
     assert root["gang.cause.message"] == "the framework asked for a restart: a slow link"
 
 
+@pytest.mark.parametrize("outcome", ["Restarted", "Failed", "Held"])
+def test_only_a_restart_restored_a_step(outcome: str) -> None:
+    made = incident(outcome=outcome, restored_step=40)
+    root = dict(incident_spans(job(made), made)[0].attributes)
+    assert root.get("gang.restored_step") == (40 if outcome == "Restarted" else None)
+
+
 def test_the_root_says_how_the_workers_were_started() -> None:
     def told(made: Incident) -> dict[str, object]:
         root = dict(incident_spans(job(made), made)[0].attributes)

@@ -177,10 +177,8 @@ class PlainOutput:
 
     def _incident(self, incident: Incident, before: Incident | None) -> None:
         if incident.settled and not (before is not None and before.settled):
-            restored = incident.restored_step
-            point = "" if incident.outcome != "Restarted" else "; restored from the beginning"
-            if restored is not None:
-                point = f"; restored from step {restored}"
+            restored = "the beginning" if incident.restored_step is None else f"step {incident.restored_step}"
+            point = f"; restored from {restored}" if incident.outcome == "Restarted" else ""
             steps, most = incident.lost_steps, incident.lost_steps_at_most
             lost = "" if steps is None else f", {lost_steps(steps, most)} lost"
             self.note(f"incident to attempt {incident.attempt}: {tables.describe_cause(incident)}{point}{lost}")
@@ -209,10 +207,13 @@ class PlainOutput:
                 self.note(f"{look.job.metadata.name}: attempt {status.attempt}, step {progress.step}")
                 self._printed_at = now
         elif status.phase in _WAITING and now - self._printed_at >= WAITING_SECONDS:
+            is_cluster = any(one.pod_status for one in look.snapshot.members)  # Only its controller hears of members.
             missing = [
                 one.member
                 for one in look.snapshot.members
-                if not one.spare and not (one.connected and one.phase == "Ready" and one.attempt == status.attempt)
+                if not is_cluster
+                and not one.spare
+                and not (one.connected and one.phase == "Ready" and one.attempt == status.attempt)
             ]
             waited = f"waiting for {first(missing, MOST_NAMES)}" if missing else clean(status.message)
             self.note(f"{look.job.metadata.name}: {status.phase} for {now - status.phase_time:.0f} s: {waited}")

@@ -244,9 +244,9 @@ def _lost(incident: Incident) -> str:
 
 
 def _step_or_start(incident: Incident) -> str:
-    if incident.restored_step is not None:
-        return str(incident.restored_step)
-    return "the start" if incident.settled and incident.outcome == "Restarted" else "-"
+    if not incident.settled or incident.outcome != "Restarted":
+        return "-"
+    return "the start" if incident.restored_step is None else str(incident.restored_step)
 
 
 def _phase_of(one: MemberSnapshot, *, live: bool) -> Text:

@@ -187,7 +187,12 @@ def _facts(target: Target, found: GangView) -> list[str]:
         at = f" ({clean(point.path)})" if point.path else ""
         facts.append(f"restore point: step {point.step} of tier {clean(point.tier)}{at}")
     elif found.job.spec.checkpoint is not None:
-        facts.append("restore point: none yet; an attempt starts from the beginning")
+        began, newest = status.started_attempt, status.completed_step
+        how = (
+            f"none, attempt {began} began at the beginning" if began else "none yet; an attempt starts at the beginning"
+        )
+        more = f"; step {newest.step} of tier {clean(newest.tier)} is complete now" if newest is not None else ""
+        facts.append(f"restore point: {how}{more}")
     facts += [
         f"master of {clean(master.process_group)}: {clean(master.address)}:{master.port}" for master in status.masters
     ]

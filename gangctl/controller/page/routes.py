@@ -202,8 +202,9 @@ class Page:
         namespace, group = await self._named(request)
 
         def observe() -> Callable[[], str] | None:
-            looks = [self._source.look(namespace, job.metadata.name) for job in self._source.group(namespace, group)]
-            found = [one for one in looks if one is not None]
+            loop = self._source.loop()
+            gangs = self._source.group(namespace, group)
+            found = [] if loop is None else [(job, loop.observed(job.metadata.uid)) for job in gangs]
             return partial(group_drawing, clock.now(), group, found) if found else None
 
         return await self._picture(("group", namespace, group), observe)

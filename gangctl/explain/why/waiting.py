@@ -25,8 +25,8 @@ from gangctl.explain.why.findings import Finding, FindingKind, many
 from gangctl.explain.why.pending import find_unscheduled
 from gangctl.explain.why.world import GangSurroundings
 from gangctl.story.words import interrupted, took, way_on
-from gangctl.words.text import clock_time, counted
-from gangctl.words.waits import roles_wait
+from gangctl.words.text import counted, time_ahead
+from gangctl.words.waits import group_awaited, roles_wait
 
 _IMAGES: Final = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
 _SILENT: Final = frozenset({Reason.MEMBERS_SILENT, Reason.NO_MEMBER_CONNECTS, Reason.BRAKED})
@@ -109,14 +109,15 @@ def _waits(gang: Gang, around: GangSurroundings) -> Iterator[Finding]:
     """The waits of the coming attempt: for pods first, then for what they do."""
     if around.pods_known:
         member_of = {pod.name: pod.member for pod in around.pods}
-        yield from find_unscheduled(around, member_of, _while_pending(gang))
+        is_awaited = any(member_of.get(pod.name, pod.name) in gang.holding for pod in around.waiting)
+        end = _while_pending(gang) if is_awaited else "the gang does not wait for it: it has no rank"
+        yield from find_unscheduled(around, member_of, end)
         yield from _missing(gang)
         yield from _not_starting(gang, around)
     yield from _degraded(gang)
     yield from _not_connected(gang, around)
     yield from _stopping(gang, around)
-    yield from _back_off(gang)
-    yield from _barrier(gang, around)
+    yield from list(_back_off(gang)) or _barrier(gang, around)
 
 
 def _while_pending(gang: Gang) -> str:
@@ -126,13 +127,15 @@ def _while_pending(gang: Gang) -> str:
         return smaller
     if end is not None:
         how = "held" if recovery.on_exhausted == "Hold" else "failed"
-        return f"at {clock_time(end)} the gang is {how} (recovery.schedulingTimeoutSeconds)"
+        return f"at {time_ahead(end, gang.now)} the gang is {how} (recovery.schedulingTimeoutSeconds)"
     if gang.status.phase is GangPhase.GATHERING:
         how = {"Hold": "held", "Suspend": "suspended", "Fail": "failed"}[recovery.on_replacement_timeout]
         return (
             f"the other pods wait and keep their devices; the gang is {how} when this takes longer than "
             f"{recovery.replacement_timeout_seconds} s (recovery.replacementTimeoutSeconds)"
         )
+    if recovery.scheduling_timeout_seconds is not None:
+        return "the gang waits, without charge"
     return "the gang waits, without limit and without charge (recovery.schedulingTimeoutSeconds is not set)"
 
 
@@ -142,7 +145,7 @@ def _smaller_soon(gang: Gang) -> str:
     if not gang.is_elastic or gang.now >= at:
         return ""
     return (
-        f"at {clock_time(at)} the attempt starts with fewer members, if as many as minReplicas are ready "
+        f"at {time_ahead(at, gang.now)} the attempt starts with fewer members, if as many as minReplicas are ready "
         "(recovery.shrinkAfterSeconds)"
     )
 
@@ -249,7 +252,7 @@ def _back_off(gang: Gang) -> Iterator[Finding]:
         yield Finding(
             kind=FindingKind.BACK_OFF,
             seen=f"{why}, so attempt {gang.status.attempt} waits",
-            next=f"it starts at {clock_time(until)}",
+            next=f"it starts at {time_ahead(until, gang.now)}",
             do=f"{todo}gangctl restart {gang.job.metadata.name} starts it now",
             since=gang.status.phase_time,
         )
@@ -271,11 +274,15 @@ def _barrier(gang: Gang, around: GangSurroundings) -> Iterator[Finding]:
     )
     who = f": {many(unready)} {'is' if len(unready) == 1 else 'are'} not ready" if unready else ""
     seconds, times = gang.spec.recovery.barrier_timeout_seconds, min(status.barrier_timeouts, 2)
+    then = _smaller_soon(gang) or f"after {seconds} s (recovery.barrierTimeoutSeconds) {_AFTER[times]}"
+    do = f"gangctl logs {gang.job.metadata.name} --sidecar shows what a member waits for"
+    if status.said is not None and status.said.name == group_awaited.__name__:  # Its own members are ready.
+        then = do = ""
     yield Finding(
         kind=FindingKind.BARRIER,
         seen=f"attempt {status.attempt} waits, {status.ready or 'no'} members are ready{who}; {status.message}",
-        next=_smaller_soon(gang) or f"after {seconds} s (recovery.barrierTimeoutSeconds) {_AFTER[times]}",
-        do=f"gangctl logs {gang.job.metadata.name} --sidecar shows what a member waits for",
+        next=then,
+        do=do,
         members=unready,
         since=status.phase_time,
     )
@@ -364,7 +371,7 @@ def _suspended(gang: Gang) -> Finding:
 def _held(gang: Gang) -> Finding:
     status, end = gang.status, hold_timeout(gang)
     condition = status.condition(ConditionType.READY)
-    then = "nothing" if end is None else f"at {clock_time(end)} the gang fails (recovery.holdTimeoutSeconds)"
+    then = "nothing" if end is None else f"at {time_ahead(end, gang.now)} the gang fails (recovery.holdTimeoutSeconds)"
     then = f"the pods stay, without workers; {then}" + (" happens until a person goes on" if end is None else "")
     lacks_point = condition is not None and condition.reason == Reason.NO_RESTORE_POINT
     kind = FindingKind.RESTORE_POINT if lacks_point else FindingKind.HELD

@@ -15,7 +15,7 @@ from gangctl.explain.why.findings import Finding, FindingKind
 from gangctl.explain.why.waiting import findings
 from gangctl.explain.why.world import GangSurroundings
 from gangctl.story.words import advice
-from gangctl.words import warnings
+from gangctl.words import waits, warnings
 from tests.cli.here import manifest
 from tests.cli.tracecases import cause, incident
 from tests.explain.why.clusters import pod as seen
@@ -210,6 +210,10 @@ def test_a_barrier_says_for_whom_it_waits_and_what_follows() -> None:
     assert found.since == SINCE
     later = one(job("Gathering", barrierTimeouts=2), running(*pods))
     assert later.next.endswith("the gang ends then (recovery.onExhausted)")
+    message = waits.group_awaited(1, "train", 2, 1, ["train-1"])
+    ready = one(job("Pending", ready="2/2", message=str(message), said=message.said()), running(*pods))
+    assert message in ready.seen
+    assert (ready.next, ready.do) == ("", ""), "its pods stay"
 
 
 def test_a_worker_that_stops_and_an_earlier_pod_that_may_run_one_hold_the_barrier() -> None:
@@ -223,9 +227,9 @@ def test_a_worker_that_stops_and_an_earlier_pod_that_may_run_one_hold_the_barrie
 
 
 def test_a_back_off_says_until_when_and_how_to_end_it() -> None:
-    waits = incident(outcome="Open", settled=False, settledTime=None, backOffTime=NOW + 8, attempt=4)
-    gang = job("Gathering", attempt=4, incidents=[waits], restarts={"withoutStep": 3})
-    found = findings(gang, running(pod(0, **STARTED), pod(1, **STARTED)), NOW)[0]
+    open_one = incident(outcome="Open", settled=False, settledTime=None, backOffTime=NOW + 8, attempt=4)
+    gang = job("Gathering", attempt=4, incidents=[open_one], restarts={"withoutStep": 3})
+    found = one(gang, running(pod(0, **STARTED), pod(1, **STARTED)))
     assert found.kind is FindingKind.BACK_OFF
     assert found.seen == "the last 3 restarts reported no step, so attempt 4 waits"
     assert "gangctl restart demo starts it now" in found.do
@@ -335,6 +339,17 @@ def test_pods_without_a_node_say_until_when_the_gang_waits() -> None:
     limited = job("Pending", {"recovery": {"schedulingTimeoutSeconds": 600}})
     assert one(limited, around).next.endswith("the gang is failed (recovery.schedulingTimeoutSeconds)")
     assert "recovery.replacementTimeoutSeconds" in findings(job("Gathering"), around, NOW)[0].next
+    days = job("Pending", {"recovery": {"schedulingTimeoutSeconds": 3 * 86_400}})
+    assert one(days, around).next.startswith("at 2026-02-03T12:")
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Gathering"])
+def test_a_spare_without_a_node_holds_nothing_up(phase: str) -> None:
+    pods = (pod(0, **STARTED), pod(1, **STARTED), pod(2, node="", scheduled_at=None))
+    around = GangSurroundings(pods=pods, waiting=(seen("demo-worker-2-0", 1),), cluster=None)
+    found = findings(job(phase, {"recovery": {"schedulingTimeoutSeconds": 600}}), around, NOW)[0]
+    assert (found.kind, found.members) == (FindingKind.UNSCHEDULABLE, ("worker-2",))
+    assert found.next == "the gang does not wait for it: it has no rank"
 
 
 def test_a_restart_is_told_beside_what_the_next_attempt_waits_for() -> None:

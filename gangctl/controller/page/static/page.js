@@ -150,7 +150,7 @@ function viewGang(gang) {
     ["Attempt", `${gang.attempt}`],
     ["Ready", gang.ready || "-"],
     ["Step", number(gang.step)],
-    ["Restore point", gang.restore || "none"],
+    ["Restore point", gang.restore || "the beginning"],
     ...(gang.group ? [["Replica group", h("a", { href: groupHash(gang) }, gang.group)]] : []),
     ["Restarts", `${gang.counted} charged to the budget, ${gang.uncounted} not`],
     ["Goodput", gang.goodput === undefined ? "unknown" : `${gang.goodput} %`],
