@@ -18,7 +18,6 @@ from gangctl.story.spans import MEMBER, Span, incident_spans, is_complete
 
 TRACES: Final = "OTEL_UI_URL"
 """The environment variable with the address of Jaeger's pages."""
-_FORBIDDEN: Final = frozenset(' <>"?#')
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,11 +179,11 @@ def _waits(members: Sequence[MemberStory]) -> Iterator[str]:
             yield f"{LOOKS[phase].wait.format(f'{last.member}{node}')} ({words.took(last.did.seconds)})"
 
 
-def is_address(text: str) -> bool:
-    """Return whether it is an http or https address to which the path of a trace can be added."""
+def is_address(text: str, forbidden: str = ' <>"?#') -> bool:
+    """Return whether it is an http or https address, to which the path of a trace can be added."""
     try:
         parts = urlsplit(text)
         is_url = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
     except ValueError:
         return False
-    return is_url and text.isascii() and text.isprintable() and not set(text) & _FORBIDDEN
+    return is_url and text.isascii() and text.isprintable() and not set(text) & set(forbidden)

@@ -8,9 +8,9 @@ LISTED: Final = 5
 """Names in a sentence; the rest is counted."""
 
 
-def listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str], most: int = LISTED) -> str:
     """The names as ``a``, ``a and b`` or ``a, b and c``; of many the first ones, and how many more there are."""
-    shown = [*names[:LISTED], *([f"{len(names) - LISTED} more"] if len(names) > LISTED else [])]
+    shown = [*names[:most], *([f"{len(names) - most} more"] if len(names) > most else [])]
     return " and ".join(filter(None, (", ".join(shown[:-1]), *shown[-1:])))
 
 

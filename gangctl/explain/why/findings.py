@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Final
 
 from gangctl.explain.why.walk import Moves, Room
+from gangctl.words.text import listed
 
 _BINARY: Final = ("Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 _BYTES: Final = frozenset({"memory", "ephemeral-storage"})
@@ -122,10 +123,7 @@ def amount(resource: str, value: Decimal) -> str:
 
 def many(members: Sequence[str]) -> str:
     """The members in words: ``worker-1``, ``worker-1 and worker-2``, ``worker-1, worker-2 and 6 more``."""
-    if len(members) <= 2:  # noqa: PLR2004
-        return " and ".join(members)
-    shown, left = members[:2], len(members) - 2
-    return f"{', '.join(shown)} and {left} more"
+    return listed(members, 2)
 
 
 def _bytes(value: Decimal) -> str:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
+from gangctl.story.incidents import is_address
 from gangctl.story.spans import Span
 
 OTLP: Final = "OTEL_EXPORTER_OTLP_"
@@ -94,7 +95,7 @@ def collector(environment: Mapping[str, str]) -> Collector | None:
         if exporter is not None:
             raise SettingError(f"OTEL_TRACES_EXPORTER is {exporter!r}, but {OTLP}ENDPOINT is not set")
         return None
-    if not _is_url(endpoint):
+    if not is_address(endpoint, forbidden=" "):
         raise SettingError(
             f"{name} is {mask_url(endpoint)!r}, not an http:// or https:// URL such as http://collector:4318"
         )
@@ -131,16 +132,6 @@ def _of_traces(given: Mapping[str, str], what: str, default: str) -> tuple[str, 
     names = (f"{OTLP}TRACES_{what}", f"{OTLP}{what}")
     name = next((one for one in names if one in given), names[1])
     return name, given.get(name, default)
-
-
-def _is_url(text: str) -> bool:
-    if not text.isascii() or not text.isprintable() or " " in text:
-        return False
-    try:
-        parts = urlsplit(text)
-        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # A port that is not a number, or a bracket that is not closed.
-        return False
 
 
 def _headers(name: str, text: str) -> Mapping[str, str]:
