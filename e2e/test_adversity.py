@@ -1,4 +1,4 @@
-"""What a cluster does to a gang that restarts: it refuses pods, lacks an image, deletes a claim or the CRD, is full."""
+"""What befalls a gang that restarts: pods are refused, an image, a claim or the CRD goes, etcd is full, others fail."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from e2e import process_faults
 from e2e.cluster.control_plane import ETCD
 from e2e.cluster.lab import Lab
 from e2e.clusters import Cluster
-from e2e.gangs import Gang, sleepers
+from e2e.gangs import Gang, gang, sleepers
 from e2e.installation import CRDS, NAMESPACE
 from e2e.whys import asked
 from tests.wait import until
@@ -24,6 +24,14 @@ pytestmark = pytest.mark.nightly
 Submit = Callable[[dict[str, Any]], Gang]
 IMAGE = "localhost:1/gangctl/lost:1"
 WORDS = "no new pods here today"
+FAILS_AGAIN = """
+import os, time, gangclient
+gang = gangclient.connect()
+for step in range(12):
+    gang.progress(1000 * gang.attempt + step)
+    time.sleep(0.25)
+raise SystemExit(1)
+"""
 
 
 @pytest.fixture
@@ -177,3 +185,32 @@ def test_gangs_of_a_deleted_crd_end_and_new_ones_run_when_it_is_back(
     cluster.until_served("gangjobs.gangctl.io")
     gang.apply(document).runs(1)
     assert restarts() == before
+
+
+def test_gangs_that_fail_again_and_again_keep_no_other_tenant_from_new_pods(
+    submit: Submit, cluster: Cluster, shared_dir: Path
+) -> None:
+    container = {"name": "main", "image": "gangctl/examples:e2e", "command": ["python3", "-c", FAILS_AGAIN]}
+    budget = {"type": "Windowed", "maxRestarts": 200, "windowSeconds": 3600}
+    with cluster.namespace("crowd") as crowd:
+        others = [Gang(cluster.kubectl, crowd, f"fails-{at}") for at in range(8)]
+        for one in others:
+            document = gang(one.name, container, replicas=1, directory=str(shared_dir), recovery={"budget": budget})
+            one.apply(document)
+        victim = submit(
+            sleepers("victim", replicas=2, directory=str(shared_dir), steps=True, recovery={"replaceAfter": 1})
+        )
+        victim.runs(1)
+        before = victim.uids()
+
+        def restarts() -> int:
+            return sum(int(one.status.get("attempt", 1)) - 1 for one in others)
+
+        until("the crowd fails in waves", lambda: restarts() >= 24, every=1)
+        process_faults.kill(process_faults.worker(before["worker-1"]))
+        status = victim.runs(2)
+        after = victim.uids()
+        assert restarts() > 24, "they still fail"
+    assert status["incidents"][0]["level"] == "Pod"
+    assert after["worker-0"] == before["worker-0"]
+    assert after["worker-1"] != before["worker-1"]
