@@ -208,12 +208,11 @@ class PlainOutput:
                 self._printed_at = now
         elif status.phase in _WAITING and now - self._printed_at >= WAITING_SECONDS:
             is_cluster = any(one.pod_status for one in look.snapshot.members)  # Only its controller hears of members.
+            waiting = () if is_cluster else look.snapshot.members
             missing = [
                 one.member
-                for one in look.snapshot.members
-                if not is_cluster
-                and not one.spare
-                and not (one.connected and one.phase == "Ready" and one.attempt == status.attempt)
+                for one in waiting
+                if not one.spare and not (one.connected and one.phase == "Ready" and one.attempt == status.attempt)
             ]
             waited = f"waiting for {first(missing, MOST_NAMES)}" if missing else clean(status.message)
             self.note(f"{look.job.metadata.name}: {status.phase} for {now - status.phase_time:.0f} s: {waited}")
